@@ -1,0 +1,1 @@
+"""The `rawpack` command: pack, inspect and check stores."""

@@ -1,0 +1,15 @@
+"""What could not be packed, and why: the reason codes of `rejects.jsonl`."""
+
+from __future__ import annotations
+
+REASONS: dict[str, str] = {
+    "bad_name": "the path is not valid UTF-8",
+    "corrupt": "the file is of a known image type, but its contents break that type's rules",
+    "empty": "the file has no bytes",
+    "not_an_image": "the first bytes are of no known image type",
+    "too_large": "the header says more pixels than --max-pixels, or more than the store's format holds",
+    "truncated": "the file ends before the image does",
+    "unreadable": "the file could not be opened or read",
+    "unsupported": "a variant of a known image type that no decoder here handles",
+}
+"""Reason code -> what it means. Codes are never renamed: programs count them."""
