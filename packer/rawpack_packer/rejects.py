@@ -5,6 +5,8 @@ from __future__ import annotations
 REASONS: dict[str, str] = {
     "bad_name": "the path is not valid UTF-8",
     "corrupt": "the file is of a known image type, but its contents break that type's rules",
+    "crashed": "the decoder's process died of it, twice",
+    "crop_outside": "the image is smaller than what --crop cuts",
     "empty": "the file has no bytes",
     "not_an_image": "the first bytes are of no known image type",
     "too_large": "the header says more pixels than --max-pixels, or more than the store's format holds",

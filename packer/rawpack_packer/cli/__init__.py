@@ -1,0 +1,64 @@
+"""The `rawpack` command. One module for each sub-command."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import rawpack
+from rawpack.errors import RawpackError, UsageError
+from rawpack_packer.cli.doctor import doctor
+from rawpack_packer.cli.inspect import inspect
+from rawpack_packer.cli.pack import pack
+from rawpack_packer.show import plain
+
+INTERRUPTED = 130
+"""As a shell reports Ctrl-C."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(rawpack.__version__, prog_name="rawpack")
+def cli() -> None:
+    """Pack folders of images once, read batches fast.
+
+    \b
+    Examples:
+      rawpack pack photos/ store/                      memmap, 256x256: the fastest to read
+      rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
+      rawpack inspect store/                           what is in there
+
+    Exit codes: 0 done; 1 it ran and something is wrong; 2 it was asked wrongly, and nothing was written; 130 interrupted.
+    """
+
+
+cli.add_command(pack)
+cli.add_command(inspect)
+cli.add_command(doctor)
+
+
+def main() -> None:
+    """Run the command; every expected error is one line and an exit code."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("rawpack: interrupted; the same command goes on from here", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not complain at exit.
+        sys.stderr.close()
+        sys.exit(1)
+    except UsageError as error:
+        click.echo(f"rawpack: {plain(str(error))}", err=True)
+        sys.exit(2)
+    except RawpackError as error:
+        click.echo(f"rawpack: {plain(str(error), lines=True)}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"rawpack: {plain(str(error))}; the same command goes on once that is mended", err=True)
+        sys.exit(1)

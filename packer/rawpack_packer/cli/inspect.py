@@ -1,0 +1,80 @@
+"""`rawpack inspect`: what is in a store, and whether it is sound."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from rawpack import Reader
+from rawpack.store import Store
+from rawpack_packer import describe, show
+from rawpack_packer.verify import Problem, verify, work_of
+
+_SHOWN = 50
+
+
+@click.command(short_help="Show what is in a store, and check it.")
+@click.option("--verify", "full", is_flag=True, help="Check every checksum, and that every sample reads.")
+@click.option("--verify-quick", "quick", is_flag=True, help="Check sizes and headers only.")
+@click.option("--grid", type=click.Path(), metavar="PNG", help="Draw a contact sheet of random samples.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("dst", type=click.Path())
+def inspect(dst: str, full: bool, quick: bool, grid: str | None, as_json: bool) -> None:
+    """Show what is in the store at DST.
+
+    With --verify or --verify-quick the exit code is 1 where something is wrong.
+
+    \b
+    Examples:
+      rawpack inspect store/
+      rawpack inspect --verify store/
+      rawpack inspect --grid sheet.png store/
+    """
+    store = Store(Path(dst))
+    if grid is not None:
+        drawn = draw(dst, grid)
+        click.echo(f"rawpack: {show.count(drawn, 'sample')} drawn into {show.plain(grid)}", err=True)
+    problems = check(store, quick=quick and not full) if full or quick else None
+    about = describe.describe(store)
+    if problems is not None:
+        about["problems"] = [{"where": one.where, "what": one.what} for one in problems]
+    if as_json:
+        click.echo(json.dumps(about, indent=1))
+    else:
+        click.echo(describe.as_text(about))
+        if problems is not None:
+            click.echo("\n" + verdict(problems, quick=quick and not full))
+    if problems:
+        sys.exit(1)
+
+
+def draw(dst: str, path: str) -> int:
+    """Draw the contact sheet."""
+    from rawpack_packer.grid import draw_grid
+
+    return draw_grid(Reader(dst), Path(path))
+
+
+def check(store: Store, *, quick: bool) -> list[Problem]:
+    """Everything that is wrong with a store, with a progress bar."""
+    bar: tqdm[Any] = tqdm(
+        total=work_of(store.manifest), unit="B", unit_scale=True, desc="checking", leave=False, delay=1.0,
+        disable=quick or not sys.stderr.isatty(),
+    )  # fmt: skip
+    with bar:
+        return list(verify(store, quick=quick, tick=bar.update))
+
+
+def verdict(problems: list[Problem], *, quick: bool) -> str:
+    """What a check came to, in words."""
+    if not problems:
+        what = "sizes and headers are" if quick else "every checksum fits and every sample reads: the store is"
+        return f"checked: {what} sound"
+    rows = [(show.plain(one.where), show.plain(one.what)) for one in problems[:_SHOWN]]
+    more = f"\n  ... and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
+    return f"checked: {show.count(len(problems), 'problem')}\n" + show.table(rows) + more

@@ -1,0 +1,196 @@
+"""`rawpack pack`: a source into a store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from rawpack_packer import show
+from rawpack_packer.job import Limits, Nobody, Summary, Watch
+from rawpack_packer.job import pack as run
+from rawpack_packer.prepare import NOTES
+from rawpack_packer.progress import Bar, Lines
+from rawpack_packer.recipe import COLORS, FITS, FORMATS, INTERPOLATIONS, make_recipe
+from rawpack_packer.sources import open_source
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+COUNTS = NOTES | {
+    "hidden": "hidden files and folders, skipped",
+    "other_files": "files that are no images, skipped",
+    "special_files": "pipes, sockets and devices, never opened",
+    "links": "symbolic links, followed",
+    "loops": "links back to a folder they lie in, not followed",
+    "bad_names": "names that are not UTF-8",
+    "problems": "folders or files that could not be looked into",
+}
+"""Every count of a summary -> what it counts."""
+
+
+def recipe_options(command: Command) -> Command:
+    """The options that make a recipe."""
+    options = [
+        click.option("--format", "format", type=click.Choice(FORMATS), default="memmap", show_default=True,
+                     help="memmap: raw pixels in .npy, the fastest. hdf5: raw pixels in HDF5. lmdb: JPEG in LMDB, the smallest."),
+        click.option("--size", default="256", show_default=True, metavar="N|HxW|keep",
+                     help="256: shorter side to 256, then the centre square. 224x160: 224 high, 160 wide, scaled to cover, "
+                     "then the centre. keep: every image as large as it is."),
+        click.option("--crop", metavar="X,Y,W,H",
+                     help="Cut this box out of each image before resizing: left, top, width, height in pixels. "
+                     "Note the order: --size is height by width, --crop is not. Example: 186,0,114,30"),
+        click.option("--fit", type=click.Choice(FITS), default="cover", show_default=True,
+                     help="cover: keep proportions and cut the centre. stretch: distort to the size."),
+        click.option("--interpolation", type=click.Choice(INTERPOLATIONS), default="area", show_default=True,
+                     help="area shrinks without aliasing, and enlarges bilinearly."),
+        click.option("--color", type=click.Choice(COLORS), default="rgb", show_default=True),
+        click.option("--quality", metavar="1-100|keep",
+                     help="JPEG quality in lmdb stores [default: 90]. With --size keep, keep stores JPEG files as they are."),
+        click.option("--subsampling", metavar="420|422|440|444", help="Chroma in lmdb stores [default: 420]."),
+        click.option("--compression", type=click.Choice(["none", "gzip"]), help="Of hdf5 stores [default: none]."),
+        click.option("--chunk", type=click.IntRange(1), help="Images per chunk in hdf5 stores [default: 1]."),
+        click.option("--shard-size", default="256MiB", show_default=True, metavar="BYTES",
+                     help="Raw pixels that one shard is cut for."),
+        click.option("--max-pixels", type=click.IntRange(1), default=178_000_000, show_default=True,
+                     help="Reject images with more, by their header."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Pack a folder of images into a store.")
+@recipe_options
+@click.option("--workers", type=click.IntRange(0), help="Worker processes; 0 packs in this one [default: one per CPU].")
+@click.option("--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
+              help="How many images may be unreadable: a share such as 1% or 0.01, or a number such as 50.")  # fmt: skip
+@click.option("--strict", is_flag=True, help="Stop at the first image that cannot be packed.")
+@click.option("--restart", is_flag=True, help="Remove what an earlier run left in DST, and begin anew.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.argument("src", type=click.Path())
+@click.argument("dst", type=click.Path())
+def pack(
+    src: str,
+    dst: str,
+    workers: int | None,
+    max_rejects: str,
+    strict: bool,
+    restart: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Pack the images below SRC into a store at DST.
+
+    First-level folders of SRC are the classes. The same command goes on where an earlier run was stopped. Images that
+    cannot be read are listed in DST/rejects.jsonl.
+
+    \b
+    Examples:
+      rawpack pack photos/ store/
+      rawpack pack --format lmdb --size 256 --quality 90 photos/ store/
+      rawpack pack --size 224x160 photos/ store/        224 high, 160 wide
+      rawpack pack --format lmdb --size keep --quality keep photos/ store/
+                                                        JPEG files as they are, one file instead of many
+    """
+    recipe = make_recipe(**options)
+    limits = Limits(workers, parse_share(max_rejects), strict, restart)
+    watch: Watch = Nobody() if quiet else Bar() if sys.stderr.isatty() else Lines()
+    source = open_source(src)
+    if not quiet and not as_json:
+        classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
+        click.echo(f"rawpack: {show.count(len(source), 'image')}{classes} in {show.plain(src)}", err=True)
+    try:
+        summary = run(source, dst, recipe, limits, watch=watch)
+    finally:
+        watch.end()
+    if as_json:
+        click.echo(json.dumps(as_dict(summary), indent=1))
+    elif not quiet:
+        click.echo(as_text(summary))
+
+
+def parse_share(text: str) -> float:
+    """`--max-rejects`: "1%", "0.01", or a number of images."""
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1e15 or (share >= 1 and (text.endswith("%") or share != int(share))):
+        if text.strip() == "100%":
+            return 1e14
+        raise click.BadParameter(
+            f"{text!r}: a share such as 1% or 0.01, or a number of images", param_hint="--max-rejects"
+        )
+    return share
+
+
+def as_dict(summary: Summary) -> dict[str, Any]:
+    """The summary for a program."""
+    manifest = summary.manifest
+    return {
+        "destination": summary.destination,
+        "format": manifest.format,
+        "already_complete": summary.already,
+        "digest": summary.digest,
+        "seen": summary.seen,
+        "samples": manifest.samples,
+        "packed_now": summary.packed_now,
+        "classes": None if manifest.classes is None else len(manifest.classes),
+        "rejects": manifest.rejects.count,
+        "reject_reasons": manifest.rejects.reasons,
+        "counts": manifest.counts,
+        "empty_classes": list(summary.empty_classes),
+        "problems": list(summary.problems),
+        "bytes_in": summary.bytes_in,
+        "bytes_out": summary.bytes_out,
+        "seconds": round(summary.seconds, 3),
+    }
+
+
+def as_text(summary: Summary) -> str:
+    """The summary for a person."""
+    manifest, path = summary.manifest, show.plain(summary.destination)
+    if summary.already:
+        return (
+            f"{path} is complete already: {show.count(manifest.samples, 'sample')}, "
+            f"{show.size(summary.bytes_out)}. Nothing to do."
+        )
+    shape = "x".join("?" if n is None else str(n) for n in manifest.fields["image"].shape)
+    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
+    if manifest.classes is not None:
+        rows.append(("classes", f"{len(manifest.classes):,}"))
+    if summary.empty_classes:
+        rows.append(
+            (
+                "",
+                f"{show.count(len(summary.empty_classes), 'class', 'classes')} without an image: "
+                + _some(summary.empty_classes),
+            )
+        )
+    if manifest.rejects.count:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.rejects.reasons.items())
+        rows.append(("rejected", f"{manifest.rejects.count:,} ({reasons}), listed in {path}/rejects.jsonl"))
+    rows += [("counted", f"{count:,} {COUNTS.get(name, name)}") for name, count in manifest.counts.items() if count]
+    rows += [("problem", show.plain(problem)) for problem in summary.problems]
+    if summary.bytes_in:
+        ratio = summary.bytes_out / summary.bytes_in
+        rows.append(
+            ("bytes", f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out: {ratio:.2g} times")
+        )
+    rate = f", {summary.packed_now / summary.seconds:,.0f} images/s" if summary.packed_now else ""
+    rows.append(("time", show.duration(summary.seconds) + rate))
+    rows.append(("lies in", path))
+    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True): ...'
+    if not manifest.fields["image"].uniform:
+        code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True, image_size=224): ...'
+    rows.append(("read it", code))
+    return "Packed.\n" + show.table(rows)
+
+
+def _some(names: tuple[str, ...], most: int = 5) -> str:
+    return ", ".join(show.plain(name) for name in names[:most]) + (", ..." if len(names) > most else "")

@@ -1,0 +1,170 @@
+"""From finished parts to a store: columns, rejects, provenance, and last of all the manifest."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack import manifest as manifests
+from rawpack import npyfile
+from rawpack.columns import files_of
+from rawpack.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
+from rawpack_packer import files
+from rawpack_packer.parts import IMAGE, WORK, PartRecord, need_record
+from rawpack_packer.recipe import Recipe
+from rawpack_packer.sources import FieldKind
+
+COLUMNS = "columns-1"
+REJECTS = "rejects.jsonl"
+PROVENANCE = "provenance.json"
+STATES = "provenance.npy"
+
+
+@dataclass
+class Totals:
+    """What the parts hold together: small, whatever the number of samples."""
+
+    samples: int = 0
+    chunks: int = 0
+    text_bytes: Counter[str] = field(default_factory=Counter)
+    rejects: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    bytes_in: int = 0
+    shards: list[Shard] = field(default_factory=list)
+
+    def add(self, record: PartRecord) -> None:
+        self.samples += record.rows
+        self.bytes_in += record.bytes_in
+        self.rejects.update(reject.reason for reject in record.rejects)
+        self.counts.update(record.counts)
+        for name, texts in record.texts.items():
+            self.text_bytes[name] += sum(len(text.encode()) for text in texts)
+        if record.placement is not None:
+            self.chunks += record.placement.chunks if f"{IMAGE}.chunk" in record.columns else 0
+            self.shards.append(Shard(rows=record.rows, files=record.files, fields={IMAGE: record.placement}))
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(file.bytes for shard in self.shards for file in shard.files)
+
+
+def store_fields(recipe: Recipe, fields: Mapping[str, FieldKind]) -> dict[str, Field]:
+    """The fields of a store that `recipe` makes from a source with these small fields, in their order."""
+    image = Field(kind="image", dtype="uint8", shape=recipe.shape, encoding=recipe.encoding)
+    small = {
+        name: Field(
+            kind="text" if kind.dtype == "str" else "number", dtype=kind.dtype, shape=kind.shape, encoding="raw"
+        )
+        for name, kind in fields.items()
+    }
+    return {IMAGE: image, **small, "key": Field(kind="text", dtype="str", shape=(), encoding="raw")}
+
+
+def commit_store(
+    destination: Path,
+    recipe: Recipe,
+    fields: dict[str, Field],
+    classes: tuple[str, ...] | None,
+    parts: int,
+    totals: Totals,
+    counts: Mapping[str, int],
+    provenance: dict[str, Any],
+    states: NDArray[np.int64],
+) -> Manifest:
+    """Write what makes finished parts a store. May be killed at any instant, and be done again from the start."""
+    work = destination / WORK
+    columns = _write_columns(destination, fields, parts, totals)
+    reject_lines = work / f"{REJECTS}.tmp"
+    with reject_lines.open("wb") as file:
+        for number in range(parts):
+            for reject in need_record(destination, number).rejects:
+                file.write(msgspec.json.encode(reject) + b"\n")
+    rejects = files.record(reject_lines, REJECTS)
+    files.commit(reject_lines, destination / REJECTS)
+    _write_provenance(destination, provenance, states)
+    manifest = Manifest(
+        rawpack=manifests.VERSION,
+        format=recipe.format,
+        samples=totals.samples,
+        fields=fields,
+        classes=classes,
+        shards=tuple(totals.shards),
+        columns=(columns,),
+        rejects=Rejects(count=totals.rejects.total(), reasons=dict(sorted(totals.rejects.items())), file=rejects),
+        counts=dict(sorted((dict(counts) | totals.counts).items())),
+        recipe=recipe.as_manifest(),
+    )
+    # The manifest names files; all of them are on the disk before it is.
+    files.write_whole(destination / manifests.NAME, manifests.dump(manifest), work / f"{manifests.NAME}.tmp")
+    shutil.rmtree(work)
+    files.sync_folder(destination)
+    return manifest
+
+
+def _write_columns(destination: Path, fields: dict[str, Field], parts: int, totals: Totals) -> Columns:
+    """All columns, written part after part: no more than one part is ever in memory."""
+    folder = destination / WORK / f"{COLUMNS}.tmp"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    written: list[FileRecord] = []
+    for name, column in fields.items():
+        for file_name, (dtype, shape) in files_of(name, column, totals.samples, totals.chunks).items():
+            if -1 in shape:
+                shape = (totals.text_bytes[name],)
+            path = folder / file_name
+            with path.open("wb") as file:
+                file.write(npyfile.header(dtype, shape))
+                _write_column(file, file_name.removesuffix(".npy"), column, destination, parts)
+            files.sync_file(path)
+            written.append(files.record(path, file_name))
+    files.sync_folder(folder)
+    final = destination / COLUMNS
+    # Left by a commit that was killed: no manifest names it.
+    shutil.rmtree(final, ignore_errors=True)
+    folder.replace(final)
+    files.sync_folder(destination)
+    return Columns(folder=COLUMNS, rows=totals.samples, files=tuple(written))
+
+
+def _write_column(file: BinaryIO, column: str, kind: Field, destination: Path, parts: int) -> None:
+    name, _, piece = column.partition(".")
+    if kind.kind == "text" and piece == "offset":
+        end = 0
+        file.write(np.zeros(1, "<i8").tobytes())
+        for record in _records(destination, parts):
+            sizes = [len(text.encode()) for text in record.texts[name]]
+            ends = np.fromiter(itertools.accumulate(sizes), "<i8", len(sizes)) + end
+            file.write(ends.tobytes())
+            end += sum(sizes)
+    elif kind.kind == "text":
+        for record in _records(destination, parts):
+            file.write("".join(record.texts[name]).encode())
+    else:
+        for record in _records(destination, parts):
+            file.write(record.columns[column])
+
+
+def _records(destination: Path, parts: int) -> Iterable[PartRecord]:
+    """The records of the parts that have a shard."""
+    for number in range(parts):
+        record = need_record(destination, number)
+        if record.rows:
+            yield record
+
+
+def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64]) -> None:
+    work = destination / WORK
+    array = npyfile.header("int64", states.shape) + states.astype("<i8").tobytes()
+    files.write_whole(destination / STATES, array, work / f"{STATES}.tmp")
+    text = json.dumps(provenance, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    files.write_whole(destination / PROVENANCE, text, work / f"{PROVENANCE}.tmp")

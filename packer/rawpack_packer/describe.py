@@ -1,0 +1,177 @@
+"""What is in a store: for a program as a dict, for a person as text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rawpack.manifest import Field
+from rawpack.store import Store
+from rawpack_packer import history, show
+from rawpack_packer.commit import PROVENANCE
+
+_SHOWN = 20
+_BLOCK = 1 << 20
+
+
+def describe(store: Store) -> dict[str, Any]:
+    """All that `rawpack inspect` says, for a program."""
+    manifest = store.manifest
+    stored = sum(record.bytes for shard in manifest.shards for record in shard.files)
+    columns = sum(record.bytes for part in manifest.columns for record in part.files)
+    raw = _raw_bytes(store)
+    return {
+        "path": str(store.path),
+        "format": manifest.format,
+        "version": manifest.rawpack,
+        "digest": store.digest,
+        "samples": manifest.samples,
+        "fields": {name: _field(field) for name, field in manifest.fields.items()},
+        "classes": _classes(store),
+        "sizes": _sizes(store),
+        "shards": len(manifest.shards),
+        "bytes": {
+            "shards": stored,
+            "columns": columns,
+            "per_sample": round(stored / max(1, manifest.samples), 1),
+            "raw": raw,
+            "of_raw": round(stored / raw, 4) if raw else None,
+        },
+        "recipe": manifest.recipe,
+        "counts": manifest.counts,
+        "rejects": {
+            "count": manifest.rejects.count,
+            "reasons": manifest.rejects.reasons,
+            "first": [
+                {"key": reject.key, "reason": reject.reason, "detail": reject.detail} for reject in _rejects(store.path)
+            ],
+        },
+        "provenance": _provenance(store.path),
+    }
+
+
+def as_text(about: dict[str, Any]) -> str:
+    """The same for a person. Nothing in it can move the cursor: keys and names come from strangers."""
+    size = about["bytes"]
+    rows = [
+        ("format", f"{about['format']}, version {about['version']}"),
+        ("samples", f"{about['samples']:,}"),
+        ("shards", f"{about['shards']:,}, {show.size(size['shards'])} and {show.size(size['columns'])} of columns"),
+        ("a sample", f"{show.size(size['per_sample'])}" + (f", {size['of_raw']:.1%} of raw" if size["of_raw"] else "")),
+    ]
+    rows += [
+        (f"field {name}", f"{field['dtype']} {field['shape']} {field['encoding']}".rstrip())
+        for name, field in about["fields"].items()
+    ]
+    rows.append(("digest", about["digest"]))
+    blocks = [f"{show.plain(about['path'])}\n{show.table(rows)}"]
+    if about["classes"] is not None:
+        blocks.append(_class_text(about["classes"]))
+    if about["sizes"] is not None:
+        blocks.append(
+            "sizes, height x width\n" + show.table([(name, f"{count:,}") for name, count in about["sizes"].items()])
+        )
+    recipe = {name: value for name, value in about["recipe"].items() if value is not None and name != "libraries"}
+    made = about["recipe"].get("libraries", {})
+    recipe_rows = [(name, show.plain(str(value))) for name, value in recipe.items()]
+    recipe_rows.append(("made with", show.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
+    blocks.append("recipe\n" + show.table(recipe_rows))
+    counted = [(name, f"{count:,}") for name, count in about["counts"].items() if count]
+    if counted:
+        blocks.append("counted while packing\n" + show.table(counted))
+    blocks.append(_reject_text(about["rejects"]))
+    if about["provenance"]:
+        blocks.append(_provenance_text(about["provenance"]))
+    return "\n\n".join(blocks)
+
+
+def _field(field: Field) -> dict[str, str]:
+    shape = "x".join("?" if n is None else str(n) for n in field.shape)
+    return {"dtype": field.dtype, "shape": shape, "encoding": field.encoding if field.kind == "image" else ""}
+
+
+def _classes(store: Store) -> dict[str, int] | None:
+    """Class name -> samples; "" counts those without a class."""
+    if store.manifest.classes is None or "label" not in store.fields:
+        return None
+    counts: Counter[int] = Counter()
+    for start in range(0, len(store), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(store)))
+        labels = np.empty(len(rows), np.int64)
+        store.columns.take("label", rows, labels)
+        values, found = np.unique(labels, return_counts=True)
+        counts.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
+    named = {name: counts[label] for label, name in enumerate(store.manifest.classes)}
+    return named | ({"": counts[-1]} if counts[-1] else {})
+
+
+def _sizes(store: Store) -> dict[str, int] | None:
+    """How many images there are of each size, the most frequent first; None where all have one."""
+    if store.fields["image"].uniform:
+        return None
+    counts: Counter[str] = Counter()
+    for folder in store.columns.folders:
+        shapes, found = np.unique(folder.arrays["image.shape"][:, :2], axis=0, return_counts=True)
+        counts.update({f"{h}x{w}": n for (h, w), n in zip(shapes.tolist(), found.tolist(), strict=True)})
+    most = dict(counts.most_common(_SHOWN))
+    rest = counts.total() - sum(most.values())
+    return most | ({f"{len(counts) - len(most)} other sizes": rest} if rest else {})
+
+
+def _raw_bytes(store: Store) -> int:
+    """Bytes of all images as raw pixels."""
+    field = store.fields["image"]
+    if field.uniform:
+        return len(store) * int(np.prod([n or 1 for n in field.shape]))
+    return sum(
+        int(folder.arrays["image.shape"].astype(np.int64).prod(axis=1).sum()) for folder in store.columns.folders
+    )
+
+
+def _rejects(path: Path) -> list[Any]:
+    try:
+        return history.read_rejects(path)[:_SHOWN]
+    except (OSError, ValueError):
+        return []
+
+
+def _provenance(path: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads((path / PROVENANCE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _class_text(classes: dict[str, int]) -> str:
+    shown = sorted(classes.items(), key=lambda item: -item[1])
+    rows = [(show.plain(name) or "(no class)", f"{count:,}") for name, count in shown[:_SHOWN]]
+    if len(shown) > _SHOWN:
+        rows.append(("...", f"{len(shown) - _SHOWN} more classes, down to {shown[-1][1]:,}"))
+    return f"{show.count(len(classes) - ('' in classes), 'class', 'classes')}\n" + show.table(rows)
+
+
+def _reject_text(rejects: dict[str, Any]) -> str:
+    if not rejects["count"]:
+        return "nothing was rejected"
+    reasons = ", ".join(f"{reason} {count}" for reason, count in rejects["reasons"].items())
+    rows = [(show.plain(one["key"]), show.plain(f"{one['reason']}: {one['detail']}")) for one in rejects["first"]]
+    more = rejects["count"] - len(rows)
+    text = f"{show.count(rejects['count'], 'reject')} ({reasons})\n" + show.table(rows)
+    return text + (f"\n  ... and {more:,} more in rejects.jsonl" if more > 0 else "")
+
+
+def _provenance_text(provenance: dict[str, Any]) -> str:
+    source = provenance.get("source")
+    root = source.get("root", "") if isinstance(source, dict) else ""
+    rows = [("from", show.plain(str(root)))]
+    rows += [
+        (name, show.plain(str(provenance[name])))
+        for name in ("started", "finished", "host", "rawpack")
+        if name in provenance
+    ]
+    return "made\n" + show.table(rows)

@@ -1,0 +1,18 @@
+"""The parts one after another in this process: for debuggers, and where no worker process can be started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rawpack_packer.engines.contract import Report
+from rawpack_packer.parts import PartTask, run_part
+
+
+class HereEngine:
+    """See `Engine`. A sample that kills the decoder kills this process."""
+
+    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        for task in tasks:
+            number = task.number
+            run_part(task, lambda _: None, lambda tick, number=number: report.ticked(number, tick))
+            report.finished(number)

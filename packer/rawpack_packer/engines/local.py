@@ -1,0 +1,180 @@
+"""Worker processes on this machine, each packing one part at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+
+from rawpack.child import Channel, Child, Notes
+from rawpack.errors import PackError
+from rawpack_packer.engines.contract import Report
+from rawpack_packer.parts import PartTask, Tick, run_part
+
+_LOOK_EVERY_S = 0.5
+_SAMPLE_DEATHS = 2
+"""After so many deaths at one sample, the sample is rejected."""
+_PART_DEATHS = 20
+"""After so many deaths in one part, something else is wrong."""
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A worker's last word on a part: done, or what it raised."""
+
+    error: BaseException | None
+
+
+@dataclass
+class _Seat:
+    child: Child
+    task: PartTask | None = None
+
+
+class LocalEngine:
+    """See `Engine`. A worker that dies is replaced and its part done again; a sample that kills two is rejected."""
+
+    def __init__(self, workers: int, stuck_after_s: float = 600.0) -> None:
+        """stuck_after_s: without any sample begun for so long, a worker's disk is taken for dead."""
+        self._workers, self._stuck_after_s = workers, stuck_after_s
+        self._seats: list[_Seat] = []
+        self._deaths: Counter[tuple[int, int]] = Counter()
+
+    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        try:
+            self._run(tasks, report)
+        finally:
+            for seat in self._seats:
+                seat.child.kill()
+            self._seats.clear()
+
+    def _run(self, tasks: Iterator[PartTask], report: Report) -> None:
+        while True:
+            seat = self._free_seat(report)
+            task = next(tasks, None)
+            if task is None:
+                break
+            self._give(seat, task)
+        while busy := [seat for seat in self._seats if seat.task]:
+            self._wait(busy, report)
+
+    def _free_seat(self, report: Report) -> _Seat:
+        while True:
+            for seat in self._seats:
+                if seat.task is None:
+                    return seat
+            if len(self._seats) < self._workers:
+                self._seats.append(_Seat(Child(_main, None)))
+                return self._seats[-1]
+            self._wait(self._seats, report)
+
+    def _give(self, seat: _Seat, task: PartTask) -> None:
+        seat.task = task
+        try:
+            seat.child.channel.send(cloudpickle.dumps(task))
+        except TimeoutError:
+            raise PackError("a packing worker takes no work; is this machine out of memory?") from None
+        except OSError:
+            pass  # it is dead, and whoever waits for it sees that
+
+    def _wait(self, seats: list[_Seat], report: Report) -> None:
+        """Take what the workers say, until one of them is free."""
+        began = time.monotonic()
+        beats = [seat.child.notes.read()[2] for seat in seats]
+        while True:
+            poll = select.poll()
+            by_number = {seat.child.channel.fileno(): seat for seat in seats if seat.task}
+            for number in by_number:
+                poll.register(number, select.POLLIN)
+            free = False
+            for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
+                free |= self._take(by_number[number], report)
+            if free:
+                return
+            now = [seat.child.notes.read()[2] for seat in seats]
+            if now != beats:
+                began, beats = time.monotonic(), now
+            elif time.monotonic() - began > self._stuck_after_s:
+                raise PackError(
+                    f"no worker has begun a sample for {self._stuck_after_s:g} s: is the disk of the source or of the "
+                    "destination alive? The same command goes on"
+                )
+
+    def _take(self, seat: _Seat, report: Report) -> bool:
+        """One message from a worker; True where the worker is free now."""
+        received = None
+        with contextlib.suppress(OSError):
+            received = seat.child.channel.receive()
+        task = seat.task
+        assert task is not None
+        if received is None:
+            self._replace(seat, task)
+            return False
+        message: Tick | _Ended = cloudpickle.loads(received[0])
+        if isinstance(message, Tick):
+            report.ticked(task.number, message)
+            return False
+        if message.error is not None:
+            raise message.error
+        seat.task = None
+        report.finished(task.number)
+        return True
+
+    def _replace(self, seat: _Seat, task: PartTask) -> None:
+        """Start a new worker in the place of one that died, and do its part again."""
+        number, position, _ = seat.child.notes.read()
+        if not seat.child.kill():
+            raise PackError("a packing worker hangs and cannot be ended: is the disk alive?")
+        status = seat.child.process.returncode
+        if number != task.number:
+            position = -1
+        self._deaths[task.number, position] += 1
+        deaths = sum(count for (part, _), count in self._deaths.items() if part == task.number)
+        if deaths >= _PART_DEATHS or (position < 0 and self._deaths[task.number, -1] >= _SAMPLE_DEATHS):
+            raise PackError(
+                f"packing workers keep dying (exit status {status}) in part {task.number}: out of memory? "
+                "Try fewer --workers; the same command goes on"
+            )
+        if position >= 0 and self._deaths[task.number, position] >= _SAMPLE_DEATHS:
+            task = replace(task, crashed=task.crashed | {position})
+        seat.child = Child(_main, None)
+        self._give(seat, task)
+
+
+def _main(channel: Channel, notes: Notes, _: Any) -> None:
+    """What runs in a worker: parts until the parent is gone."""
+    import cv2
+
+    # One worker a core is the parallelism; more threads would only fight.
+    cv2.setNumThreads(1)
+
+    def say(message: Tick | _Ended) -> None:
+        channel.send(cloudpickle.dumps(message))
+
+    while (received := channel.receive()) is not None:
+        task: PartTask = cloudpickle.loads(received[0])
+        notes.note(task.number, -1)
+        try:
+            run_part(task, lambda i, number=task.number: notes.note(number, i), say)
+        except Exception as error:
+            say(_Ended(_portable(error, task)))
+        else:
+            say(_Ended(None))
+
+
+def _portable(error: Exception, task: PartTask) -> Exception:
+    """What was raised, as one line that says how to go on."""
+    if isinstance(error, PackError):
+        return error
+    if isinstance(error, OSError):
+        return PackError(f"cannot write to {task.destination}: {error.strerror or error}; the same command goes on")
+    if isinstance(error, MemoryError):
+        return PackError("out of memory while packing; try fewer --workers; the same command goes on")
+    return PackError(f"packing part {task.number} failed: {error!r}\n\nIn the worker:\n{traceback.format_exc()}")

@@ -1,0 +1,56 @@
+"""Files that are whole or not there: written under another name, synced, renamed, and the folder synced."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import xxhash
+
+from rawpack.manifest import HEAD_BYTES, FileRecord
+
+
+def commit(temporary: Path, final: Path) -> None:
+    """Give a finished file its name. Both lie on one file system; what `final` was before is replaced."""
+    sync_file(temporary)
+    temporary.replace(final)
+    sync_folder(final.parent)
+
+
+def write_whole(path: Path, data: bytes, temporary: Path) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    temporary.write_bytes(data)
+    commit(temporary, path)
+
+
+def sync_file(path: Path) -> None:
+    """Return when the file's bytes are on the disk."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Return when the folder's names are on the disk."""
+    if os.name == "nt":
+        return  # Windows syncs names with the file system's journal and offers no call
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def record(path: Path, name: str, *, head: bool = False) -> FileRecord:
+    """Size and checksums of a finished file, as the manifest keeps them."""
+    size = path.stat().st_size
+    whole, first = xxhash.xxh3_64(), xxhash.xxh3_64()
+    if size:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+            with memoryview(data) as view:
+                first.update(view[:HEAD_BYTES])
+                whole.update(view)
+    return FileRecord(name=name, bytes=size, xxh3=whole.hexdigest(), head=first.hexdigest() if head else "")

@@ -1,0 +1,147 @@
+"""What a destination remembers of the run that began it, so that another run goes on only with the same job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack import npyfile
+from rawpack.errors import StoreError, UsageError
+from rawpack.manifest import Manifest
+from rawpack.store import Store
+from rawpack_packer import commit, files
+from rawpack_packer.parts import WORK, Reject
+from rawpack_packer.recipe import Recipe
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import printable
+
+_JOB = "job"
+_SHOWN = 10
+Files = dict[str, tuple[int, int]]
+"""Key -> size in bytes and mtime in ns of a source's file."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is noted before the first part is packed."""
+
+    recipe: dict[str, Any]
+    digest: str
+    keys: list[str]
+    states: bytes
+    """int64 (n, 2), little-endian."""
+
+    def source(self) -> Known:
+        states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
+        return Known(self.digest, self.keys, states)
+
+
+class Known:
+    """A source as an earlier run saw it."""
+
+    def __init__(self, digest: str, keys: Sequence[str], states: NDArray[np.int64]) -> None:
+        self.digest, self._keys, self._states = digest, keys, states
+
+    def files(self) -> Files:
+        return dict(zip(self._keys, map(tuple, self._states.tolist()), strict=False))
+
+
+def source_digest(source: Source) -> str:
+    """xxh3_128 over the keys, sizes and times of all files of a source: what must be the same to go on."""
+    digest = xxhash.xxh3_128()
+    for i in range(len(source)):
+        digest.update(source.key(i).encode("utf-8", "surrogateescape") + b"\0")
+    digest.update(np.ascontiguousarray(source.states(), "<i8").tobytes())
+    return digest.hexdigest()
+
+
+def write_job(path: Path, recipe: Recipe, source: Source) -> None:
+    job = Job(
+        recipe=recipe.as_manifest(),
+        digest=source_digest(source),
+        keys=[source.key(i) for i in range(len(source))],
+        states=np.ascontiguousarray(source.states(), "<i8").tobytes(),
+    )
+    work = path / WORK
+    files.write_whole(work / _JOB, msgspec.msgpack.encode(job), work / f"{_JOB}.tmp")
+
+
+def read_job(path: Path) -> Job | None:
+    """The job that was begun at `path`; None where none was."""
+    try:
+        return msgspec.msgpack.decode((path / WORK / _JOB).read_bytes(), type=Job)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path / WORK / _JOB} is damaged ({error}); --restart begins anew") from None
+
+
+def finished_source(path: Path, manifest: Manifest) -> Known:
+    """The source that a finished store was packed from."""
+    try:
+        provenance = msgspec.json.decode((path / commit.PROVENANCE).read_bytes(), type=dict[str, Any])
+        digest = str(provenance["source"]["digest"])
+        data = np.frombuffer((path / commit.STATES).read_bytes(), np.uint8)
+        states = npyfile.array(data, str(path / commit.STATES)).astype(np.int64)
+        rejected = read_rejects(path)
+    except (OSError, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise UsageError(
+            f"{path} is a complete store, but not what it was packed from is known ({error}); --restart packs it anew"
+        ) from None
+    keys = Store(path).columns.text("key", np.arange(manifest.samples))
+    for reject in rejected:
+        keys.insert(reject.sample, reject.key)
+    return Known(digest, keys, states)
+
+
+def read_rejects(path: Path) -> list[Reject]:
+    """The lines of a finished store's `rejects.jsonl`, in the order of the source."""
+    decode = msgspec.json.Decoder(Reject).decode
+    with (path / commit.REJECTS).open("rb") as file:
+        return [decode(line) for line in file]
+
+
+def check_recipe(path: Path, before: Mapping[str, Any], recipe: Recipe) -> None:
+    """Raise UsageError, naming what differs, where another recipe made what is at `path`."""
+    now, was = _flat(recipe.as_manifest()), _flat(before)
+    differing = [
+        f"{name}: {was.get(name)!r} then, {now.get(name)!r} now"
+        for name in sorted(set(now) | set(was))
+        if now.get(name) != was.get(name)
+    ]
+    if differing:
+        raise UsageError(
+            f"{path} was begun with another recipe ({'; '.join(differing)}); --restart removes it and begins anew"
+        )
+
+
+def check_source(path: Path, known: Known, source: Source) -> None:
+    """Raise UsageError, listing the first files that differ, where the source is not the one that `path` was begun with."""
+    if known.digest == source_digest(source):
+        return
+    was = known.files()
+    now = {source.key(i): tuple(state) for i, state in enumerate(source.states().tolist())}
+    lines = [f"added: {key}" for key in now if key not in was]
+    lines += [f"removed: {key}" for key in was if key not in now]
+    lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
+    shown = "; ".join(printable(line) for line in lines[:_SHOWN])
+    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    raise UsageError(
+        f"{path} was begun with another source ({shown or 'their order'}{more}); --restart removes it and begins anew"
+    )
+
+
+def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's entries, those of `libraries` beside the others; lists as tuples."""
+    flat: dict[str, Any] = {}
+    for name, value in recipe.items():
+        if isinstance(value, dict):
+            flat |= value
+        else:
+            flat[name] = tuple(value) if isinstance(value, list) else value
+    return flat

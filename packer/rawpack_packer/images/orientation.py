@@ -1,0 +1,56 @@
+"""Which way up: the orientation tag of EXIF, and pixels turned by it."""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+ORIENTATION_TAG = 274
+_MAX_ENTRIES = 1024
+
+
+def exif_orientation(block: bytes) -> int:
+    """The orientation (1 to 8) of an EXIF block, with or without its "Exif\\0\\0" before the TIFF header.
+
+    Only the first directory is read, and no pointer of it is followed, so no block can loop; one that is damaged or
+    holds no valid orientation gives 1.
+    """
+    if block.startswith(b"Exif\0\0"):
+        block = block[6:]
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(block[:4])
+    if order is None:
+        return 1
+    try:
+        (start,) = struct.unpack_from(order + "I", block, 4)
+        (entries,) = struct.unpack_from(order + "H", block, start)
+        for at in range(start + 2, start + 2 + 12 * min(entries, _MAX_ENTRIES), 12):
+            tag, kind, count = struct.unpack_from(order + "HHI", block, at)
+            if tag == ORIENTATION_TAG:
+                code = {1: "B", 3: "H", 4: "I"}.get(kind)
+                if code is None or count != 1:
+                    return 1
+                return valid_orientation(struct.unpack_from(order + code, block, at + 8)[0])
+    except struct.error:  # an offset beyond the block
+        pass
+    return 1
+
+
+def valid_orientation(value: int) -> int:
+    """The value itself where EXIF knows it, else 1."""
+    return value if 1 <= value <= 8 else 1
+
+
+def apply_orientation(image: NDArray[Scalar], orientation: int) -> NDArray[Scalar]:
+    """Turn stored pixels (H, W, C) upright; 5 to 8 swap height and width. A view of `image`, seldom contiguous."""
+    if orientation in (5, 6, 7, 8):
+        image = image.transpose(1, 0, 2)
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    return image

@@ -1,0 +1,71 @@
+"""Arithmetic on decoded pixels: eight bits, alpha on white, CMYK, grey.
+
+Large images are worked on in bands of rows, so that intermediate values take a few megabytes, whatever the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+
+_BAND_PIXELS = 1 << 18
+
+
+def bands(height: int, width: int) -> Iterator[slice]:
+    """Slices of rows that cover an image, each of about _BAND_PIXELS pixels."""
+    rows = max(1, _BAND_PIXELS // max(1, width))
+    return (slice(y, min(y + rows, height)) for y in range(0, height, rows))
+
+
+def on_white(color: Pixels, alpha: Pixels, *, premultiplied: bool = False) -> Pixels:
+    """Composite on white: color (H, W, C), alpha (H, W), 255 opaque; rounded to nearest.
+
+    Returns a new array (H, W, C). `premultiplied`: color has already been multiplied by alpha.
+    """
+    result = np.empty(color.shape, np.uint8)
+    for rows in bands(*alpha.shape):
+        weight = alpha[rows].astype(np.uint16)
+        white = 255 - weight if premultiplied else (255 - weight) * 255 + 128
+        for channel in range(color.shape[2]):
+            if premultiplied:
+                result[rows, :, channel] = np.minimum(color[rows, :, channel] + white, 255)
+            else:
+                result[rows, :, channel] = _over_255(color[rows, :, channel] * weight + white)
+    return result
+
+
+def cmyk_to_rgb(inks: Pixels, *, inverted: bool) -> Pixels:
+    """RGB (H, W, 3) of CMYK (H, W, 4) without a profile: (255 - ink) * (255 - black) / 255, rounded to nearest.
+
+    `inverted`: 255 means no ink, as in the JPEGs that Adobe's programs write.
+    """
+    height, width = inks.shape[:2]
+    result = np.empty((height, width, 3), np.uint8)
+    for rows in bands(height, width):
+        paper = inks[rows] if inverted else 255 - inks[rows]
+        black = paper[..., 3].astype(np.uint16)
+        for channel in range(3):
+            result[rows, :, channel] = _over_255(paper[..., channel] * black + 128)
+    return result
+
+
+def _over_255(product: NDArray[Any]) -> NDArray[Any]:
+    """(product - 128) / 255 rounded to nearest, for products of two bytes with 128 added: in 16 bits, and exact."""
+    quotient: NDArray[Any] = (product + (product >> 8)) >> 8
+    return quotient
+
+
+def to_color(image: Pixels, color: str) -> Pixels:
+    """Make an image (H, W, 1) or (H, W, 3) the one that is asked for: "rgb" or "gray"."""
+    channels = image.shape[2]
+    if color == "gray" and channels == 3:
+        return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY), np.uint8)[..., None]
+    if color == "rgb" and channels == 1:
+        return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_GRAY2RGB), np.uint8)
+    return image

@@ -1,0 +1,114 @@
+"""PNG: chunks and checksums here, pixels by OpenCV.
+
+OpenCV gets a file of the critical chunks only: gamma, background, profiles and animation have no say, in any of its
+versions, and libpng has nothing to warn of.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from rawpack.errors import DecodeError
+from rawpack_packer.images import opencv
+from rawpack_packer.images.header import MAX_FRAMES, ImageHeader
+from rawpack_packer.images.orientation import exif_orientation
+from rawpack_packer.images.pixels import Pixels
+
+MAX_CHUNKS = 1 << 20
+"""More chunks than this are refused."""
+
+_COLORS = {0: ("grey", 1), 2: ("rgb", 3), 3: ("palette", 1), 4: ("grey", 2), 6: ("rgb", 4)}
+_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """(type, start, end) of each chunk's body up to IEND, whose end is checked to be inside the file."""
+    at = 8
+    for _ in range(MAX_CHUNKS):
+        kind = data[at + 4 : at + 8]
+        end = at + 8 + int.from_bytes(data[at : at + 4], "big")
+        if end + 4 > len(data):
+            raise DecodeError("truncated", f"PNG ends at byte {len(data)}, inside the chunk at byte {at}")
+        yield kind, at + 8, end
+        if kind == b"IEND":
+            return
+        at = end + 4
+    raise DecodeError("corrupt", f"PNG with more than {MAX_CHUNKS} chunks")
+
+
+def read_header(data: bytes) -> ImageHeader:
+    """Read a PNG's header. All chunks are visited, for metadata may follow the pixels; none is decompressed."""
+    orientation, icc, frames, transparent = 1, False, 1, False
+    fields: tuple[int, ...] | None = None
+    for kind, start, end in _chunks(data):
+        if fields is None:
+            if kind != b"IHDR" or end - start != 13:
+                raise DecodeError("corrupt", "PNG that does not begin with IHDR")
+            fields = struct.unpack_from(">IIBBBBB", data, start)
+        elif kind == b"tRNS":
+            transparent = True
+        elif kind == b"iCCP":
+            icc = True
+        elif kind == b"eXIf":
+            orientation = exif_orientation(data[start:end])
+        elif kind == b"acTL" and end - start == 8:
+            frames = max(1, int.from_bytes(data[start : start + 4], "big"))
+    if fields is None:
+        raise DecodeError("corrupt", "PNG without IHDR")
+    width, height, bits, color_type, compression, filtering, interlace = fields
+    size_is_valid = 0 < width < 1 << 31 and 0 < height < 1 << 31
+    if not size_is_valid or bits not in _BITS.get(color_type, ()) or compression or filtering or interlace > 1:
+        raise DecodeError("corrupt", f"PNG of {width} x {height} pixels, color type {color_type}, {bits} bits")
+    color, channels = _COLORS[color_type]
+    return ImageHeader(
+        format="png",
+        width=width,
+        height=height,
+        color=color,
+        channels=channels,
+        bits=bits,
+        alpha=transparent or color_type >= 4,
+        orientation=orientation,
+        icc=icc,
+        frames=min(frames, MAX_FRAMES),
+    )
+
+
+def decode(data: bytes, header: ImageHeader) -> Pixels:
+    """Decode to stored orientation: grey (H, W, 1) or RGB (H, W, 3), transparency on white."""
+    kept = _critical_chunks(data)
+    if not kept[b"IDAT"] or (header.color == "palette" and not kept[b"PLTE"]):
+        raise DecodeError("corrupt", "PNG without pixels or without the palette that it needs")
+    clear_grey = None
+    if header.color == "grey" and kept[b"tRNS"]:
+        # OpenCV drops the transparent grey.
+        clear_grey = int.from_bytes(kept.pop(b"tRNS")[0][8:-4], "big")
+    image = opencv.decode_stored(b"".join([data[:8], *(part for parts in kept.values() for part in parts)]), header)
+    clear = None
+    if clear_grey is not None and image.shape[2] == 1:
+        # Values of less than 8 bits come stretched to 0..255.
+        clear = image == clear_grey * (255 // (2**header.bits - 1) if header.bits < 8 else 1)
+    pixels = opencv.to_pixels(image)
+    if clear is not None:
+        np.putmask(pixels, clear, 255)
+    return pixels
+
+
+def _critical_chunks(data: bytes) -> dict[bytes, list[memoryview]]:
+    """The chunks that make the pixels, whole and with right checksums, by type and in the order of a valid file."""
+    kept: dict[bytes, list[memoryview]] = {kind: [] for kind in (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")}
+    whole = memoryview(data)
+    for kind, start, end in _chunks(data):
+        if kind not in kept:
+            if kind[:1].isupper():
+                raise DecodeError("unsupported", f"PNG with a critical chunk of unknown type {kind!r}")
+            continue
+        if zlib.crc32(whole[start - 4 : end]) != int.from_bytes(whole[end : end + 4], "big"):
+            raise DecodeError("corrupt", f"PNG chunk {kind.decode()} at byte {start - 8}: wrong checksum")
+        if kind == b"IDAT" or not kept[kind]:
+            kept[kind].append(whole[start - 8 : end + 4])
+    return kept

@@ -1,0 +1,90 @@
+"""Resizing to the recipe's size: scaled to cover and cropped, or stretched."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from rawpack.geometry import cover_size, crop_box
+from rawpack_packer.images.pixels import Pixels
+
+Fit = Literal["cover", "stretch"]
+Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
+
+_CODES = {
+    "area": cv2.INTER_AREA,
+    "linear": cv2.INTER_LINEAR,
+    "cubic": cv2.INTER_CUBIC,
+    "lanczos": cv2.INTER_LANCZOS4,
+    "nearest": cv2.INTER_NEAREST_EXACT,
+}
+
+_MAX_COVER_PIXELS = 1 << 24
+"""An enlarged image of more pixels than this, of which most is cropped away, is never made."""
+
+_MARGIN = 8
+"""Source pixels around a part that any interpolation may look at."""
+
+
+def fit(
+    image: Pixels, size: tuple[int, int], *, fit: Fit = "cover", interpolation: Interpolation = "area"
+) -> tuple[Pixels, bool]:
+    """Resize (H, W, C) to size (height, width). Returns the image and whether it was enlarged on either axis.
+
+    "cover" scales until the size is covered and crops the centre, rounding as torchvision's Resize and CenterCrop;
+    "stretch" scales each axis by itself. "area" averages where it shrinks, so that nothing aliases, and is bilinear
+    where it enlarges; "linear", "cubic" and "lanczos" look at a few source pixels only, whatever the scale.
+
+    An image that has the size already is returned itself, any other as a new contiguous array. The pixels do not
+    depend on the number of OpenCV's threads. Memory is that of the source and the result, a small multiple of them
+    at most: of an extreme shape (1 x 10,000 to 256 x 256), only the part that is kept gets enlarged.
+    """
+    stored = image.shape[0], image.shape[1]
+    if stored == size:
+        return image, False
+    scaled = cover_size(stored, size) if fit == "cover" else size
+    enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
+    box = crop_box(scaled, size)
+    if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
+        return _enlarge_part(image, scaled, box, interpolation), True
+    top, left, height, width = box
+    return np.ascontiguousarray(_scale(image, scaled, interpolation)[top : top + height, left : left + width]), enlarged
+
+
+def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -> Pixels:
+    """Scale all of an image."""
+    if interpolation != "area":
+        return _resize(image, size, _CODES[interpolation])
+    smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
+    return _resize(_resize(image, smaller, cv2.INTER_AREA), size, cv2.INTER_LINEAR)
+
+
+def _resize(image: Pixels, size: tuple[int, int], code: int) -> Pixels:
+    if image.shape[:2] == size:
+        return image
+    resized = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=code), np.uint8)
+    return resized.reshape(*size, image.shape[2])  # OpenCV drops an axis of length 1
+
+
+def _enlarge_part(
+    image: Pixels, scaled: tuple[int, int], box: tuple[int, int, int, int], interpolation: Interpolation
+) -> Pixels:
+    """The box of the image scaled to `scaled`, which is not made: each pixel is interpolated where it comes from."""
+    code = {"area": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}.get(interpolation, _CODES[interpolation])
+    slices, matrix = [], np.zeros((2, 3))
+    for axis in (0, 1):
+        source, start, length = image.shape[axis], box[axis], box[axis + 2]
+        step = source / scaled[axis]
+        first = max(0, int(start * step) - _MARGIN)
+        last = min(source, int((start + length) * step) + 1 + _MARGIN)
+        slices.append(slice(first, last))
+        # Pixel centres: output i is at (start + i + 0.5) * step - 0.5 of the source. OpenCV wants x before y.
+        matrix[1 - axis, 1 - axis] = step
+        matrix[1 - axis, 2] = (start + 0.5) * step - 0.5 - first
+    part = np.ascontiguousarray(image[slices[0], slices[1]])
+    made = cv2.warpAffine(
+        part, matrix, (box[3], box[2]), flags=code | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE
+    )
+    return np.asarray(made, np.uint8).reshape(box[2], box[3], image.shape[2])

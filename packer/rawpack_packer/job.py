@@ -1,0 +1,291 @@
+"""A packing job, from a source to a store: checked, cut into parts, run by an engine, and committed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+import rawpack
+from rawpack import machine
+from rawpack import manifest as manifests
+from rawpack.errors import PackError, UsageError
+from rawpack.manifest import Manifest
+from rawpack_packer import destination as destinations
+from rawpack_packer import files, history
+from rawpack_packer.commit import Totals, commit_store, store_fields
+from rawpack_packer.engines import Engine, HereEngine, LocalEngine
+from rawpack_packer.estimate import store_bytes
+from rawpack_packer.parts import WORK, PartTask, Tick, read_record
+from rawpack_packer.recipe import Recipe, libraries
+from rawpack_packer.sources import Source
+
+
+class Watch(Protocol):
+    """Who watches a job: a progress bar, or nobody."""
+
+    def begin(self, samples: int, done: int) -> None:
+        """Packing begins: so many samples in all, so many done by an earlier run."""
+
+    def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
+        """So many samples and bytes of the source are done in this run, so many samples rejected in all."""
+
+    def commit(self) -> None:
+        """All parts are done; columns and manifest are being written."""
+
+    def end(self) -> None:
+        """Nothing more will come."""
+
+
+class Nobody:
+    """A watch that looks away."""
+
+    def begin(self, samples: int, done: int) -> None: ...
+    def advance(self, samples: int, bytes_in: int, rejects: int) -> None: ...
+    def commit(self) -> None: ...
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What does not change a store's bytes."""
+
+    workers: int | None = None
+    """Worker processes; 0 packs in this process, None takes one for each CPU."""
+    max_rejects: float = 0.01
+    """The largest share of samples that may be rejected, or from 1 on their number."""
+    strict: bool = False
+    restart: bool = False
+
+    def allowed(self, samples: int) -> int:
+        """How many of so many samples may be rejected."""
+        return int(self.max_rejects) if self.max_rejects >= 1 else int(self.max_rejects * samples)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job came to."""
+
+    destination: str
+    manifest: Manifest
+    digest: str
+    already: bool
+    """The store was complete before this run, which did nothing."""
+    seen: int
+    """Samples of the source: packed and rejected ones."""
+    packed_now: int
+    """Samples that this run packed; others were done by an earlier one."""
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    empty_classes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def pack(
+    source: Source,
+    destination: str | os.PathLike[str],
+    recipe: Recipe,
+    limits: Limits | None = None,
+    *,
+    engine: Engine | None = None,
+    watch: Watch | None = None,
+) -> Summary:
+    """Pack `source` into a store at `destination`, or go on with one that was begun.
+
+    Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish: the
+    same call then goes on from there.
+    """
+    began = time.monotonic()
+    limits, watch = limits or Limits(), watch or Nobody()
+    recipe = msgspec.structs.replace(recipe, libraries=libraries(recipe.format))
+    path = Path(destination)
+    destinations.check(path, source.root)
+    if destinations.is_finished(path) and not limits.restart:
+        return _already(path, source, recipe)
+    workers = machine.cpus() if limits.workers is None else limits.workers
+    if not (destinations.is_begun(path) and not limits.restart):
+        _check_space(path, source, recipe, workers)
+    _make(path)
+    with destinations.Lock(path):
+        if limits.restart:
+            destinations.clear(path)
+        _begin(path, source, recipe)
+        started = datetime.now(UTC)
+        job = _Job(path, source, recipe, limits, watch)
+        engine = engine or (LocalEngine(workers) if workers and hasattr(os, "fork") else HereEngine())
+        job.run(engine)
+        provenance = _provenance(source, started, workers)
+        counts = dict(source.counts)
+        manifest = commit_store(
+            path,
+            recipe,
+            store_fields(recipe, source.fields),
+            source.classes,
+            job.parts,
+            job.totals,
+            counts,
+            provenance,
+            source.states(),
+        )
+    watch.end()
+    return Summary(
+        str(destination),
+        manifest,
+        manifests.load(path)[1],
+        already=False,
+        seen=len(source),
+        packed_now=job.done_now,
+        bytes_in=job.totals.bytes_in,
+        bytes_out=job.totals.bytes_out,
+        seconds=time.monotonic() - began,
+        empty_classes=source.empty_classes,
+        problems=source.problems,
+    )
+
+
+@dataclass
+class _Job:
+    """The parts of a job and what is known of them. Is told by the engine: see `Report`."""
+
+    path: Path
+    source: Source
+    recipe: Recipe
+    limits: Limits
+    watch: Watch
+    totals: Totals = field(default_factory=Totals)
+    done_now: int = 0
+    _rejects: int = 0
+    _ticks: dict[int, Tick] = field(default_factory=dict)
+    _finished: Tick = field(default_factory=lambda: Tick(0, 0))
+
+    @property
+    def parts(self) -> int:
+        return -(-len(self.source) // self.recipe.part_rows)
+
+    def run(self, engine: Engine) -> None:
+        """Do all parts that are not done, then add all up."""
+        todo, done = [], 0
+        for number in range(self.parts):
+            record = read_record(self.path, number)
+            if record is None:
+                todo.append(number)
+            else:
+                done += record.rows + len(record.rejects)
+                self._rejects += len(record.rejects)
+        self.watch.begin(len(self.source), done)
+        if todo:
+            engine.run(self._tasks(todo), self)
+        self.watch.commit()
+        for number in range(self.parts):
+            record = read_record(self.path, number)
+            if record is not None:
+                self.totals.add(record)
+        self._check_rejects()
+        if self.totals.samples + self.totals.rejects.total() != len(self.source):
+            raise PackError(f"{self.path}: parts of the store went away while packing; the same command goes on")
+        if not self.totals.samples:
+            raise PackError(f"every one of {len(self.source)} images was rejected: {self._reasons()}")
+
+    def ticked(self, number: int, tick: Tick, /) -> None:
+        self._ticks[number] = tick
+        self._tell()
+
+    def finished(self, number: int, /) -> None:
+        tick = self._ticks.pop(number, Tick(0, 0))
+        self._finished = Tick(self._finished.samples + tick.samples, self._finished.bytes_in + tick.bytes_in)
+        record = read_record(self.path, number)
+        if record is not None:
+            self.done_now += record.rows
+            self._rejects += len(record.rejects)
+        self._tell()
+
+    def _tell(self) -> None:
+        samples = self._finished.samples + sum(tick.samples for tick in self._ticks.values())
+        bytes_in = self._finished.bytes_in + sum(tick.bytes_in for tick in self._ticks.values())
+        self.watch.advance(samples, bytes_in, self._rejects)
+
+    def _tasks(self, todo: list[int]) -> Iterator[PartTask]:
+        rows = self.recipe.part_rows
+        for number in todo:
+            if self._rejects > self.limits.allowed(len(self.source)):
+                return
+            start, stop = number * rows, min((number + 1) * rows, len(self.source))
+            yield PartTask(
+                number=number,
+                first=start,
+                samples=self.source.part(start, stop),
+                recipe=self.recipe,
+                fields=self.source.fields,
+                destination=str(self.path.resolve()),
+                strict=self.limits.strict,
+            )
+
+    def _check_rejects(self) -> None:
+        rejects, allowed = self.totals.rejects.total(), self.limits.allowed(len(self.source))
+        if rejects > allowed:
+            checked = self.totals.samples + rejects
+            raise PackError(
+                f"{rejects} of {checked} images were rejected ({self._reasons()}), and --max-rejects allows {allowed}; "
+                f"they are listed in {self.path / WORK}. The same command with a larger --max-rejects goes on "
+                "without doing anything again"
+            )
+
+    def _reasons(self) -> str:
+        return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
+
+
+def _already(path: Path, source: Source, recipe: Recipe) -> Summary:
+    """The summary of a store that is complete, if it is the one that was asked for."""
+    manifest, digest = manifests.load(path)
+    history.check_recipe(path, manifest.recipe, recipe)
+    history.check_source(path, history.finished_source(path, manifest), source)
+    size = sum(file.bytes for shard in manifest.shards for file in shard.files)
+    return Summary(str(path), manifest, digest, True, len(source), 0, 0, size, 0.0)
+
+
+def _make(path: Path) -> None:
+    try:
+        (path / WORK).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be made: {error.strerror or error}") from None
+
+
+def _begin(path: Path, source: Source, recipe: Recipe) -> None:
+    """Note a new job in its destination; one that was begun must be this one."""
+    begun = history.read_job(path)
+    if begun is None:
+        history.write_job(path, recipe, source)
+        files.sync_folder(path)
+        files.sync_folder(path.parent)
+    else:
+        history.check_recipe(path, begun.recipe, recipe)
+        history.check_source(path, begun.source(), source)
+
+
+def _check_space(path: Path, source: Source, recipe: Recipe, workers: int) -> None:
+    need, free = store_bytes(source, recipe, workers), destinations.free_bytes(path)
+    if need > free:
+        raise UsageError(
+            f"the store needs about {need / 1e9:.1f} GB, and {path} has {free / 1e9:.1f} GB free: free some space, or "
+            "take a smaller --size or --format lmdb"
+        )
+
+
+def _provenance(source: Source, started: datetime, workers: int) -> dict[str, Any]:
+    return {
+        "source": {"kind": source.kind, "root": source.root, "digest": history.source_digest(source)},
+        "started": started.isoformat(timespec="seconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "workers": workers,
+        "rawpack": rawpack.__version__,
+        "python": platform.python_version(),
+    }

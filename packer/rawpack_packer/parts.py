@@ -1,0 +1,243 @@
+"""One part of a packing job: a run of the source becomes one shard, and a record of what is in it.
+
+The record is written last, so that it proves its shard: what has a record is done, what has none is done again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.errors import DamagedStoreError, DecodeError, PackError
+from rawpack.manifest import FileRecord, Placement
+from rawpack_packer import files
+from rawpack_packer.prepare import prepare
+from rawpack_packer.recipe import Recipe
+from rawpack_packer.sources import FieldKind, Samples
+from rawpack_packer.writers import SUFFIXES, WRITERS
+
+WORK = ".rawpack"
+"""The folder inside the destination that holds what packing needs until the manifest is written."""
+IMAGE = "image"
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """A line of `rejects.jsonl`."""
+
+    sample: int
+    """Its number in the source, rejected ones counted."""
+    key: str
+    reason: str
+    detail: str
+
+
+class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finished part holds. Arrays are little-endian bytes."""
+
+    number: int
+    rows: int
+    files: tuple[FileRecord, ...]
+    placement: Placement | None
+    """None where every sample was rejected, and so there is no shard."""
+    columns: dict[str, bytes]
+    """Number fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows."""
+    texts: dict[str, list[str]]
+    rejects: tuple[Reject, ...]
+    counts: dict[str, int]
+    bytes_in: int
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """A part to be done. Picklable: it travels to a worker."""
+
+    number: int
+    first: int
+    """Number in the source of the part's first sample."""
+    samples: Samples
+    recipe: Recipe
+    fields: Mapping[str, FieldKind]
+    destination: str
+    strict: bool = False
+    crashed: frozenset[int] = field(default_factory=frozenset)
+    """Samples of the part that killed the processes which decoded them: rejected unseen."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Progress within a part."""
+
+    samples: int
+    bytes_in: int
+
+
+def record_path(destination: Path, number: int) -> Path:
+    return destination / WORK / f"part-{number:05d}.done"
+
+
+def shard_name(number: int, format: str) -> str:
+    return f"shard-{number:05d}{SUFFIXES[format]}"
+
+
+def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick], None]) -> None:
+    """Pack one part, so that its shard and then its record are on the disk.
+
+    note: told each sample before it is touched. tick: told what is done, now and then. Raises PackError (a changed
+    source, a reject under `strict`) and OSError (the destination is full or gone); then the part was not done.
+    """
+    destination, recipe = Path(task.destination), task.recipe
+    name = shard_name(task.number, recipe.format)
+    temporary = destination / WORK / f"{name}.tmp"
+    writer = WRITERS[recipe.format](temporary, recipe)
+    rows = _Rows(task.fields)
+    try:
+        for i in range(len(task.samples)):
+            note(i)
+            try:
+                if i in task.crashed:
+                    raise DecodeError("crashed", "the process that decoded it died, twice")
+                item = task.samples[i]
+                rows.bytes_in += len(item.image)
+                sample = prepare(item.image, recipe)
+            except DecodeError as error:
+                if task.strict:
+                    raise PackError(f"{task.samples.key(i)!r}: {error} (--strict stops at the first)") from None
+                rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
+            else:
+                writer.add(sample)
+                rows.add(item.key, item.fields, sample.image, sample.shape, sample.notes)
+            if i % 16 == 15:
+                tick(Tick(i + 1, rows.bytes_in))
+        records: tuple[FileRecord, ...] = ()
+        placement = None
+        if rows.count:
+            finished = writer.finish(rows.columns())
+            placement = finished.placement
+            records = (files.record(temporary, name, head=True),)
+            files.commit(temporary, destination / name)
+            rows.index(finished.index, recipe)
+    finally:
+        writer.abort()
+        temporary.unlink(missing_ok=True)
+    record = rows.record(task.number, records, placement)
+    write_record(destination, record)
+    tick(Tick(len(task.samples), rows.bytes_in))
+
+
+class _Rows:
+    """The small fields and the index of a part, row after row."""
+
+    def __init__(self, fields: Mapping[str, FieldKind]) -> None:
+        self.count = self.bytes_in = 0
+        self._fields = fields
+        self._values: dict[str, list[Any]] = {name: [] for name in fields}
+        self._keys: list[str] = []
+        self._hashes: list[int] = []
+        self._shapes: list[tuple[int, int, int]] = []
+        self._rejects: list[Reject] = []
+        self._counts: Counter[str] = Counter()
+        self._index: dict[str, NDArray[Any]] = {}
+
+    def add(
+        self,
+        key: str,
+        values: Mapping[str, Any],
+        image: NDArray[np.uint8],
+        shape: tuple[int, int, int],
+        notes: tuple[str, ...],
+    ) -> None:
+        self.count += 1
+        self._keys.append(key)
+        for name, column in self._values.items():
+            column.append(values[name])
+        self._hashes.append(xxhash.xxh3_64_intdigest(image.data))
+        self._shapes.append(shape)
+        self._counts.update(notes)
+
+    def reject(self, reject: Reject) -> None:
+        self._rejects.append(reject)
+
+    def columns(self) -> dict[str, NDArray[Any] | list[str]]:
+        """Number and text fields of the rows, and `key`."""
+        columns: dict[str, NDArray[Any] | list[str]] = {}
+        for name, kind in self._fields.items():
+            values = self._values[name]
+            columns[name] = values if kind.dtype == "str" else np.array(values, kind.dtype)
+        columns["key"] = self._keys
+        return columns
+
+    def index(self, index: Mapping[str, NDArray[np.int64]], recipe: Recipe) -> None:
+        """Take over what the writer says of where the images lie."""
+        self._index[f"{IMAGE}.xxh3"] = np.array(self._hashes, np.uint64)
+        for name, values in index.items():
+            self._index[f"{IMAGE}.{name}"] = values
+        if recipe.target is None:
+            self._index[f"{IMAGE}.shape"] = np.array(self._shapes, np.int32)
+
+    def record(self, number: int, records: tuple[FileRecord, ...], placement: Placement | None) -> PartRecord:
+        numbers: dict[str, NDArray[Any]] = dict(self._index)
+        texts: dict[str, list[str]] = {}
+        for name, column in self.columns().items():
+            if isinstance(column, list):
+                texts[name] = column
+            else:
+                numbers[name] = column
+        return PartRecord(
+            number=number,
+            rows=self.count,
+            files=records,
+            placement=placement,
+            columns={name: little(values).tobytes() for name, values in numbers.items()},
+            texts=texts,
+            rejects=tuple(self._rejects),
+            counts=dict(self._counts),
+            bytes_in=self.bytes_in,
+        )
+
+
+def little(values: NDArray[Any]) -> NDArray[Any]:
+    """The array in little-endian byte order, as the store's files have it."""
+    return values.astype(values.dtype.newbyteorder("<"), copy=False)
+
+
+def write_record(destination: Path, record: PartRecord) -> None:
+    path = record_path(destination, record.number)
+    body = msgspec.msgpack.encode(record)
+    files.write_whole(path, body + xxhash.xxh3_128_digest(body), path.with_suffix(".tmp"))
+
+
+def read_record(destination: Path, number: int) -> PartRecord | None:
+    """The record of a part that is done, its shard in place; None where it is to be done (again)."""
+    path = record_path(destination, number)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    body, seal = data[:-16], data[-16:]
+    if xxhash.xxh3_128_digest(body) != seal:
+        return None
+    record = msgspec.msgpack.decode(body, type=PartRecord)
+    for file in record.files:
+        try:
+            size = (destination / file.name).stat().st_size
+        except FileNotFoundError:
+            return None
+        if size != file.bytes:
+            return None
+    return record
+
+
+def need_record(destination: Path, number: int) -> PartRecord:
+    """The record of a part that was done in this run."""
+    record = read_record(destination, number)
+    if record is None:
+        raise DamagedStoreError(f"{record_path(destination, number)} or its shard went away while packing")
+    return record

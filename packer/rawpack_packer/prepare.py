@@ -1,0 +1,127 @@
+"""From an item of the source to what a store holds: checked, decoded, cropped, resized, encoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+from rawpack.jpeg import restart_interval
+from rawpack.resize import fit
+from rawpack_packer.images import ImageHeader, decode_image, read_header
+from rawpack_packer.recipe import KEPT_QUALITY, Recipe
+
+_SAMPLING = {
+    "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "422": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "440": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+}
+_MAX_JPEG_SIDE = 65_500
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is stored of one sample."""
+
+    image: NDArray[np.uint8]
+    """Pixels (H, W, C), or the bytes (n,) of a JPEG file."""
+    shape: tuple[int, int, int]
+    """Of the image in pixels."""
+    notes: tuple[str, ...]
+    """What happened to it that a summary counts: "enlarged", "icc_ignored", ..."""
+
+
+NOTES: dict[str, str] = {
+    "enlarged": "images that had to be enlarged to the size",
+    "icc_ignored": "images with a colour profile, which was ignored",
+    "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
+    "passed_through": "JPEG files stored as they are",
+    "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
+    "decoder_warnings": "images that decoded with a harmless warning",
+}
+"""Names of counts in the manifest -> what they count."""
+
+
+def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
+    """What a store made by `recipe` holds of one image file. Raises DecodeError where it is to be rejected."""
+    if not isinstance(data, bytes):
+        raise DecodeError("unsupported", "only encoded image files can be packed")
+    header = read_header(data)
+    if header.width * header.height > recipe.max_pixels:
+        raise DecodeError(
+            "too_large", f"{header.width}x{header.height} pixels; --max-pixels allows {recipe.max_pixels}"
+        )
+    notes = []
+    if header.icc:
+        notes.append("icc_ignored")
+    if header.frames > 1:
+        notes.append("first_frame_of_several")
+    if recipe.passes_through and _can_pass(header, recipe):
+        return _pass_through(data, header, recipe, notes)
+    image = decode_image(data, header, color=recipe.color)
+    if recipe.crop is not None:
+        image = _crop(image, recipe.crop)
+    if recipe.target is not None:
+        image, enlarged = fit(image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation)
+        if enlarged:
+            notes.append("enlarged")
+    height, width, channels = image.shape
+    if recipe.encoding != "jpeg":
+        return Prepared(np.ascontiguousarray(image), (height, width, channels), tuple(notes))
+    if recipe.quality == "keep":
+        notes.append("reencoded")
+    return Prepared(encode_jpeg(image, recipe), (height, width, channels), tuple(notes))
+
+
+def encode_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
+    """A baseline JPEG file (n,) of an image (H, W, C), with a restart marker after each row of blocks."""
+    height, width, channels = image.shape
+    if max(height, width) > _MAX_JPEG_SIDE:
+        raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG holds {_MAX_JPEG_SIDE} a side")
+    quality = KEPT_QUALITY if recipe.quality == "keep" else recipe.quality
+    sampling = recipe.subsampling or "444"
+    options = [
+        cv2.IMWRITE_JPEG_QUALITY, int(quality or KEPT_QUALITY),
+        cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(width, sampling),
+    ]  # fmt: skip
+    if channels == 3:
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLING[sampling]]
+        image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    done, encoded = cv2.imencode(".jpg", image, options)
+    if not done:
+        raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
+    return np.asarray(encoded, np.uint8).reshape(-1)
+
+
+def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
+    """Whether the file's own bytes give the pixels that the recipe asks for, on any decoder."""
+    colors = ("grey",) if recipe.color == "gray" else ("grey", "ycbcr")
+    return (
+        header.jpeg is not None
+        and header.jpeg.sof in ("baseline", "extended", "progressive")
+        and header.bits == 8
+        and header.color in colors
+        and header.orientation == 1
+    )
+
+
+def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[str]) -> Prepared:
+    # Decoded once, for nothing but to see that it decodes: what is stored must be readable.
+    image = decode_image(data, header, color=recipe.color)
+    shape = (image.shape[0], image.shape[1], recipe.channels)
+    return Prepared(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"))
+
+
+def _crop(image: NDArray[np.uint8], crop: tuple[int, int, int, int]) -> NDArray[np.uint8]:
+    x, y, width, height = crop
+    if x + width > image.shape[1] or y + height > image.shape[0]:
+        raise DecodeError(
+            "crop_outside",
+            f"the image has {image.shape[1]}x{image.shape[0]} pixels; --crop needs {x + width}x{y + height}",
+        )
+    return image[y : y + height, x : x + width]

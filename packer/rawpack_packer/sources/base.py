@@ -1,0 +1,227 @@
+"""What a source is: how many samples, give me number i, and what it says of their fields.
+
+A source is made once, in the process that packs. Workers get `part(start, stop)`, which holds its own entries
+and no more. Both are plain data: files are open only inside `__getitem__`, which reads them by `read_file`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, PackError, UsageError
+
+Value = int | float | str | NDArray[Any]
+"""What a small field of one sample can be."""
+
+MAX_FILE_BYTES = 2**31 - 1
+"""No decoder takes more in one buffer."""
+UNKNOWN = (-1, -1)
+"""Size and mtime of what has none, such as a broken link."""
+
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+"""O_NONBLOCK: a pipe that took a file's place must not hang the open."""
+_OF_ANY_FILE = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EMFILE", "ENFILE", "ENOMEM", "ENODEV", "ENOTCONN", "ESTALE",
+        "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
+)  # fmt: skip
+
+
+class SourceChangedError(PackError):
+    """A file of the source is no longer the one that was found when packing began.
+
+    Packing stops, and no sample is rejected: a store must be what an undisturbed run makes of one source.
+    """
+
+
+@dataclass(frozen=True)
+class FieldKind:
+    """What a source says of one small field, before any sample was read."""
+
+    dtype: str
+    """numpy's name of a bool, integer or float type: "int64", "float32", ...; of text: "str"."""
+    shape: tuple[int | None, ...] = ()
+    """Of one sample. None, only in first place, where samples differ in length: (None, 5) for boxes."""
+
+    def __post_init__(self) -> None:
+        if self.dtype == "str":
+            if self.shape:
+                raise UsageError(f"a text field holds one text per sample, not shape {self.shape}: join the texts")
+            return
+        try:
+            numeric = np.dtype(self.dtype).kind in "biuf"
+        except TypeError:
+            numeric = False
+        if not numeric:
+            raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str" or a bool, integer or float dtype')
+        if None in self.shape[1:]:
+            raise UsageError(f"shape {self.shape}: only the first length of a field may differ between samples")
+
+    @property
+    def ragged(self) -> bool:
+        """Whether samples differ in length."""
+        return None in self.shape
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One sample before the recipe."""
+
+    key: str
+    """Unique in the source; of a file its path below the root, parts joined by "/", Unicode left as it is."""
+    image: bytes | NDArray[Any]
+    """The caller's: an encoded image file, whole; or pixels (H, W) or (H, W, C), where there is no file."""
+    fields: Mapping[str, Value]
+    """One value for each of the source's `fields`."""
+
+
+class Samples(Protocol):
+    """A run of samples that can be read: a source, or the part of one that a worker got.
+
+    Numbers are 0 <= i < len; others raise IndexError.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int, /) -> Item:
+        """Read sample i.
+
+        Raises DecodeError, with one of `rejects.REASONS`, where this sample cannot be had: the caller rejects
+        it and goes on. The detail names no absolute path: rejects are equal wherever the source lies.
+        Raises PackError where the run cannot go on: the source changed, its disk is gone, this process has no
+        descriptors left.
+        """
+
+    def key(self, i: int, /) -> str:
+        """The key of sample i, from memory. One that is not UTF-8 has its odd bytes written as \\xff."""
+
+
+class Source(Samples, Protocol):
+    """All samples of a source, in an order that is the same on every machine and in every run."""
+
+    @property
+    def kind(self) -> str:
+        """The name that `--source` knows it by: "folder"."""
+
+    @property
+    def root(self) -> str:
+        """Where it lies, for messages and provenance: printable, of a folder or file the absolute path."""
+
+    @property
+    def fields(self) -> Mapping[str, FieldKind]:
+        """The small fields of every sample beyond its key, in the order in which they are stored."""
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the numbers in field `label`, unique; None where there are no classes."""
+
+    @property
+    def empty_classes(self) -> tuple[str, ...]:
+        """Those of `classes` that have no sample."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What was left out or may matter. A kind of source always has the same names."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be looked into, one printable line each; the last may be "... and n more"."""
+
+    def part(self, start: int, stop: int, /) -> Samples:
+        """Samples start <= i < stop, numbered from 0: small, picklable, free of the rest of the source.
+
+        Outside 0 <= start <= stop <= len it raises IndexError.
+        """
+
+    def states(self) -> NDArray[np.int64]:
+        """What the source's files were when it was opened, for noticing that it changed since.
+
+        (n, 2), read-only: size in bytes and mtime in ns of each file, in a fixed order, -1 where they cannot
+        be had. Of a folder, n is the number of samples.
+        """
+
+
+def text_of(path: bytes) -> str:
+    """`path` as text: UTF-8 whatever the locale is, odd bytes as \\xff."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def printable(path: str | bytes) -> str:
+    """`path` as it can stand in a message: one line, no control codes, odd bytes as \\xff."""
+    text = text_of(path) if isinstance(path, bytes) else path
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
+    """All bytes of the file at `path`, whose size in bytes and mtime in ns were `scanned` when it was found.
+
+    Both are compared before and after reading, so the bytes are those of one state of the file, the one that
+    was found. Raises as `Samples.__getitem__` does; `key` names the file in messages.
+    """
+    try:
+        with opened(path) as fd:
+            _check_unchanged(fd, scanned, key)
+            if scanned[0] > MAX_FILE_BYTES:
+                raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
+            with open(fd, "rb", buffering=0, closefd=False) as file:
+                data = file.readall()
+            _check_unchanged(fd, scanned, key)
+    except OSError as error:
+        stop_if_of_any_file(error, key)
+        if error.errno in (errno.ENOENT, errno.ENOTDIR) and scanned != UNKNOWN:
+            raise _changed(key, "it is gone") from None
+        raise DecodeError("unreadable", reason_of(error)) from None
+    if not data:
+        raise DecodeError("empty", "the file has no bytes")
+    return data
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """A descriptor to read `path` by; never waits for a pipe's other end."""
+    fd = os.open(path, _OPEN_FLAGS)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise _changed(key, "it is no file any more")
+    if scanned == UNKNOWN:
+        raise _changed(key, "it could not be read then, and now it can")
+    if found.st_size != scanned[0]:
+        raise _changed(key, f"it had {scanned[0]} bytes and has {found.st_size}")
+    if found.st_mtime_ns != scanned[1]:
+        raise _changed(key, "it was written to")
+
+
+def _changed(key: str, how: str) -> SourceChangedError:
+    cure = "leave the source alone and run the same command again"
+    return SourceChangedError(f"{printable(key)} changed since packing began: {how}; {cure}")
+
+
+def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
+    """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
+    if error.errno in _OF_ANY_FILE:
+        cure = "mend that and run the same command again"
+        raise PackError(f"{printable(where)} cannot be read now: {reason_of(error)}; {cure}") from error
+
+
+def reason_of(error: OSError) -> str:
+    """The error without its path, which differs between machines."""
+    return f"[Errno {error.errno}] {error.strerror}"

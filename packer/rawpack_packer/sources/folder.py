@@ -1,0 +1,365 @@
+"""A folder of image files, its first-level sub-folders being the classes.
+
+Order is path order, part by part, as bytes of UTF-8: the same on every machine and locale. It is found by
+walking the tree with each folder's entries sorted, so nothing is ever sorted as a whole, and a sample costs
+28 bytes and its file name.
+"""
+
+# ruff: noqa: PTH116, PTH118, PTH122 - a Path for each entry would slow the scan
+from __future__ import annotations
+
+import os
+import stat
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources.base import (
+    UNKNOWN,
+    FieldKind,
+    Item,
+    opened,
+    printable,
+    read_file,
+    reason_of,
+    stop_if_of_any_file,
+    text_of,
+)
+
+EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif"))
+"""Files with these are samples without being opened; what they are not is found out when they are packed."""
+SNIFF_BYTES = 32
+MAX_PROBLEMS = 100
+PROGRESS_EVERY = 1000
+
+_FOLDER = -2
+"""Stands for the size of a folder among files."""
+_Entry = tuple[bytes, int, int]
+"""Name, size in bytes, mtime in ns. A plain tuple: a folder may have a million."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FolderPart:
+    """Some files of a folder, in order. Plain data: any process may read, also several at once."""
+
+    root: str
+    """The folder's absolute path, as the operating system takes it."""
+    folders: tuple[bytes, ...]
+    """Folders that the files lie in, below root, each ending in "/"; root itself is b""."""
+    labels: NDArray[np.int32] | None
+    """Label of each folder; None where there are no classes."""
+    folder_of: NDArray[np.int32]
+    """(n,): the folder of each file."""
+    names: bytes
+    """The names of all files, one after another."""
+    ends: NDArray[np.int64]
+    """(n + 1,): name i is names[ends[i]:ends[i + 1]]."""
+    states: NDArray[np.int64]
+    """(n, 2): size in bytes and mtime in ns."""
+
+    def __len__(self) -> int:
+        return len(self.folder_of)
+
+    def __getitem__(self, i: int, /) -> Item:
+        path = self._path(i)
+        try:
+            key = path.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DecodeError("bad_name", f"byte {error.start} of the path is not UTF-8: rename the file") from None
+        size, mtime = self.states[i].tolist()
+        image = read_file(os.path.join(self.root, os.fsdecode(path)), key, (size, mtime))
+        return Item(key, image, {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])})
+
+    def key(self, i: int, /) -> str:
+        """The file's path below root, parts joined by "/"."""
+        return text_of(self._path(i))
+
+    def part(self, start: int, stop: int, /) -> FolderPart:
+        """Files start <= i < stop."""
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
+        used, folder_of = np.unique(self.folder_of[start:stop], return_inverse=True)
+        first, last = int(self.ends[start]), int(self.ends[stop])
+        return FolderPart(
+            root=self.root,
+            folders=tuple(self.folders[k] for k in used.tolist()),
+            labels=None if self.labels is None else self.labels[used],
+            folder_of=folder_of.astype(np.int32),
+            names=self.names[first:last],
+            ends=self.ends[start : stop + 1] - first,
+            states=self.states[start:stop],
+        )
+
+    def _path(self, i: int) -> bytes:
+        if not 0 <= i < len(self):
+            raise IndexError(f"sample {i} of a source of {len(self)}")
+        return self.folders[int(self.folder_of[i])] + self.names[int(self.ends[i]) : int(self.ends[i + 1])]
+
+
+class FolderSource:
+    """All image files below a folder, as a `Source`.
+
+    Sub-folders at the first level are classes, numbered in order from 0, also those without images; what
+    lies deeper belongs to them; images beside them get label -1. Without sub-folders there is no `label`.
+    Symbolic links are followed, but not into a folder that would then contain itself. Names that begin with a
+    dot are left out.
+
+    `counts`: hidden (files and folders), other_files (no images), special_files (pipes, sockets, devices:
+    never opened), links (to files and folders), loops (links not followed), bad_names (not UTF-8),
+    unlabelled (with label -1), empty_classes, problems.
+    """
+
+    kind = "folder"
+
+    def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
+        """Scan `path`. Only files without an image's extension are opened, for their first bytes.
+
+        progress: called with how many entries were looked at so far, every 1,000 and at the end.
+        Raises UsageError where `path` is no folder or holds no image, PackError where its disk fails.
+        """
+        if not os.fspath(path):
+            raise UsageError("the source is an empty path: give a folder of images")
+        where = str(Path(path).absolute())
+        self.root = printable(os.fsencode(where))
+        _check_folder(where, self.root)
+        scan = _Scan(where, progress)
+        scan.run()
+        self.classes: tuple[str, ...] | None = tuple(scan.classes) or None
+        self.empty_classes = tuple(
+            name for name, samples in zip(scan.classes, scan.class_samples, strict=True) if not samples
+        )
+        self.counts: Mapping[str, int] = {
+            **scan.counts,
+            "unlabelled": scan.root_samples if scan.classes else 0,
+            "empty_classes": len(self.empty_classes),
+        }
+        self.problems = tuple(sorted(scan.problems))
+        if self.counts["problems"] > MAX_PROBLEMS:
+            self.problems += (f"... and {self.counts['problems'] - MAX_PROBLEMS} more",)
+        self.fields: Mapping[str, FieldKind] = {} if self.classes is None else {"label": FieldKind("int64")}
+        self._files = scan.files()
+        if not len(self):
+            raise UsageError(f"no image in {self.root} ({self._what_else()}): give the folder that holds the images")
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, i: int, /) -> Item:
+        return self._files[i]
+
+    def key(self, i: int, /) -> str:
+        """The file's path below the folder, parts joined by "/"."""
+        return self._files.key(i)
+
+    def part(self, start: int, stop: int, /) -> FolderPart:
+        """Samples start <= i < stop."""
+        return self._files.part(start, stop)
+
+    def states(self) -> NDArray[np.int64]:
+        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned."""
+        view = self._files.states.view()
+        view.flags.writeable = False
+        return view
+
+    def _what_else(self) -> str:
+        seen = [f"{self.counts[name]} {name.replace('_', ' ')}" for name in ("other_files", "hidden", "problems")]
+        return ", ".join(seen) + "".join(f"; {line}" for line in self.problems[:1])
+
+
+class _Scan:
+    """One walk through a folder, depth first, each folder's entries in order."""
+
+    def __init__(self, root: str, progress: Callable[[int], None] | None) -> None:
+        from rawpack_packer.images import sniff
+
+        self.classes: list[str] = []
+        self.class_samples: list[int] = []
+        self.root_samples = 0
+        self.problems: list[str] = []
+        self.counts = dict.fromkeys(
+            ("hidden", "other_files", "special_files", "links", "loops", "bad_names", "problems"), 0
+        )
+        self._root = root
+        self._sniff = sniff
+        self._progress = progress
+        self._seen = 0
+        self._folders: list[bytes] = []
+        self._labels: list[int] = []
+        self._folder_of = array("i")
+        self._names = bytearray()
+        self._ends = array("q", [0])
+        self._states = array("q")
+        self._open: list[_OpenFolder] = []
+        self._inside = _ancestors(root)
+        self._class_names: set[str] = set()
+
+    def run(self) -> None:
+        self._enter(b"")
+        while self._open:
+            folder = self._open[-1]
+            for name, size, mtime in folder.rest:
+                if size == _FOLDER:
+                    self._enter(self._folders[folder.number] + name + b"/")
+                    break
+                self._add(folder.number, name, size, mtime)
+            else:
+                self._open.pop()
+                self._inside.discard(folder.identity)
+        if self._progress is not None:
+            self._progress(self._seen)
+
+    def files(self) -> FolderPart:
+        return FolderPart(
+            root=self._root,
+            folders=tuple(self._folders),
+            labels=np.array(self._labels, np.int32) if self.classes else None,
+            folder_of=np.array(self._folder_of, np.int32),
+            names=bytes(self._names),
+            ends=np.array(self._ends, np.int64),
+            states=np.array(self._states, np.int64).reshape(-1, 2),
+        )
+
+    def _enter(self, folder: bytes) -> None:
+        """Go into a folder, unless it cannot be read or is one that the scan is inside of."""
+        path = os.path.join(self._root, os.fsdecode(folder))
+        identity = None
+        try:
+            identity = _identity(path)
+        except OSError as error:
+            self._problem(folder, error)
+        if identity in self._inside:
+            self.counts["loops"] += 1
+            return
+        if len(self._open) == 1:
+            self._add_class(folder[:-1])
+        if identity is None:
+            return
+        self._folders.append(folder)
+        self._labels.append(len(self.classes) - 1)  # the root comes before any class: -1
+        self._inside.add(identity)
+        self._open.append(_OpenFolder(len(self._folders) - 1, identity, iter(self._list(path, folder))))
+
+    def _add_class(self, folder: bytes) -> None:
+        name = text_of(folder)
+        while name in self._class_names:  # two names can look alike once their odd bytes are written out
+            name += "'"
+        self._class_names.add(name)
+        self.classes.append(name)
+        self.class_samples.append(0)
+
+    def _list(self, path: str, folder: bytes) -> list[_Entry]:
+        """The samples and folders in a folder, sorted."""
+        entries: list[_Entry] = []
+        try:
+            with os.scandir(path) as found:
+                for entry in found:
+                    self._seen += 1
+                    if self._progress is not None and self._seen % PROGRESS_EVERY == 0:
+                        self._progress(self._seen)
+                    name = os.fsencode(entry.name)
+                    state = self._look(entry, folder + name)
+                    if state is not None:
+                        entries.append((name, *state))
+        except OSError as error:
+            self._problem(folder, error)
+        entries.sort()
+        return entries
+
+    def _look(self, entry: os.DirEntry[str], where: bytes) -> tuple[int, int] | None:
+        """Size and mtime of a sample or folder; None for what is left out."""
+        if entry.name.startswith("."):
+            self.counts["hidden"] += 1
+            return None
+        is_image = os.path.splitext(entry.name)[1].lower() in EXTENSIONS
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                return _FOLDER, 0
+            found = os.stat(entry.path)  # not entry.stat(), which is out of date on Windows
+            self.counts["links"] += entry.is_symlink()
+            if stat.S_ISDIR(found.st_mode):
+                return _FOLDER, 0
+            if not stat.S_ISREG(found.st_mode):
+                self.counts["special_files"] += 1
+                return None
+            if not is_image and (found.st_size == 0 or self._sniff(_first_bytes(entry.path)) is None):
+                self.counts["other_files"] += 1
+                return None
+        except OSError as error:
+            if is_image:
+                stop_if_of_any_file(error, where)
+                return UNKNOWN
+            self._problem(where, error)
+            return None
+        return found.st_size, found.st_mtime_ns
+
+    def _add(self, folder: int, name: bytes, size: int, mtime: int) -> None:
+        label = self._labels[folder]
+        if label < 0:
+            self.root_samples += 1
+        else:
+            self.class_samples[label] += 1
+        self._folder_of.append(folder)
+        self._names += name
+        self._ends.append(len(self._names))
+        self._states.extend((size, mtime))
+        self.counts["bad_names"] += not (_is_utf8(name) and _is_utf8(self._folders[folder]))
+
+    def _problem(self, where: bytes, error: OSError) -> None:
+        stop_if_of_any_file(error, where)
+        self.counts["problems"] += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(f"{printable(where) or 'the folder itself'} cannot be read: {reason_of(error)}")
+
+
+@dataclass(slots=True, eq=False)
+class _OpenFolder:
+    """A folder that the scan is inside of."""
+
+    number: int
+    identity: tuple[int, int]
+    rest: Iterator[_Entry]
+
+
+def _first_bytes(path: str) -> bytes:
+    with opened(path) as fd:
+        return os.read(fd, SNIFF_BYTES)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _ancestors(root: str) -> set[tuple[int, int] | None]:
+    """The folders that root lies in: a link to one of them leads back to root."""
+    known: set[tuple[int, int] | None] = set()
+    for parent in Path(os.path.realpath(root)).parents:
+        with suppress(OSError):
+            known.add(_identity(str(parent)))
+    return known
+
+
+def _check_folder(path: str, shown: str) -> None:
+    try:
+        os.scandir(path).close()
+    except FileNotFoundError:
+        raise UsageError(f"there is no folder {shown}: check the path of the source") from None
+    except NotADirectoryError:
+        raise UsageError(f"{shown} is a file, not a folder: give the folder that holds it") from None
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

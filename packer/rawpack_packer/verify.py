@@ -1,0 +1,111 @@
+"""Checking a store: every file against its checksum, every sample against its own, and that every one reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from rawpack.errors import RawpackError
+from rawpack.manifest import FileRecord, Manifest
+from rawpack.store import Store
+from rawpack_packer import files
+from rawpack_packer.commit import PROVENANCE, STATES
+from rawpack_packer.probe import probe_shard
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a store."""
+
+    where: str
+    """The file, or "sample 17 (cats/1.jpg)"."""
+    what: str
+
+
+def verify(store: Store, *, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+    """Everything that is wrong. quick: sizes and headers only. tick: told the bytes and samples that were checked."""
+    yield from _check_names(store)
+    yield from _check_files(store, quick, tick)
+    for number in range(len(store.manifest.shards)):
+        yield from _check_shard(store, number, quick, tick)
+
+
+def work_of(manifest: Manifest) -> int:
+    """What `tick` comes to in all, in bytes and samples."""
+    return sum(record.bytes for _, record in _records(manifest)) + manifest.samples
+
+
+def _records(manifest: Manifest) -> Iterator[tuple[str, FileRecord]]:
+    """Every file that the manifest names: path below the store, and record."""
+    for shard in manifest.shards:
+        for record in shard.files:
+            yield record.name, record
+    for columns in manifest.columns:
+        for record in columns.files:
+            yield f"{columns.folder}/{record.name}", record
+    yield manifest.rejects.file.name, manifest.rejects.file
+
+
+def _check_names(store: Store) -> Iterator[Problem]:
+    known = {name.split("/")[0] for name, _ in _records(store.manifest)} | {"store.json", PROVENANCE, STATES}
+    for name in sorted(os.listdir(store.path)):
+        if name not in known:
+            yield Problem(name, "is in the store's folder, and the manifest does not name it")
+
+
+def _check_files(store: Store, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+    for name, expected in _records(store.manifest):
+        path = store.path / name
+        try:
+            size = path.stat().st_size
+            if size != expected.bytes:
+                yield Problem(name, f"has {size} bytes; {expected.bytes} were packed")
+            elif not quick and files.record(path, expected.name).xxh3 != expected.xxh3:
+                yield Problem(name, "was changed: its checksum does not fit")
+        except OSError as error:
+            yield Problem(name, f"cannot be read: {error.strerror or error}")
+        tick(expected.bytes)
+
+
+def _check_shard(store: Store, number: int, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+    shard = store.manifest.shards[number]
+    first = store.first(number)
+    for name, field in store.fields.items():
+        if field.kind != "image":
+            continue
+        where = shard.files[shard.fields[name].file].name
+        try:
+            reader = store.reader(number, name)
+        except RawpackError as error:
+            yield Problem(where, str(error))
+            continue
+        if quick:
+            continue
+        # The file's own library must see what the index says; it may not survive a damaged file, so another process asks.
+        refused = probe_shard(store, number, name)
+        if refused:
+            yield Problem(where, refused)
+        sums = store.columns.piece(f"{name}.xxh3", first, shard.rows)
+        for row in range(shard.rows):
+            problem = None
+            try:
+                if xxhash.xxh3_64_intdigest(np.ascontiguousarray(reader.stored(row)).data) != int(sums[row]):
+                    problem = f"{name} was changed: its checksum does not fit"
+                elif field.encoding == "jpeg":
+                    reader.read(row)
+            except RawpackError as error:
+                problem = str(error)
+            if problem:
+                yield Problem(_sample(store, first + row), problem)
+            tick(1)
+
+
+def _sample(store: Store, row: int) -> str:
+    try:
+        return f"sample {row} ({store.columns.text('key', np.array([row]))[0]})"
+    except RawpackError:
+        return f"sample {row}"

@@ -1,0 +1,123 @@
+"""Writes an LMDB shard: JPEG files as values, under the row number in 12 ASCII digits.
+
+The file's bytes follow from the values alone: the map grows and transactions end by the bytes written, never by time.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import lmdb
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import PackError
+from rawpack.manifest import Placement
+from rawpack_packer.prepare import Prepared
+from rawpack_packer.recipe import Recipe
+from rawpack_packer.writers.contract import Finished, Keys
+
+_FIRST_MAP = 64 << 20
+_TRANSACTION = 64 << 20
+"""Bytes of values per transaction: so many dirty pages liblmdb holds in memory."""
+_PAGE = 4096
+_SLACK = 1 << 20
+"""Room for branch pages, the free list and the pages that a transaction copies."""
+
+
+def key_of(row: int) -> bytes:
+    """The key of a row: 12 ASCII digits, so that LMDB's byte order is the rows' order."""
+    return b"%012d" % row
+
+
+class LmdbWriter:
+    """See `ShardWriter`."""
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        self._path, self._map = path, _FIRST_MAP
+        path.unlink(missing_ok=True)
+        # lock=False: one writer, and no lock file beside the shard. The caller syncs the file once, before its rename.
+        self._env = lmdb.open(
+            str(path), subdir=False, map_size=self._map, lock=False, sync=False, metasync=False, readahead=False
+        )
+        self._pending: list[NDArray[np.uint8]] = []
+        self._pending_bytes = self._need = 0
+        self._sizes: list[int] = []
+
+    def add(self, sample: Prepared, /) -> None:
+        self._pending.append(sample.image)
+        self._sizes.append(sample.image.nbytes)
+        self._pending_bytes += sample.image.nbytes
+        # A value takes whole pages behind a page header; its key at most a share of a leaf.
+        self._need += (sample.image.nbytes + 16 + _PAGE - 1) // _PAGE * _PAGE + _PAGE
+        if self._pending_bytes >= _TRANSACTION:
+            self._flush()
+
+    def finish(self, columns: Keys, /) -> Finished:
+        self._flush()
+        self._env.close()
+        offsets = self._offsets()
+        sizes = np.array(self._sizes, np.int64)
+        return Finished(Placement(bytes=int(sizes.sum())), {"offset": offsets, "bytes": sizes})
+
+    def abort(self) -> None:
+        self._env.close()
+
+    def _flush(self) -> None:
+        if self._need + _SLACK > self._map:
+            while self._need + _SLACK > self._map:
+                self._map *= 2
+            self._env.set_mapsize(self._map)
+        first = len(self._sizes) - len(self._pending)
+        try:
+            with self._env.begin(write=True) as transaction:
+                for row, value in enumerate(self._pending, first):
+                    transaction.put(key_of(row), value.data, append=True)
+        except lmdb.DiskError as error:
+            raise OSError(28, "No space left on device") from error
+        except lmdb.Error as error:
+            raise PackError(f"{self._path}: LMDB could not write: {error}") from error
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _offsets(self) -> NDArray[np.int64]:
+        """Where each value begins in the file.
+
+        liblmdb tells no offsets, but its map is the file: addresses of values differ as their offsets do. The lowest
+        value is found by its bytes, which gives the address of the file's first byte; then every value is held against
+        the file's bytes at the offset that follows. A copy of those bytes in a stale page fails there, and the next
+        place is tried.
+        """
+        env = lmdb.open(str(self._path), subdir=False, readonly=True, lock=False, readahead=False)
+        try:
+            with (
+                self._path.open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+                env.begin(buffers=True) as transaction,
+            ):
+                values = self._values(transaction)
+                addresses = np.array([np.frombuffer(value, np.uint8).ctypes.data for value in values], np.int64)
+                lowest = int(addresses.argmin())
+                anchor, at = bytes(values[lowest]), -1
+                while (at := data.find(anchor, at + 1)) >= 0:
+                    offsets = addresses - addresses[lowest] + at
+                    if all(
+                        data[start : start + len(value)] == value
+                        for start, value in zip(offsets.tolist(), values, strict=True)
+                    ):
+                        return offsets
+        finally:
+            env.close()
+        raise PackError(f"{self._path}: LMDB's values are not in its file")
+
+    def _values(self, transaction: lmdb.Transaction) -> list[memoryview]:
+        values = []
+        with transaction.cursor() as cursor:
+            for row, (key, value) in enumerate(cursor):
+                if bytes(key) != key_of(row) or len(value) != self._sizes[row]:
+                    raise PackError(f"{self._path}: LMDB did not keep row {row}")
+                values.append(value)
+        if len(values) != len(self._sizes):
+            raise PackError(f"{self._path}: LMDB kept {len(values)} of {len(self._sizes)} rows")
+        return values

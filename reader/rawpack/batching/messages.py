@@ -1,0 +1,52 @@
+"""What this process and its workers say to each other: small values, never pixels."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """Fill rows `start` .. `stop` of a slot."""
+
+    number: int
+    slot: int
+    size: int
+    """Bytes of the slot."""
+    keep: bool
+    """Whether the slot will be used again, so that its mapping is worth keeping: then its descriptor comes with the
+    first task that names it, else with every one."""
+    rows: int
+    """Rows of the whole batch."""
+    start: int
+    stop: int
+    careful: bool
+    """Do one sample at a time and note each before it is begun: a worker died of this slice before."""
+    seed: int = 0
+    epoch: int = 0
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """A task is done."""
+
+    number: int
+    read_s: float
+    """Seconds in reading and decoding."""
+    rows: int
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+    """A task raised."""
+
+    number: int
+    row: int
+    """The reader's row of the sample that raised; -1 where it is not known."""
+    kind: str
+    """The exception's class."""
+    message: str
+    traceback: str
+
+
+Reply = Done | Failed
+encode = msgspec.msgpack.Encoder().encode
+decode_task = msgspec.msgpack.Decoder(Task).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode

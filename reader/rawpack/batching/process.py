@@ -1,0 +1,34 @@
+"""A worker process of the reader: what runs in it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from rawpack.batching.messages import Task
+from rawpack.batching.slots import SlotLayout
+from rawpack.batching.work import Filler, Views, WorkSpec, serve
+from rawpack.child import Channel, Notes
+
+
+def main(channel: Channel, notes: Notes, spec: WorkSpec) -> None:
+    """Serve until the parent is gone."""
+    serve(channel, Filler(spec), SlotMap(spec.layout).views_of, notes)
+
+
+class SlotMap:
+    """The slots that this process has mapped."""
+
+    def __init__(self, layout: SlotLayout) -> None:
+        self._layout = layout
+        self._slots: dict[int, mmap.mmap] = {}
+
+    def views_of(self, task: Task, descriptors: list[int]) -> Views:
+        """The arrays of the task's slot, mapped at its first use."""
+        if not descriptors:
+            return self._layout.views(self._slots[task.slot], task.rows)
+        memory = mmap.mmap(descriptors[0], task.size)
+        os.close(descriptors[0])
+        if task.keep:
+            self._slots[task.slot] = memory
+        return self._layout.views(memory, task.rows)

@@ -1,0 +1,157 @@
+"""Slots: the shared memory that batches lie in, and the rule for when one is used again.
+
+A slot goes back to the ring only when the last array over it is gone, whatever the user keeps of a batch: every array
+of a batch has, at the end of its chain of bases, one *lease*, an object that is no array (numpy collapses chains of
+views, so that a finaliser on an array would fire while a view of it lives). When the lease is collected, a weak
+reference's callback appends the slot's number to a deque and does nothing else: it may run at any point of any thread,
+and a lock taken there could be held by that very thread.
+
+Beyond the ring, batches get fresh memory, which is given back to the system instead of being used again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import RawpackError
+from rawpack.memory import anonymous_file
+
+_ALIGN = 4096
+
+
+@dataclass(frozen=True)
+class SlotField:
+    """One array of a batch."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    """Of one sample."""
+
+
+class SlotLayout:
+    """Where the arrays of a batch lie in a slot: one after another, each from a page boundary on."""
+
+    def __init__(self, fields: Iterable[SlotField], batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.fields = tuple(fields)
+        self._parts: list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]] = []
+        end = 0
+        for field in self.fields:
+            dtype, per_row = np.dtype(field.dtype), math.prod(field.shape)
+            self._parts.append((field.name, dtype, field.shape, per_row, end))
+            end += -(-dtype.itemsize * per_row * batch_size // _ALIGN) * _ALIGN
+        self.size = max(end, _ALIGN)
+
+    def views(self, buffer: Any, rows: int) -> dict[str, NDArray[Any]]:
+        """Arrays (rows, *shape) over `buffer`, whose lifetime they share."""
+        return {
+            name: np.frombuffer(buffer, dtype, rows * per_row, offset).reshape(rows, *shape)
+            for name, dtype, shape, per_row, offset in self._parts
+        }
+
+
+class Slot:
+    """One piece of anonymous shared memory. Nothing of it has a name, so nothing can be left behind or collide."""
+
+    def __init__(self, number: int, size: int, *, fresh: bool) -> None:
+        self.number, self.size, self.fresh = number, size, fresh
+        self.descriptor: int | None = anonymous_file(size)
+        try:
+            self.memory = mmap.mmap(self.descriptor, size)
+        except BaseException:
+            self.close_descriptor()
+            raise
+
+    def close_descriptor(self) -> None:
+        """Give up the means to share the slot with another process; the memory stays."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+class SlotRing:
+    """The slots of one iterator's batches. Used by one thread at a time; leases may end in any."""
+
+    def __init__(self, layout: SlotLayout, ring: int, max_slots: int | None = None) -> None:
+        self.layout, self.ring, self.max_slots = layout, ring, max_slots
+        self.slots: dict[int, Slot] = {}
+        self._free: list[int] = []
+        self._returned: deque[int] = deque()
+        self._leases: dict[int, weakref.ref[Any]] = {}
+        self._next = 0
+
+    def acquire(self) -> Slot:
+        """A slot that nobody else holds."""
+        self.collect()
+        if self._free:
+            return self.slots[self._free.pop()]
+        if self.max_slots is not None and len(self.slots) >= self.max_slots:
+            raise RawpackError(
+                f"{len(self.slots)} batches are held at once, and max_slots={self.max_slots}: let go of batches "
+                "(or copy what you keep of them), or raise max_slots"
+            )
+        slot = Slot(self._next, self.layout.size, fresh=len(self.slots) >= self.ring)
+        self._next += 1
+        self.slots[slot.number] = slot
+        return slot
+
+    def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
+        """The batch in `slot`, as arrays that keep it from being used again while any of them, or a view, lives."""
+        lease = (ctypes.c_char * slot.size).from_buffer(slot.memory)
+        returned, number, owner = self._returned, slot.number, os.getpid()
+
+        def end(_: Any) -> None:
+            # A forked child has a copy of every lease; the slot is the parent's business.
+            if os.getpid() == owner:
+                returned.append(number)
+
+        self._leases[number] = weakref.ref(lease, end)
+        if slot.fresh:
+            slot.close_descriptor()
+        return self.layout.views(lease, rows)
+
+    def put_back(self, slot: Slot) -> None:
+        """Take back a slot that was never handed over."""
+        self._release(slot.number)
+
+    def retire(self, slot: Slot) -> None:
+        """Never use this slot again: somebody who cannot be stopped may still write into it."""
+        self.slots.pop(slot.number, None)
+        slot.close_descriptor()
+
+    def collect(self) -> None:
+        """Take back the slots whose leases ended."""
+        while self._returned:
+            number = self._returned.popleft()
+            self._leases.pop(number, None)
+            self._release(number)
+
+    def close(self) -> None:
+        """Forget all slots. Memory that batches still lie in lives as long as they do."""
+        for slot in self.slots.values():
+            slot.close_descriptor()
+        self.slots.clear()
+        self._free.clear()
+        self._leases.clear()
+
+    def _release(self, number: int) -> None:
+        slot = self.slots.get(number)
+        if slot is None:
+            return
+        if slot.fresh:
+            del self.slots[number]
+            slot.close_descriptor()
+        else:
+            self._free.append(number)

@@ -1,0 +1,131 @@
+"""Columns: the small fields of all samples and the index that says where each image lies.
+
+A folder of columns holds one `.npy` file per number field, `<field>.npy` and `<field>.offset.npy` per text field, and
+for each image field what its encoding needs:
+
+| file | dtype, shape | there when |
+|---|---|---|
+| `<image>.xxh3.npy` | uint64 (rows,) | always: xxh3_64 of the sample's stored bytes |
+| `<image>.offset.npy` | int64 (rows,) | sizes differ or samples are encoded: where its bytes begin |
+| `<image>.bytes.npy` | int64 (rows,) | as above: how many they are |
+| `<image>.shape.npy` | int32 (rows, 3) | sizes differ |
+| `<image>.chunk.npy` | int64 (chunks, 2) | compressed: offset in the file and bytes of each piece, shard after shard |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack import npyfile
+from rawpack.errors import DamagedStoreError
+from rawpack.manifest import Columns, Field, Manifest
+from rawpack.mapped import map_file
+
+Array = NDArray[Any]
+
+
+def files_of(name: str, field: Field, rows: int, chunks: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The column files of a field: file name -> (dtype, shape). -1 stands for a length that the contents decide."""
+    if field.kind == "number":
+        return {f"{name}.npy": (field.dtype, (rows, *(n or 0 for n in field.shape)))}
+    if field.kind == "text":
+        return {f"{name}.npy": ("uint8", (-1,)), f"{name}.offset.npy": ("int64", (rows + 1,))}
+    files: dict[str, tuple[str, tuple[int, ...]]] = {f"{name}.xxh3.npy": ("uint64", (rows,))}
+    if not field.uniform:
+        files[f"{name}.shape.npy"] = ("int32", (rows, len(field.shape)))
+    if not field.uniform or field.encoding == "jpeg":
+        files[f"{name}.offset.npy"] = ("int64", (rows,))
+        files[f"{name}.bytes.npy"] = ("int64", (rows,))
+    if field.encoding == "deflate":
+        files[f"{name}.chunk.npy"] = ("int64", (chunks, 2))
+    return files
+
+
+class ColumnFolder:
+    """The mapped columns of one run of samples. `arrays` maps file names without `.npy` to arrays."""
+
+    def __init__(self, store: Path, columns: Columns, manifest: Manifest, chunks: dict[str, int]) -> None:
+        folder = store / columns.folder
+        self.rows = columns.rows
+        self.arrays: dict[str, Array] = {}
+        records = {record.name: record for record in columns.files}
+        for name, field in manifest.fields.items():
+            for file, (dtype, shape) in files_of(name, field, columns.rows, chunks.get(name, 0)).items():
+                if file not in records:
+                    raise DamagedStoreError(f"{folder} lacks {file}, which field {name} needs")
+                array = npyfile.array(map_file(folder, records[file]), str(folder / file))
+                expected = tuple(have if want == -1 else want for want, have in zip(shape, array.shape, strict=False))
+                if array.dtype.name != dtype or array.shape != expected or array.ndim != len(shape):
+                    raise DamagedStoreError(
+                        f"{folder / file} holds {array.dtype} {array.shape}; {dtype} {shape} was packed"
+                    )
+                self.arrays[file.removesuffix(".npy")] = array
+
+    def text(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+        """The texts of field `name` at `rows` of this folder."""
+        offsets, data = self.arrays[f"{name}.offset"], self.arrays[name]
+        texts = []
+        for row in rows:
+            start, stop = int(offsets[row]), int(offsets[row + 1])
+            if not 0 <= start <= stop <= len(data):
+                raise DamagedStoreError(f"{name} of row {row} lies outside its column")
+            try:
+                texts.append(data[start:stop].tobytes().decode())
+            except UnicodeDecodeError:
+                raise DamagedStoreError(f"{name} of row {row} is not UTF-8") from None
+        return texts
+
+
+class ColumnTable:
+    """All columns of a store, whichever folder they lie in."""
+
+    def __init__(self, store: Path, manifest: Manifest) -> None:
+        self.folders: list[ColumnFolder] = []
+        self.firsts: list[int] = []
+        first, shards = 0, iter(manifest.shards)
+        for columns in manifest.columns:
+            covered, chunks = 0, dict.fromkeys(manifest.fields, 0)
+            while covered < columns.rows:
+                shard = next(shards)
+                covered += shard.rows
+                for name, placement in shard.fields.items():
+                    chunks[name] += placement.chunks
+            if covered != columns.rows:
+                raise DamagedStoreError(f"{columns.folder} does not end where a shard ends")
+            self.folders.append(ColumnFolder(store, columns, manifest, chunks))
+            self.firsts.append(first)
+            first += columns.rows
+        self._starts = np.array(self.firsts, np.int64)
+
+    def piece(self, name: str, first: int, rows: int) -> Array:
+        """Rows first .. first + rows of column file `name` (one row per sample), which lie in one folder: no copy."""
+        k = int(np.searchsorted(self._starts, first, side="right")) - 1
+        start = first - self.firsts[k]
+        return self.folders[k].arrays[name][start : start + rows]
+
+    def chunk_piece(self, name: str, first: int, skip: int, chunks: int) -> Array:
+        """`chunks` rows of `<image>.chunk` after the first `skip` of the folder that holds sample `first`."""
+        k = int(np.searchsorted(self._starts, first, side="right")) - 1
+        return self.folders[k].arrays[name][skip : skip + chunks]
+
+    def take(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i] with the number field `name` of sample rows[i]. The rows must lie in the store."""
+        if len(self.folders) == 1:
+            np.take(self.folders[0].arrays[name], rows, axis=0, out=out, mode="clip")
+            return
+        which = np.searchsorted(self._starts, rows, side="right") - 1
+        for k in np.unique(which):
+            mask = which == k
+            out[mask] = self.folders[k].arrays[name][rows[mask] - self.firsts[k]]
+
+    def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
+        """The text field `name` of samples `rows`."""
+        if len(self.folders) == 1:
+            return self.folders[0].text(name, rows)
+        which = np.searchsorted(self._starts, rows, side="right") - 1
+        return [self.folders[k].text(name, [row - self.firsts[k]])[0] for k, row in zip(which, rows, strict=True)]

@@ -1,0 +1,86 @@
+"""JPEG decoding: one interface, three libraries.
+
+    from rawpack import jpeg
+
+    jpeg.decode(data)                                   # uint8 (H, W, 3), RGB
+    jpeg.decode(data, box=(y, x, h, w), out=crop)       # only the rows of blocks that are needed, into memory of yours
+    jpeg.decode(data, color="gray", scale=4)
+
+| file | holds |
+|---|---|
+| `decoder.py` | the contract, and what is the same for every library |
+| `with_simplejpeg.py`, `with_turbojpeg.py`, `with_opencv.py` | one library each |
+| `choice.py` | which of them is used; RAWPACK_JPEG overrides |
+| `header.py` | the header, read before every decode |
+| `faults.py` | what libjpeg's messages mean: which lose a sample, which do not |
+| `region.py` | a box, cut out of the file at its restart markers |
+
+Encoding is not here: the packer does it, always by OpenCV.
+"""
+
+from __future__ import annotations
+
+from rawpack.errors import DecodeError
+from rawpack.jpeg.choice import BackendReport, decoder, open_backend, survey
+from rawpack.jpeg.decoder import Color, Data, JpegDecoder, Pixels, as_bytes
+from rawpack.jpeg.header import JpegHeader
+from rawpack.jpeg.header import read_header as _read_header
+from rawpack.jpeg.region import Box, decode_box, restart_interval
+
+__all__ = [
+    "BackendReport",
+    "Box",
+    "Color",
+    "Data",
+    "JpegDecoder",
+    "JpegHeader",
+    "Pixels",
+    "decode",
+    "decoder",
+    "read_header",
+    "restart_interval",
+    "survey",
+]
+
+
+def decode(
+    data: Data,
+    box: Box | None = None,
+    scale: int = 1,
+    out: Pixels | None = None,
+    color: Color = "rgb",
+    warnings: list[str] | None = None,
+) -> Pixels:
+    """The image, or its part `box` = (y, x, h, w) in stored pixels, then reduced by `scale` (1, 2, 4 or 8).
+
+    As `JpegDecoder.decode` and, with a box, `rawpack.jpeg.region.decode_box` say. What the chosen decoder does not
+    support OpenCV may: simplejpeg refuses unusual sampling factors.
+    """
+    if box is None:
+        return _decode_whole(data, color=color, scale=scale, out=out, warnings=warnings)
+    return decode_box(_decode_whole, data, box, color=color, scale=scale, out=out, warnings=warnings)
+
+
+def read_header(data: Data) -> JpegHeader:
+    """Size, components and build of a JPEG, without decoding it. Raises DecodeError."""
+    return _read_header(as_bytes(data))
+
+
+def _decode_whole(
+    data: Data,
+    *,
+    color: Color = "rgb",
+    scale: int = 1,
+    out: Pixels | None = None,
+    warnings: list[str] | None = None,
+) -> Pixels:
+    try:
+        return decoder().decode(data, color=color, scale=scale, out=out, warnings=warnings)
+    except DecodeError as error:
+        opencv = open_backend("opencv")
+        if error.reason != "unsupported" or not isinstance(opencv, JpegDecoder):
+            raise
+        try:
+            return opencv.decode(data, color=color, scale=scale, out=out, warnings=warnings)
+        except DecodeError as other:
+            raise (error if other.reason == "unsupported" else other) from None

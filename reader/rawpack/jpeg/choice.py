@@ -1,0 +1,111 @@
+"""Which JPEG decoder this process uses: the first in `BACKENDS` that works, or the one that RAWPACK_JPEG names.
+
+simplejpeg comes first although the three are equally fast: it carries its own libjpeg-turbo, so that pixels do not
+depend on what the system has installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from rawpack.errors import DecodeError, RawpackError, UsageError
+from rawpack.jpeg.decoder import JpegDecoder
+from rawpack.jpeg.with_opencv import OpencvDecoder
+from rawpack.jpeg.with_simplejpeg import SimplejpegDecoder
+from rawpack.jpeg.with_turbojpeg import TurbojpegDecoder
+
+BACKENDS: dict[str, Callable[[], JpegDecoder]] = {
+    "simplejpeg": SimplejpegDecoder,
+    "turbojpeg": TurbojpegDecoder,
+    "opencv": OpencvDecoder,
+}
+"""In the order of preference."""
+
+VARIABLE = "RAWPACK_JPEG"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendReport:
+    """How one backend fares on this machine."""
+
+    name: str
+    works: bool
+    chosen: bool
+    """Whether `decoder()` is this one."""
+    version: str | None
+    """Of the Python package; None where it does not work."""
+    library: str | None
+    """The C library and its version, "libjpeg-turbo 3.1.2"; None where it cannot be told."""
+    why_not: str | None
+    """Why it does not work, on one line."""
+
+
+@cache
+def decoder() -> JpegDecoder:
+    """The decoder of this process, chosen at the first call.
+
+    Raises UsageError where RAWPACK_JPEG names no backend, RawpackError where the named one, or every one, does not
+    work.
+    """
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted and wanted not in BACKENDS:
+        raise UsageError(f"{VARIABLE}={wanted!r}: choose one of {', '.join(BACKENDS)}, or unset it")
+    failures: list[str] = []
+    for name in [wanted] if wanted else BACKENDS:
+        opened = open_backend(name)
+        if isinstance(opened, JpegDecoder):
+            return opened
+        failures.append(f"{name}: {opened}")
+    if wanted:
+        raise RawpackError(f"{VARIABLE}={wanted} does not work here: {failures[0]}; unset {VARIABLE} to use another")
+    raise RawpackError(f"no JPEG decoder works here; `pip install simplejpeg` brings one. {'; '.join(failures)}")
+
+
+@cache
+def open_backend(name: str) -> JpegDecoder | str:
+    """The backend of that name, tried out on a small JPEG; or why it does not work, on one line."""
+    try:
+        backend = BACKENDS[name]()
+        _try_out(backend)
+    except Exception as error:  # loading a C library fails in as many ways as there are libraries
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return backend
+
+
+def survey() -> list[BackendReport]:
+    """Every backend, in the order of preference. Raises nothing, whatever is installed."""
+    try:
+        chosen = decoder().name
+    except RawpackError:
+        chosen = None
+    reports = []
+    for name in BACKENDS:
+        opened = open_backend(name)
+        if isinstance(opened, JpegDecoder):
+            report = BackendReport(name, True, name == chosen, opened.package_version, opened.library, None)
+        else:
+            report = BackendReport(name, False, False, None, None, opened)
+        reports.append(report)
+    return reports
+
+
+def _try_out(backend: JpegDecoder) -> None:
+    """Raise RawpackError unless the backend decodes a JPEG of 8 x 8 mid-grey pixels and refuses it without its end."""
+    image = backend.decode(_MID_GREY)
+    if image.shape != (8, 8, 3) or image.min() != 128 or image.max() != 128:
+        raise RawpackError(f"decodes mid-grey pixels to {image.min()}..{image.max()}, {image.shape}")
+    try:
+        backend.decode(_MID_GREY[:-2])
+    except DecodeError:
+        return
+    raise RawpackError("does not notice a truncated file")
+
+
+_MID_GREY = base64.b64decode(
+    "/9j/2wBDAP//////////////////////////////////////////////////////////////////////////////////////"
+    "wAALCAAIAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8AP//Z"
+)

@@ -1,0 +1,149 @@
+"""The header of a JPEG file: its marker segments up to the first byte of entropy-coded data.
+
+Read before every decode, in about 3 µs, so that every backend refuses the same files for the same reasons, a wrong
+`out` is found before a byte of it is written, and a header that claims more pixels than its file can hold costs
+no memory.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rawpack.errors import DecodeError
+
+SOI = b"\xff\xd8"
+EOI = b"\xff\xd9"
+
+_TABLES_AFTER_FRAME = frozenset({0xC4, 0xC8, 0xCC})  # DHT, JPG, DAC: in the range of SOF markers, but no frames
+_FRAMES = frozenset(range(0xC0, 0xD0)) - _TABLES_AFTER_FRAME
+_ARITHMETIC = 0xC9  # frames from here on are arithmetic-coded
+_START_OF_SCAN = 0xDA
+_RESTART_INTERVAL = 0xDD
+_END_OF_IMAGE = 0xD9
+_BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM and RSTn: markers without a length
+
+_segment_at = struct.Struct(">BBH").unpack_from
+_frame_at = struct.Struct(">BHHB").unpack_from
+_next_marker = re.compile(rb"\xff+[^\x00\xff]", re.DOTALL)
+
+PIXELS_PER_BYTE = 2048
+"""More pixels than this no byte of Huffman-coded data can hold: a block of 64 takes at least one bit, and with the
+oddest sampling factors half the blocks that 64 pixels each would make are stored; the rest is margin."""
+
+
+class JpegHeader(NamedTuple):
+    """What the header says. Sizes in pixels, offsets in bytes from the start of the file."""
+
+    height: int
+    width: int
+    components: int
+    """1 grey, 3 YCbCr or RGB, 4 CMYK or YCCK."""
+    precision: int
+    """Bits per sample."""
+    process: int
+    """The frame marker's second byte: 0xC0 baseline, 0xC1 extended, 0xC2 progressive, ..."""
+    sampling: bytes
+    """One byte a component, as stored: horizontal factor in the high nibble, vertical in the low."""
+    restart_interval: int
+    """MCUs between restart markers; 0 where there are none."""
+    height_offset: int
+    """Where the height is stored (16 bits, big-endian)."""
+    scan_header: bytes
+    """The first scan's header after its length: component count, (id, tables) each, spectral range, approximation."""
+    scan_offset: int
+    """The first byte of entropy-coded data."""
+
+    @property
+    def mcu_shape(self) -> tuple[int, int]:
+        """(height, width) in pixels of the smallest coded unit of an interleaved scan."""
+        if self.components == 1:
+            return 8, 8
+        return 8 * max(s & 15 for s in self.sampling), 8 * max(s >> 4 for s in self.sampling)
+
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether chroma is subsampled vertically, so that decoding interpolates between rows."""
+        return len({s & 15 for s in self.sampling}) > 1
+
+
+def segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
+    """(marker, offset of its 0xFF, offset after the segment) for each header segment, the first scan's header the last.
+
+    Junk and fill bytes between segments are stepped over, as libjpeg does. Raises DecodeError.
+    """
+    at = 2
+    try:
+        while True:
+            prefix, marker, size = _segment_at(data, at)
+            if prefix != 0xFF or marker in (0x00, 0xFF):
+                found = _next_marker.search(data, at)
+                if found is None:
+                    raise _ends_early(data)
+                at = found.end() - 2
+            elif marker in _BARE:
+                at += 2
+            elif marker == _END_OF_IMAGE:
+                raise DecodeError("corrupt", f"the end marker comes at byte {at}, before any image")
+            elif size < 2:
+                raise DecodeError("corrupt", f"segment 0x{marker:02x} at byte {at} has the impossible length {size}")
+            else:
+                end = at + 2 + size
+                if end > len(data):
+                    raise _ends_early(data)
+                yield marker, at, end
+                if marker == _START_OF_SCAN:
+                    return
+                at = end
+    except struct.error:
+        raise _ends_early(data) from None
+
+
+def read_header(data: memoryview) -> JpegHeader:
+    """The header of a JPEG. `data`: one-dimensional bytes.
+
+    Raises DecodeError: "empty", "not_an_image", "truncated" (also where the file is far too small for the pixels
+    that its header claims), "corrupt", "unsupported" (not 8 bits a sample, an odd number of components, no height).
+    """
+    if data[:2] != SOI:
+        if len(data) == 0:
+            raise DecodeError("empty", "there are no bytes")
+        raise DecodeError("not_an_image", f"a JPEG starts with ff d8, this with {bytes(data[:2]).hex(' ')}")
+    restart_interval = process = 0
+    for marker, at, end in segments(data):
+        if marker in _FRAMES and not process:
+            if end - at < 10:
+                raise DecodeError("corrupt", f"the frame header at byte {at} is too short")
+            process, height_offset = marker, at + 5
+            precision, height, width, components = _frame_at(data, at + 4)
+            sampling = bytes(data[at + 11 : end : 3])
+        elif marker == _RESTART_INTERVAL and end - at >= 6:
+            restart_interval = data[at + 4] << 8 | data[at + 5]
+    if not process:
+        raise DecodeError("corrupt", "the image data starts before any frame header")
+    if precision != 8 or components not in (1, 3, 4) or height == 0:
+        detail = f"{precision} bits a sample, {components} components, {height} x {width} (height x width)"
+        raise DecodeError("unsupported", f"a JPEG of {detail}; 8 bits and 1, 3 or 4 components can be decoded")
+    if width == 0 or len(sampling) != components:
+        raise DecodeError("corrupt", f"the frame header makes no sense: width {width}, {components} components")
+    if process < _ARITHMETIC and height * width > PIXELS_PER_BYTE * (len(data) - end):
+        detail = f"{len(data) - end} bytes of image data cannot hold {height} x {width} pixels (height x width)"
+        raise DecodeError("truncated", detail)
+    return JpegHeader(
+        height=height,
+        width=width,
+        components=components,
+        precision=precision,
+        process=process,
+        sampling=sampling,
+        restart_interval=restart_interval,
+        height_offset=height_offset,
+        scan_header=bytes(data[at + 4 : end]),
+        scan_offset=end,
+    )
+
+
+def _ends_early(data: memoryview) -> DecodeError:
+    return DecodeError("truncated", f"the data ends inside the header, at byte {len(data)}")

@@ -1,0 +1,153 @@
+"""A box of a JPEG, decoding only the rows of blocks that it needs.
+
+Where a restart marker ends every row of MCUs (as in the files that rawpack packs), rows of MCUs are independent of
+one another: the header with another height, some rows, their markers numbered anew and an end marker make a valid
+small JPEG, which any decoder decodes. Where chroma is subsampled vertically, decoding interpolates between rows, so
+a box that touches the edge of its MCU rows takes in one row more. A file of any other build is decoded whole and
+sliced; the result is the same to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack.jpeg.decoder import CHANNELS, Color, Data, Pixels, as_bytes, check_out
+from rawpack.jpeg.header import EOI, JpegHeader, read_header
+
+Box = tuple[int, int, int, int]
+"""(y, x, height, width) in stored pixels."""
+
+Subsampling = Literal["444", "422", "420", "440", "411", "gray"]
+
+_MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
+_HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
+_WHOLE_SPECTRUM = b"\x00\x3f\x00"
+_RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
+_LEAST_SAVED = 1 / 16
+"""The share of a file's MCU rows that a cut must leave out: to find the markers costs as much as to decode these."""
+
+
+class Decode(Protocol):
+    """The method `JpegDecoder.decode`."""
+
+    def __call__(
+        self,
+        data: Data,
+        *,
+        color: Color = "rgb",
+        scale: int = 1,
+        out: Pixels | None = None,
+        warnings: list[str] | None = None,
+    ) -> Pixels: ...
+
+
+def restart_interval(width: int, subsampling: str) -> int:
+    """MCUs in a row of an image `width` pixels wide: the restart interval that lets `decode_box` cut it between rows.
+
+    `subsampling`: "444", "422", "420", "440", "411", or "gray". Raises UsageError for another one.
+    """
+    if subsampling not in _MCU_WIDTH:
+        raise UsageError(f"subsampling {subsampling!r}: choose one of {', '.join(map(repr, _MCU_WIDTH))}")
+    return -(-width // _MCU_WIDTH[subsampling])
+
+
+def decode_box(
+    decode: Decode,
+    data: Data,
+    box: Box,
+    *,
+    color: Color = "rgb",
+    scale: int = 1,
+    out: Pixels | None = None,
+    warnings: list[str] | None = None,
+) -> Pixels:
+    """The part `box` = (y, x, h, w) of the image that `decode` makes of `data`; else as `JpegDecoder.decode`.
+
+    With `scale`, the reduced image is sliced from (y // scale, x // scale), h and w divided by `scale` and rounded up.
+    Without `out`, the result may be a view of a larger array, with gaps between its rows. Damage outside the rows that
+    the box needs may pass unseen. Raises UsageError for a box that does not lie within the image.
+    """
+    view = as_bytes(data)
+    header = read_header(view)
+    y, x, h, w = box
+    if not (0 <= y < y + h <= header.height and 0 <= x < x + w <= header.width):
+        size = f"{header.height} x {header.width} pixels (height x width)"
+        raise UsageError(f"box (y, x, h, w) = {tuple(box)} does not lie within an image of {size}")
+    top, left, height, width = y // scale, x // scale, -(-h // scale), -(-w // scale)
+    if out is not None:
+        check_out(out, (height, width, CHANNELS[color]))
+
+    image = None
+    mcu_height = header.mcu_shape[0]
+    margin = scale if header.mixes_rows and color != "gray" else 0
+    first = max(0, top * scale - margin) // mcu_height
+    end = -(-min(header.height, (top + height) * scale + margin) // mcu_height)
+    cut = _cut_rows(view, header, first, end)
+    if cut is not None:
+        image = _decode_cleanly(decode, cut, color, scale)
+        top -= first * mcu_height // scale if image is not None else 0
+    if image is None:
+        image = decode(data, color=color, scale=scale, warnings=warnings)
+    part = image[top : top + height, left : left + width]
+    if out is None:
+        return part
+    np.copyto(out, part)
+    return out
+
+
+def _decode_cleanly(decode: Decode, cut: bytearray, color: Color, scale: int) -> Pixels | None:
+    """The image of a cut; None where anything is odd about it, which decoding the whole file will judge."""
+    oddities: list[str] = []
+    try:
+        image = decode(cut, color=color, scale=scale, warnings=oddities)
+    except DecodeError:
+        return None
+    return None if oddities else image
+
+
+def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> bytearray | None:
+    """A JPEG of the MCU rows first:end; None where the file is not built for that, or too little would be saved."""
+    mcu_height, mcu_width = header.mcu_shape
+    rows = -(-header.height // mcu_height)
+    if rows - (end - first) < max(1, rows * _LEAST_SAVED):
+        return None
+    scan_header, scan_offset = header.scan_header, header.scan_offset
+    if not (
+        header.restart_interval == -(-header.width // mcu_width)
+        and header.process in _HUFFMAN_SEQUENTIAL
+        and scan_header[0] == header.components
+        and scan_header[-3:] == _WHOLE_SPECTRUM
+    ):
+        return None
+    ends = _row_ends(np.frombuffer(data, np.uint8)[scan_offset:], rows)
+    if ends is None:
+        return None
+
+    begin_at = scan_offset + (int(ends[first - 1]) + 2 if first else 0)
+    cut = bytearray(data[:scan_offset])
+    height = min(header.height, end * mcu_height) - first * mcu_height
+    cut[header.height_offset : header.height_offset + 2] = height.to_bytes(2, "big")
+    cut += data[begin_at : scan_offset + int(ends[end - 1])]
+    cut += EOI
+    if first % 8:
+        numbers = ends[first : end - 1] + (2 * scan_offset - begin_at + 1)
+        np.frombuffer(cut, np.uint8)[numbers] = np.frombuffer(_RESTART_CODES, np.uint8, len(numbers))
+    return cut
+
+
+def _row_ends(scan: NDArray[np.uint8], rows: int) -> NDArray[np.intp] | None:
+    """Where each of `rows` rows ends in the entropy-coded bytes: at its restart marker, the last one at the end marker.
+
+    None unless the markers are exactly these, in their order, and the end marker is the end of the data.
+    """
+    prefixes: NDArray[np.intp] = np.flatnonzero(scan[:-1] == 0xFF)
+    codes = scan[prefixes + 1]
+    is_marker = codes % 0xFF != 0  # neither 0x00, a stuffed byte, nor 0xFF, a fill byte
+    if codes[is_marker].tobytes() != _RESTART_CODES[: rows - 1] + EOI[1:]:
+        return None
+    ends = prefixes[is_marker]
+    return ends if ends[-1] == len(scan) - 2 else None

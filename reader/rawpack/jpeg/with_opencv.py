@@ -1,0 +1,119 @@
+"""OpenCV: the last resort, and the one that decodes every combination of sampling factors."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import IO
+
+import numpy as np
+
+from rawpack.errors import DecodeError
+from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels
+from rawpack.jpeg.faults import JUNK_BEFORE_END, WARNING, ComplaintError
+
+_STDERR = 2
+_capture = threading.Lock()
+_own_log = re.compile(r"\[ *(WARN|ERROR|INFO):.*(imdecode|loadsave|grfmt).*")
+
+
+class OpencvDecoder(JpegDecoder):
+    """Decodes one image at a time: threads wait for each other, so processes serve better here.
+
+    OpenCV has no error for damage that libjpeg warns of: it returns the picture, grey parts and all, and libjpeg
+    prints the warning to file descriptor 2. So that descriptor is caught for the time of a call, and a warning
+    found there is the error. Lines of other threads are passed on, after the call.
+    """
+
+    name = "opencv"
+
+    def __init__(self) -> None:
+        import cv2
+
+        self._cv2 = cv2
+        self.package_version = cv2.__version__
+        self._flags = {
+            ("rgb", 1): cv2.IMREAD_COLOR,
+            ("rgb", 2): cv2.IMREAD_REDUCED_COLOR_2,
+            ("rgb", 4): cv2.IMREAD_REDUCED_COLOR_4,
+            ("rgb", 8): cv2.IMREAD_REDUCED_COLOR_8,
+            ("gray", 1): cv2.IMREAD_GRAYSCALE,
+            ("gray", 2): cv2.IMREAD_REDUCED_GRAYSCALE_2,
+            ("gray", 4): cv2.IMREAD_REDUCED_GRAYSCALE_4,
+            ("gray", 8): cv2.IMREAD_REDUCED_GRAYSCALE_8,
+        }
+
+    @cached_property
+    def library(self) -> str | None:
+        found = re.search(r"JPEG: .*?(libjpeg[\w-]*).*?\(ver ([\d.]+)", self._cv2.getBuildInformation())
+        return f"{found[1]} {found[2]}" if found else None
+
+    def _decode(
+        self,
+        view: memoryview,
+        shape: tuple[int, int, int],
+        color: Color,
+        scale: int,
+        out: Pixels | None,
+        junk_before_end: bool,
+    ) -> Pixels:
+        cv2 = self._cv2
+        if color == "cmyk":
+            raise DecodeError("unsupported", "OpenCV does not hand over the planes of a CMYK JPEG; simplejpeg does")
+        flags = self._flags[color, scale] | cv2.IMREAD_IGNORE_ORIENTATION
+        warnings: list[str] = []
+        with _caught_warnings(warnings):
+            try:
+                image = cv2.imdecode(np.frombuffer(view, np.uint8), flags)
+            except cv2.error as error:
+                raise ComplaintError(str(error)) from None
+        for message in warnings:
+            if not (junk_before_end and JUNK_BEFORE_END.fullmatch(message)):
+                raise ComplaintError(message)
+        if image is None:
+            raise ComplaintError("OpenCV does not decode it, and gives no reason")
+        if color == "rgb":
+            return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out), np.uint8)
+        grey = np.asarray(image, np.uint8).reshape(shape)
+        if out is None:
+            return grey
+        np.copyto(out, grey)
+        return out
+
+
+@contextmanager
+def _caught_warnings(warnings: list[str]) -> Iterator[None]:
+    """Catch what is written to file descriptor 2: libjpeg's warnings go to `warnings`, the rest on to its place."""
+    with _capture, _memory_file() as caught:
+        try:
+            stderr = os.dup(_STDERR)
+        except OSError:  # closed, as in some daemons
+            stderr = None
+        os.dup2(caught.fileno(), _STDERR)
+        try:
+            yield
+        finally:
+            if stderr is None:
+                os.close(_STDERR)
+            else:
+                os.dup2(stderr, _STDERR)
+            caught.seek(0)
+            for line in caught.read().splitlines(keepends=True):
+                text = line.decode(errors="replace").rstrip("\n")
+                if WARNING.fullmatch(text):
+                    warnings.append(text)
+                elif stderr is not None and not _own_log.fullmatch(text):
+                    os.write(stderr, line)
+            if stderr is not None:
+                os.close(stderr)
+
+
+def _memory_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("rawpack-stderr"), "r+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)

@@ -1,0 +1,56 @@
+"""simplejpeg: a thin layer over the libjpeg-turbo that its wheel carries. The default: alike on every machine."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import cast
+
+from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
+from rawpack.jpeg.faults import ComplaintError
+
+_COLORSPACE = {"rgb": "RGB", "gray": "GRAY", "cmyk": "CMYK"}
+
+
+class SimplejpegDecoder(JpegDecoder):
+    """Decodes straight into `out`. Refuses unusual sampling factors ("unsupported").
+
+    `scale` picks the smallest of libjpeg's scales that gives the result's shape: an image of no side above 6 pixels
+    may be reduced with a coarser filter than by the other backends.
+    """
+
+    name = "simplejpeg"
+
+    def __init__(self) -> None:
+        import simplejpeg
+
+        self.package_version = simplejpeg.__version__
+        self._decode_jpeg = simplejpeg.decode_jpeg
+
+    @cached_property
+    def library(self) -> str | None:
+        from simplejpeg import _jpeg
+
+        return turbo_version(_jpeg.__file__)
+
+    def _decode(
+        self,
+        view: memoryview,
+        shape: tuple[int, int, int],
+        color: Color,
+        scale: int,
+        out: Pixels | None,
+        junk_before_end: bool,
+    ) -> Pixels:
+        least_height, least_width = (0, 0) if scale == 1 else shape[:2]
+        try:
+            image = self._decode_jpeg(
+                view,
+                _COLORSPACE[color],
+                min_height=least_height,
+                min_width=least_width,
+                buffer=out,
+                strict=not junk_before_end,
+            )
+        except ValueError as error:
+            raise ComplaintError(str(error)) from None
+        return cast(Pixels, image) if out is None else out

@@ -1,0 +1,78 @@
+"""Several stores as one: rows are counted through them in the order in which they were named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.manifest import Field
+from rawpack.store import Store
+from rawpack.stores.contract import Array, Box
+
+
+class Library:
+    """The samples of one or more stores with the same fields, whatever their formats."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.stores = [Store(path) for path in paths]
+        if not self.stores:
+            raise UsageError("no store was named")
+        first = self.stores[0]
+        for other in self.stores[1:]:
+            if _layout(other) != _layout(first):
+                raise UsageError(
+                    f"{other.path} and {first.path} do not have the same fields and classes, "
+                    f"so they cannot be read as one: {_layout(other)} and {_layout(first)}"
+                )
+        self.fields: dict[str, Field] = first.fields
+        self.classes = first.manifest.classes
+        self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def locate(self, row: int) -> tuple[Store, int]:
+        """The store that holds `row`, and the row there."""
+        k = int(np.searchsorted(self.ends, row, side="right"))
+        return self.stores[k], row - (int(self.ends[k - 1]) if k else 0)
+
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i] with field `name` (image of one shape, or number) of sample rows[i]."""
+        if len(self.stores) == 1:
+            self.stores[0].read_into(name, rows, out)
+            return
+        which = np.searchsorted(self.ends, rows, side="right")
+        for k in np.unique(which):
+            mask = np.flatnonzero(which == k)
+            local = rows[mask] - (int(self.ends[k - 1]) if k else 0)
+            if len(mask) == len(rows):
+                self.stores[k].read_into(name, local, out)
+            elif self.fields[name].kind == "number":
+                part = np.empty((len(mask), *out.shape[1:]), out.dtype)
+                self.stores[k].read_into(name, local, part)
+                out[mask] = part
+            else:
+                for i, row in zip(mask.tolist(), local.tolist(), strict=True):
+                    self.stores[k].read(name, row, out=out[i])
+
+    def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""
+        store, at = self.locate(row)
+        return store.read(name, at, box, scale, out)
+
+    def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
+        """Text field `name` of samples `rows`."""
+        if len(self.stores) == 1:
+            return self.stores[0].columns.text(name, rows)
+        places = [self.locate(row) for row in rows.tolist()]
+        return [store.columns.text(name, np.array([at]))[0] for store, at in places]
+
+
+def _layout(store: Store) -> dict[str, object]:
+    """What must be the same for stores to be read as one: fields as the user sees them, and what labels mean."""
+    fields = {name: (field.kind, field.dtype, field.shape) for name, field in store.fields.items()}
+    return {"fields": fields, "classes": store.manifest.classes}

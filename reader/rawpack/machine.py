@@ -1,0 +1,177 @@
+"""What this process really has of the machine: CPUs, memory, shared memory.
+
+A container sees the CPUs and memory of its whole host; what it may use stands in the files of its control
+groups (cgroup v2, or v1). `root` is where the file system is taken to begin, for tests. Where the system does
+not tell, as macOS and Windows do not of quotas, the answer is None.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+_ROOT = Path("/")
+
+
+def cpus(root: Path = _ROOT) -> int:
+    """CPUs that this process can keep busy: the least of machine, affinity and quota, rounded up."""
+    limits = [os.cpu_count() or 1]
+    if hasattr(os, "sched_getaffinity"):
+        limits.append(len(os.sched_getaffinity(0)))
+    quota = cpu_quota(root)
+    if quota is not None:
+        limits.append(math.ceil(quota))
+    return max(1, min(limits))
+
+
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """CPU seconds per second that the control groups allow, such as 1.5; None where they set no limit."""
+    quotas = []
+    for group in _groups("cpu", root):
+        quota, _, period = _text(group / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
+def memory_limit_bytes(root: Path = _ROOT) -> int | None:
+    """Memory that this process may use: what is built in, or less where the control groups allow less."""
+    limits = [limit for limit, _ in _memory_groups(root)]
+    built_in = _meminfo("MemTotal", root)
+    if built_in is None:
+        built_in = _sysconf_bytes("SC_PHYS_PAGES")
+    if built_in is not None:
+        limits.append(built_in)
+    return min(limits, default=None)
+
+
+def available_memory_bytes(root: Path = _ROOT) -> int | None:
+    """Memory that this process could take now without swapping or being killed: free, or cache of files."""
+    free = [max(0, limit - used) for limit, used in _memory_groups(root) if used is not None]
+    available = _meminfo("MemAvailable", root)
+    if available is None:
+        available = _sysconf_bytes("SC_AVPHYS_PAGES")
+    if available is not None:
+        free.append(available)
+    return min(free, default=None)
+
+
+def shm_free_bytes(root: Path = _ROOT) -> int | None:
+    """Free bytes of `/dev/shm`; None where there is none."""
+    folder = root / "dev/shm"
+    if not hasattr(os, "statvfs") or not folder.is_dir():
+        return None
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize
+
+
+def describe(root: Path = _ROOT) -> dict[str, str | int | float | None]:
+    """The facts above and the names of CPU, system and Python: for reports and for comparing machines."""
+    return {
+        "cpu": _cpu_model(root),
+        "cpus": cpus(root),
+        "cpus_of_machine": os.cpu_count(),
+        "cpu_quota": cpu_quota(root),
+        "memory_limit_bytes": memory_limit_bytes(root),
+        "available_memory_bytes": available_memory_bytes(root),
+        "shm_free_bytes": shm_free_bytes(root),
+        "os": _system(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """Folders with limits of `controller` on this process: its group's and those around it, where mounted.
+
+    The least limit binds. A group's path, in /proc/self/cgroup, counts from the root of its hierarchy, of
+    which a mount may show only a part: /proc/self/mountinfo says which.
+    """
+    paths: dict[str, PurePosixPath] = {}
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        names, _, path = line.partition(":")[2].partition(":")
+        paths.update((name, PurePosixPath(path)) for name in names.split(","))
+    for line in _text(root / "proc/self/mountinfo").splitlines():
+        mount, _, system = line.partition(" - ")
+        where, what = mount.split(" ")[3:5], system.split(" ")
+        if what[0] == "cgroup2":
+            group = paths.get("")
+        elif what[0] == "cgroup" and controller in what[-1].split(","):
+            group = paths.get(controller)
+        else:
+            continue
+        if group is None or len(where) < 2:
+            continue
+        shown, top = (PurePosixPath(_unescape(part)) for part in where)
+        inside = group.relative_to(shown) if group.is_relative_to(shown) else PurePosixPath()
+        if ".." in inside.parts:  # a group outside of what this container may see
+            inside = PurePosixPath()
+        for folder in (inside, *inside.parents):
+            yield root / top.relative_to("/") / folder
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[int, int | None]]:
+    """(limit, bytes in use that are not cache of files) of each control group that limits memory."""
+    for group in _groups("memory", root):
+        for limit_file, used_file, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+        ):
+            limit, used = _text(group / limit_file), _text(group / used_file)
+            if not limit.isdigit():
+                continue
+            cache = _numbers(_text(group / "memory.stat"))
+            files = cache.get(f"{prefix}inactive_file", 0) + cache.get(f"{prefix}active_file", 0)
+            yield int(limit), max(0, int(used) - files) if used.isdigit() else None
+
+
+def _meminfo(name: str, root: Path) -> int | None:
+    kib = _numbers(_text(root / "proc/meminfo").replace(":", "")).get(name)
+    return None if kib is None else kib * 1024
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """Lines of `name number ...` as a dict."""
+    return {name: int(number) for name, number in re.findall(r"^(\S+)[ \t]+(\d+)", text, re.MULTILINE)}
+
+
+def _sysconf_bytes(pages: str) -> int | None:
+    if not hasattr(os, "sysconf"):
+        return None
+    with suppress(ValueError, OSError):
+        count, size = os.sysconf(pages), os.sysconf("SC_PAGE_SIZE")
+        return count * size if count > 0 and size > 0 else None
+    return None
+
+
+def _cpu_model(root: Path) -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def _system() -> str:
+    kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"
+    return kernel
+
+
+def _unescape(path: str) -> str:
+    """mountinfo writes blanks and backslashes of paths as three octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), path)
+
+
+def _text(file: Path) -> str:
+    """Contents of a small file; empty where there is none that can be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    except OSError:
+        return ""

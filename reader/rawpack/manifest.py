@@ -1,0 +1,249 @@
+"""The manifest `store.json`: what a store holds, and the checksum that seals it.
+
+The manifest is written last, so its presence says that packing finished. It names every other file of the store with
+its size and checksum, except `provenance.*`; its own checksum is therefore the digest of the whole store.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import xxhash
+
+from rawpack.errors import DamagedStoreError, StoreError, UnfinishedStoreError
+
+NAME = "store.json"
+VERSION = 1
+HEAD_BYTES = 8192
+"""So many first bytes of a shard file are hashed when it is opened: they hold the header of every format, so that a
+file which was replaced or written to since is noticed without reading all of it."""
+
+FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+_SEAL = b',\n "checksum": "xxh3-128:'
+_MAX_MANIFEST_BYTES = 1 << 30
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One field of every sample."""
+
+    kind: Literal["image", "number", "text"]
+    """`image` lies in shards; `number` (fixed dtype and shape) and `text` lie in columns."""
+    dtype: str
+    """numpy's name: "uint8", "int64", ...; of text: "str"."""
+    shape: tuple[int | None, ...] = ()
+    """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes."""
+    encoding: Literal["raw", "deflate", "jpeg"] = "raw"
+    """How a shard holds the sample's bytes."""
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all samples have one shape."""
+        return None not in self.shape
+
+
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file of the store and what proves that it is the one that was packed."""
+
+    name: str
+    bytes: int
+    xxh3: str
+    """xxh3_64 of all its bytes, 16 hex digits."""
+    head: str = ""
+    """xxh3_64 of its first `HEAD_BYTES` bytes; of shards only."""
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where one image field lies in its shard."""
+
+    file: int = 0
+    """Position in the shard's `files`."""
+    offset: int = 0
+    """Byte offset of the first sample, for samples that lie one after another."""
+    bytes: int = 0
+    """Bytes of all samples of the field together, before compression where there is any."""
+    chunks: int = 0
+    """Compressed pieces of the field in this shard; 0 where nothing is compressed."""
+    chunk_bytes: int = 0
+    """Bytes that each piece holds when decompressed (the last is padded up to it)."""
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run of samples and the files that hold their image fields."""
+
+    rows: int
+    files: tuple[FileRecord, ...]
+    fields: dict[str, Placement]
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One folder of columns: the small fields and the index of one run of samples."""
+
+    folder: str
+    rows: int
+    files: tuple[FileRecord, ...]
+
+
+class Rejects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What could not be packed: lines of `rejects.jsonl`, counted by reason."""
+
+    count: int
+    reasons: dict[str, int]
+    file: FileRecord
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of `store.json` but its checksum."""
+
+    rawpack: int
+    """The format's version."""
+    format: Literal["lmdb", "hdf5", "memmap"]
+    samples: int
+    fields: dict[str, Field]
+    classes: tuple[str, ...] | None
+    shards: tuple[Shard, ...]
+    columns: tuple[Columns, ...]
+    rejects: Rejects
+    counts: dict[str, int]
+    """What was seen while packing and may matter: images enlarged, profiles ignored, hidden files skipped, ..."""
+    recipe: dict[str, Any]
+    """What was done to each sample, with the libraries that did it."""
+
+
+def dump(manifest: Manifest) -> bytes:
+    """The bytes of `store.json`, sealed by a checksum over those before it."""
+    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    if not body.endswith(b"\n}"):
+        raise AssertionError("a manifest is a JSON object")
+    body = body[:-2]
+    return body + _SEAL + xxhash.xxh3_128_hexdigest(body).encode() + b'"\n}\n'
+
+
+def parse(data: bytes, where: str) -> tuple[Manifest, str]:
+    """The manifest in `data` and its checksum; `where` names the file in errors."""
+    body, seal, rest = data.rpartition(_SEAL)
+    if not seal:
+        raise DamagedStoreError(f"{where} is not a rawpack manifest, or its end is missing")
+    digest = xxhash.xxh3_128_hexdigest(body)
+    if rest != digest.encode() + b'"\n}\n':
+        raise DamagedStoreError(f"{where} was changed after packing: its checksum does not fit its contents")
+    try:
+        version = msgspec.json.decode(body + b"\n}", type=_Version).rawpack
+        if version > VERSION:
+            raise StoreError(
+                f"{where} has format version {version}; this rawpack reads up to {VERSION}. "
+                "Update it: pip install --upgrade rawpack"
+            )
+        manifest = msgspec.json.decode(body + b"\n}", type=Manifest)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from None
+    try:
+        _check(manifest)
+    except ValueError as error:
+        raise DamagedStoreError(f"{where} contradicts itself: {error}") from None
+    return manifest, digest
+
+
+def load(store: Path) -> tuple[Manifest, str]:
+    """The manifest of the store in folder `store`, checked, and the store's digest."""
+    path = store / NAME
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_MANIFEST_BYTES + 1)
+    except FileNotFoundError:
+        if not store.is_dir():
+            raise StoreError(f"{store} is not a folder; a store is the folder that `rawpack pack` made") from None
+        if (store / ".rawpack").is_dir():
+            raise UnfinishedStoreError(
+                f"{store}: packing did not finish; run the same command again to go on"
+            ) from None
+        raise StoreError(f"{store} is not a rawpack store: it has no {NAME}") from None
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(data) > _MAX_MANIFEST_BYTES:
+        raise DamagedStoreError(f"{path} is larger than any manifest ({_MAX_MANIFEST_BYTES} bytes)")
+    return parse(data, str(path))
+
+
+class _Version(msgspec.Struct):
+    rawpack: int
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise ValueError where the parts do not fit together. What files really hold is checked as they are opened."""
+    if manifest.rawpack < 1 or manifest.samples < 0:
+        raise ValueError("a version below 1, or fewer than 0 samples")
+    for name, field in manifest.fields.items():
+        _check_field(name, field)
+    images = {name for name, field in manifest.fields.items() if field.kind == "image"}
+    for shard in manifest.shards:
+        if shard.rows < 1 or set(shard.fields) != images:
+            raise ValueError("a shard without rows, or with other image fields than the store")
+        for record in shard.files:
+            _check_file(record)
+        for placement in shard.fields.values():
+            if not 0 <= placement.file < len(shard.files):
+                raise ValueError(f"a shard has no file number {placement.file}")
+            size = shard.files[placement.file].bytes
+            if not 0 <= placement.offset <= size or placement.bytes < 0:
+                raise ValueError(f"offset {placement.offset} outside {shard.files[placement.file].name}")
+            if placement.chunks < 0 or (placement.chunks and placement.chunk_bytes < 1):
+                raise ValueError(f"chunks of {placement.chunk_bytes} bytes")
+    for columns in manifest.columns:
+        _check_name(columns.folder)
+        for record in columns.files:
+            _check_file(record)
+    _check_file(manifest.rejects.file)
+    for what, parts in (("shards", manifest.shards), ("columns", manifest.columns)):
+        rows = sum(part.rows for part in parts)
+        if rows != manifest.samples:
+            raise ValueError(f"{manifest.samples} samples, but {rows} rows in its {what}")
+    encodings = {"lmdb": {"jpeg"}, "hdf5": {"raw", "deflate"}, "memmap": {"raw"}}[manifest.format]
+    for name in images:
+        if manifest.fields[name].encoding not in encodings:
+            raise ValueError(f"field {name} is {manifest.fields[name].encoding} in a {manifest.format} store")
+    names = [record.name for shard in manifest.shards for record in shard.files]
+    if len(set(names)) != len(names):
+        raise ValueError("two shards share a file")
+
+
+def _check_field(name: str, field: Field) -> None:
+    if not FIELD_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a field name ({FIELD_NAME.pattern})")
+    if field.kind == "text":
+        if field.dtype != "str" or field.shape:
+            raise ValueError(f"text field {name} with dtype {field.dtype} and shape {field.shape}")
+        return
+    try:
+        dtype = np.dtype(field.dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise ValueError(f"field {name} has no dtype {field.dtype!r}") from None
+    if dtype.kind not in "biufc" or dtype.name != field.dtype:
+        raise ValueError(f"field {name} has no plain dtype: {field.dtype!r}")
+    if len(field.shape) > 16 or any(n is not None and not 0 < n < 1 << 48 for n in field.shape):
+        raise ValueError(f"field {name} has shape {field.shape}")
+    if field.kind == "number" and not field.uniform:
+        raise ValueError(f"field {name} has samples of different shapes")
+    if field.kind == "image":
+        if field.encoding == "jpeg" and (
+            len(field.shape) != 3 or field.dtype != "uint8" or field.shape[2] not in (1, 3)
+        ):
+            raise ValueError(f"JPEG field {name} with dtype {field.dtype} and shape {field.shape}")
+        if not field.uniform and (len(field.shape) != 3 or field.shape[2] is None):
+            raise ValueError(f"field {name} of different sizes is not (height, width, channels): {field.shape}")
+
+
+def _check_file(record: FileRecord) -> None:
+    _check_name(record.name)
+    if record.bytes < 0 or not re.fullmatch("[0-9a-f]{16}", record.xxh3):
+        raise ValueError(f"size or checksum of {record.name}")
+
+
+def _check_name(name: str) -> None:
+    """Names come from strangers: only plain names inside the store are followed."""
+    if not _PLAIN_FILE_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a plain file name")

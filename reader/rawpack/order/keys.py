@@ -1,0 +1,59 @@
+"""Keys: every random choice of an order comes from a 64-bit key, and a key from (purpose, seed, epoch, ...).
+
+The arithmetic is splitmix64's, on Python's own integers: the same on every machine, whatever numpy does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from functools import lru_cache
+
+from rawpack.errors import UsageError
+
+WORD = (1 << 64) - 1
+GAMMA = 0x9E3779B97F4A7C15
+MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+SHIFTS = (30, 27, 31)
+
+
+def mix(word: int) -> int:
+    """splitmix64's finaliser: a bijection of [0, 2**64) that spreads each bit over all."""
+    word = ((word ^ (word >> SHIFTS[0])) * MULTIPLIERS[0]) & WORD
+    word = ((word ^ (word >> SHIFTS[1])) * MULTIPLIERS[1]) & WORD
+    return word ^ (word >> SHIFTS[2])
+
+
+def stream(key: int) -> Iterator[int]:
+    """The endless outputs of splitmix64 started at `key`, each in [0, 2**64)."""
+    while True:
+        key = (key + GAMMA) & WORD
+        yield mix(key)
+
+
+@lru_cache(maxsize=1024)
+def derive_key(purpose: str, *numbers: int) -> int:
+    """A key in [0, 2**64) for one purpose; numbers are any integers, negative or longer than 64 bits."""
+    state = 0
+    for number in (int.from_bytes(purpose.encode(), "little"), *numbers):
+        rest = abs(number)
+        limbs = max(1, (rest.bit_length() + 63) // 64)
+        state = mix(((state ^ (2 * limbs + (number < 0))) + GAMMA) & WORD)
+        for _ in range(limbs):
+            state = mix(((state ^ (rest & WORD)) + GAMMA) & WORD)
+            rest >>= 64
+    return state
+
+
+def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
+    """`value` as an int within [low, high]; UsageError names it where it is none."""
+    limits = "" if low is None else f" >= {low}" if high is None else f" between {low} and {high}"
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"{name} must be a whole number{limits}, not {value!r}") from None
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise UsageError(f"{name} must be a whole number{limits}, not {number}")
+    return number

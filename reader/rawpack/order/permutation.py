@@ -1,0 +1,102 @@
+"""Keyed permutations of range(n): by a sort, or by a bijection any part of which is computed alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.order.base import Samples
+from rawpack.order.keys import GAMMA, MULTIPLIERS, SHIFTS, stream
+
+CHUNK_BYTES = 1 << 16
+"""Computed at once: little enough to stay in a core's cache, and to be had from the allocator without the system."""
+
+ROUNDS = 6
+"""Chosen by how often each difference occurs between samples at every power-of-two distance, as z-scores against
+true permutations: of 400 keys at 13 bits, the worst had 96 after 4 rounds and 7 after 5; after 6 they could not
+be told from true ones. More bits mix better: at 17 bits, 5 rounds sufficed."""
+
+
+def sorted_shuffle(n: int, key: int) -> Samples:
+    """range(n) in the order of keyed hashes, int64 (n,), n < 2**32. Takes O(n) memory."""
+    low = np.uint64((1 << n.bit_length()) - 1)
+    words = np.empty(n, np.uint64)
+    chunk = CHUNK_BYTES // words.itemsize
+    for start in range(0, n, chunk):
+        position = np.arange(start, min(start + chunk, n), dtype=np.uint64)
+        word = _splitmix(position, key)
+        # The position takes the hash's low bits: no two are equal, so every sorting algorithm gives the same.
+        word &= ~low
+        word |= position
+        words[start : start + chunk] = word
+    words.sort()
+    words &= low
+    return words.view(np.int64)
+
+
+def _splitmix(index: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
+    """The outputs number `index`, from 0, of `stream(key)`."""
+    word = index + np.uint64(1)
+    word *= np.uint64(GAMMA)
+    word += np.uint64(key)
+    for shift, multiplier in zip(SHIFTS, (*MULTIPLIERS, 1), strict=True):
+        word ^= word >> np.uint64(shift)
+        word *= np.uint64(multiplier)
+    return word
+
+
+class KeyedPermutation:
+    """A permutation of range(n), 1 <= n < 2**63, any part of which is computed alone, in O(1) memory.
+
+    Positions go through rounds of multiply, add and xor-shift, each a bijection of [0, 2**bits), the least power
+    of two that holds n. What lands outside range(n) goes through again until it lands inside (cycle walking),
+    which keeps the whole a permutation.
+    """
+
+    def __init__(self, n: int, key: int) -> None:
+        bits = max(2, (n - 1).bit_length())
+        mask = (1 << bits) - 1
+        # The low bits of a product need no more than 32 where there are no more: half the memory to move.
+        self._dtype = np.dtype(np.uint32 if bits <= 32 else np.uint64)
+        word = self._dtype.type
+        self._last, self._mask, self._shift = word(n - 1), word(mask), word(bits // 2)
+        self._chunk = CHUNK_BYTES // self._dtype.itemsize
+        words = stream(key)
+        self._rounds = [(word((next(words) | 1) & mask), word(next(words) & mask)) for _ in range(ROUNDS)]
+
+    def span(self, start: int, stop: int) -> Samples:
+        """The samples at positions start..stop-1, int64 (stop - start,), a new array."""
+        samples = np.empty(stop - start, np.int64)
+        outside = [np.empty(0, np.intp)]
+        values = [np.empty(0, self._dtype)]
+        for at in range(0, samples.size, self._chunk):
+            chunk = samples[at : at + self._chunk]
+            x = np.arange(start + at, start + at + chunk.size, dtype=self._dtype)
+            self._mix(x)
+            chunk[:] = x
+            again = np.flatnonzero(x > self._last)
+            outside.append(again + at)
+            values.append(x.take(again))
+        self._walk(samples, np.concatenate(outside), np.concatenate(values))
+        return samples
+
+    def _walk(self, samples: Samples, where: NDArray[np.intp], x: NDArray[np.unsignedinteger]) -> None:
+        """Send x, the values at `where` that lie outside the set, through again until each lies inside."""
+        while where.size:
+            for at in range(0, x.size, self._chunk):
+                self._mix(x[at : at + self._chunk])
+            samples[where] = x
+            again = np.flatnonzero(x > self._last)
+            where, x = where.take(again), x.take(again)
+
+    def _mix(self, x: NDArray[np.unsignedinteger]) -> None:
+        """The bijection of [0, 2**bits), in place."""
+        # Without this first xor-shift, positions half an epoch apart stay related for one round more.
+        half = x >> self._shift
+        x ^= half
+        for multiplier, addend in self._rounds:
+            x *= multiplier
+            x += addend
+            x &= self._mask
+            np.right_shift(x, self._shift, out=half)
+            x ^= half

@@ -1,0 +1,106 @@
+"""An order of the user's own: weighted, balanced, bucketed, or whatever else draws indices."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, SupportsIndex, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rawpack.errors import UsageError
+from rawpack.order.base import MAX_SAMPLES, Order, Samples
+from rawpack.order.keys import whole_number
+
+Indices = ArrayLike | Iterable[SupportsIndex]
+PIECE = 1 << 16
+
+
+class Sampled(Order):
+    """The samples that a user's sampler names, in its order; repeated and left-out samples are allowed.
+
+    source: an array of indices (the same in every epoch), an iterable that gives an epoch's indices each time
+        it is iterated (a torch Sampler), or a function from the epoch to either.
+    n: number of samples; each index is checked to lie in 0..n-1.
+
+    An epoch is drawn as a whole when it is first asked for, 8 bytes per index, and the last two are kept. An
+    iterable that draws at random gives another order each time it is iterated: it must be asked in one process
+    and by one thread, and only an array, or a function of nothing but the epoch, resumes exactly.
+
+    Raises UsageError, here or when an epoch is drawn, for what is no one-dimensional run of indices, for an
+    index outside the samples, and for an epoch without any.
+    """
+
+    def __init__(self, source: Indices | Callable[[int], Indices], n: int) -> None:
+        self.n = whole_number("n", n, 0, MAX_SAMPLES)
+        self._source = source
+        self._fixed: Samples | None = None
+        if isinstance(source, Iterator):
+            raise UsageError(
+                f"sampler={source!r} can be iterated only once, so a second epoch would be empty: give a list,"
+                " an iterable that starts anew each time, or a function of the epoch that returns one"
+            )
+        if _is_array(source):
+            self._fixed = self._indices(_from_array(source), "sampler")
+        elif not callable(source) and not isinstance(source, Iterable):
+            raise UsageError(f"sampler must be indices, an iterable of them or a function of the epoch, not {source!r}")
+
+    def length(self, epoch: int) -> int:
+        """The number of indices of `epoch`, which is drawn if it was not one of the last two."""
+        return self._keep(epoch, 0)[1].size
+
+    def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
+        if self._fixed is not None:
+            return 0, self._fixed
+        # An iterable that can also be called is taken for what it is iterated for.
+        iterable = isinstance(self._source, Iterable)
+        source = self._source if iterable else cast(Callable[[int], Indices], self._source)(epoch)
+        what = f"the sampler's epoch {epoch}"
+        if _is_array(source):
+            return 0, self._indices(_from_array(source), what)
+        if not isinstance(source, Iterable):
+            raise UsageError(f"{what} must be indices, or an iterable of them, not {source!r}")
+        indices = cast(Iterator[SupportsIndex], iter(source))
+        pieces = [np.empty(0, np.int64)]
+        # Checked piece by piece: one that never ends is found out by its first index outside the samples.
+        while (piece := _from_iterator(indices, what)).size:
+            pieces.append(self._indices(piece, what))
+        return 0, self._indices(np.concatenate(pieces), what)
+
+    def _indices(self, indices: NDArray[Any], what: str) -> Samples:
+        """`indices` as int64, a copy of its own, if they are a run of indices of samples."""
+        if indices.ndim != 1:
+            raise UsageError(f"{what} must be one-dimensional, not of shape {indices.shape}")
+        if indices.dtype == np.bool_:
+            raise UsageError(f"{what} is a mask, not indices: give np.flatnonzero(mask)")
+        if not indices.size:
+            raise UsageError(f"{what} has no index: a sampler must give at least one, anew in each epoch")
+        if indices.dtype.kind not in "iu":
+            raise UsageError(f"{what} must be whole numbers, not {indices.dtype}")
+        wrong = np.flatnonzero((indices < 0) | (indices >= self.n))
+        if wrong.size:
+            raise UsageError(
+                f"{what} names the sample {indices[wrong[0]]}; the samples are 0 to {self.n - 1}"
+                f" ({wrong.size} of its indices lie outside)"
+            )
+        return indices.astype(np.int64)
+
+
+def _is_array(source: object) -> bool:
+    return isinstance(source, list | tuple | range) or hasattr(source, "__array__")
+
+
+def _from_array(source: object) -> NDArray[Any]:
+    try:
+        return np.asarray(source)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"sampler cannot be read as an array of indices: {error}") from error
+
+
+def _from_iterator(indices: Iterator[SupportsIndex], what: str) -> Samples:
+    try:
+        return np.fromiter(map(operator.index, islice(indices, PIECE)), np.int64)
+    except (TypeError, OverflowError) as error:
+        raise UsageError(f"{what} must give one whole number after another: {error}") from error

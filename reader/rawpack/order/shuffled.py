@@ -1,0 +1,62 @@
+"""The stored order, and the full shuffle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rawpack.order.base import MAX_SAMPLES, Order, Samples
+from rawpack.order.keys import derive_key
+from rawpack.order.permutation import KeyedPermutation, sorted_shuffle
+
+WINDOW = 1 << 16
+"""Positions that are computed at once, and the largest set that is sorted: 512 KiB of int64."""
+
+
+@dataclass(frozen=True)
+class Sequential(Order):
+    """The samples as they are stored, the same in every epoch."""
+
+    n: int
+    """Number of samples, 0 to 2**62."""
+
+    def __post_init__(self) -> None:
+        self._check("n", 0, MAX_SAMPLES)
+
+    def length(self, epoch: int) -> int:
+        return self.n
+
+    def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
+        start = position - position % WINDOW
+        return start, np.arange(start, min(start + WINDOW, self.n), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Shuffled(Order):
+    """All samples in random order, another one in each epoch. Keeps 1 MiB, whatever n.
+
+    A keyed bijection of few bits is not uniform: there are far fewer ways to choose its constants than there are
+    permutations. So sets of up to 65,536 samples are sorted by keyed hashes, which takes half a millisecond, as
+    long as the bijection needs for as many.
+    """
+
+    n: int
+    """Number of samples, 0 to 2**62."""
+
+    seed: int = 0
+    """Any integer, negative or long as well. Neighbouring seeds give unrelated orders."""
+
+    def __post_init__(self) -> None:
+        self._check("n", 0, MAX_SAMPLES)
+        self._check("seed")
+
+    def length(self, epoch: int) -> int:
+        return self.n
+
+    def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
+        key = derive_key("shuffle", self.n, self.seed, epoch)
+        if self.n <= WINDOW:
+            return 0, sorted_shuffle(self.n, key)
+        start = position - position % WINDOW
+        return start, KeyedPermutation(self.n, key).span(start, min(start + WINDOW, self.n))

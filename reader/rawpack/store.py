@@ -1,0 +1,129 @@
+"""A store, opened: its manifest, its columns, and its shards as they are needed. Order and batches are above."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.columns import ColumnTable
+from rawpack.errors import DamagedStoreError
+from rawpack.manifest import Field, load
+from rawpack.mapped import map_file
+from rawpack.stores import FORMATS, FieldReader, Part
+from rawpack.stores.contract import Array, Box
+
+_MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144}
+"""How many bytes of pixels one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
+before memory is taken for it."""
+
+
+class Store:
+    """One store. Shards are mapped when a sample of theirs is first read; nothing else is kept open.
+
+    Safe to use from any number of threads. Not for sharing between processes: each opens its own.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises StoreError and its kinds where the folder is not a whole store."""
+        self.path = path
+        self.manifest, self.digest = load(path)
+        self._check_sizes()
+        self.columns = ColumnTable(path, self.manifest)
+        rows = [shard.rows for shard in self.manifest.shards]
+        self.ends = np.cumsum(rows, dtype=np.int64)
+        """(shards,): the row after each shard's last."""
+        self._first_chunks: dict[str, NDArray[np.int64]] = {}
+        self._readers: dict[tuple[int, str], FieldReader] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self.manifest.samples
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        return self.manifest.fields
+
+    def locate(self, row: int) -> tuple[int, int]:
+        """The shard that holds sample `row`, and its row there."""
+        shard = int(np.searchsorted(self.ends, row, side="right"))
+        return shard, row - self.first(shard)
+
+    def first(self, shard: int) -> int:
+        """The store's row of a shard's first sample."""
+        return int(self.ends[shard - 1]) if shard else 0
+
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i] with field `name` (image or number) of sample rows[i], rows of this store."""
+        if self.fields[name].kind == "number":
+            self.columns.take(name, rows, out)
+            return
+        if len(self.ends) == 1:
+            self.reader(0, name).read_into(rows, out)
+            return
+        shards = np.searchsorted(self.ends, rows, side="right")
+        if len(shards) and shards[0] == shards[-1] and (shards == shards[0]).all():
+            shard = int(shards[0])
+            self.reader(shard, name).read_into(rows - self.first(shard), out)
+            return
+        for i, (shard, row) in enumerate(zip(shards.tolist(), rows.tolist(), strict=True)):
+            self.reader(shard, name).read(row - self.first(shard), None, 1, out[i])
+
+    def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""
+        shard, at = self.locate(row)
+        return self.reader(shard, name).read(at, box, scale, out)
+
+    def reader(self, shard: int, name: str) -> FieldReader:
+        """The reader of one field of one shard, opened on first use."""
+        try:
+            return self._readers[shard, name]
+        except KeyError:
+            with self._lock:
+                if (shard, name) not in self._readers:
+                    self._readers[shard, name] = self._open(shard, name)
+                return self._readers[shard, name]
+
+    def _open(self, number: int, name: str) -> FieldReader:
+        shard = self.manifest.shards[number]
+        placement, field = shard.fields[name], self.fields[name]
+        record = shard.files[placement.file]
+        index: dict[str, NDArray[Any]] = {}
+        wanted = ["offset", "bytes"] if not field.uniform or field.encoding == "jpeg" else []
+        if not field.uniform:
+            wanted.append("shape")
+        for part in wanted:
+            index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
+        if field.encoding == "deflate":
+            skip = self._chunks_before(number, name)
+            index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
+        where, data = str(self.path / record.name), map_file(self.path, record)
+        return FORMATS[self.manifest.format](Part(where, data, shard.rows, field, placement, index))
+
+    def _chunks_before(self, number: int, name: str) -> int:
+        """Compressed pieces of field `name` in the shards before `number` that share its folder of columns."""
+        if name not in self._first_chunks:
+            counts = [shard.fields[name].chunks for shard in self.manifest.shards]
+            self._first_chunks[name] = np.cumsum([0, *counts], dtype=np.int64)
+        before = self._first_chunks[name]
+        folder = max(first for first in self.columns.firsts if first <= self.first(number))
+        return int(before[number] - before[self.locate(folder)[0]])
+
+    def _check_sizes(self) -> None:
+        """Refuse a manifest that promises more pixels than its files can hold."""
+        for name, field in self.fields.items():
+            if field.kind != "image" or not field.uniform:
+                continue
+            need = np.dtype(field.dtype).itemsize
+            for n in field.shape:
+                need *= n or 1
+            for shard in self.manifest.shards:
+                size = shard.files[shard.fields[name].file].bytes
+                if need * shard.rows > size * _MAX_INFLATION[field.encoding]:
+                    raise DamagedStoreError(
+                        f"{self.path}: {shard.rows} samples of {field.shape} cannot lie in the {size} bytes of "
+                        f"{shard.files[shard.fields[name].file].name}"
+                    )

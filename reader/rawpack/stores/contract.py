@@ -1,0 +1,79 @@
+"""How a field of a shard is read: the one contract that every format keeps."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+
+Array = NDArray[Any]
+Rows = NDArray[np.int64]
+Box = tuple[int, int, int, int]
+"""(y, x, h, w) in stored pixels."""
+
+
+class FieldReader(Protocol):
+    """One image field of one shard. Holds no state between calls: any number of threads may call at once."""
+
+    def read_into(self, rows: Rows, out: Array, /) -> None:
+        """Fill out[i] with the sample at rows[i], in one call.
+
+        rows: int64 (n,), rows of the shard; others raise IndexError. out: C order, (n, *shape), the field's dtype; the
+        caller's. Only for fields whose samples have one shape.
+        """
+
+    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        """One sample, or its part `box`, then reduced by `scale` (1, 2, 4, 8).
+
+        A read-only view of the mapped file where the bytes allow it, else a new array; `out` where one is given.
+        """
+
+    def shape(self, row: int, /) -> tuple[int, ...]:
+        """Shape of one sample, from the index: nothing is decoded."""
+
+    def stored(self, row: int, /) -> NDArray[np.uint8]:
+        """The sample's bytes as they are stored (decompressed, not decoded): what its checksum is taken over."""
+
+
+def check_rows(rows: Rows, count: int) -> None:
+    """Raise IndexError for rows outside 0 .. count - 1: a gather that clips would return a wrong sample."""
+    if len(rows) and (rows.min() < 0 or rows.max() >= count):
+        bad = rows[(rows < 0) | (rows >= count)][0]
+        raise IndexError(f"row {bad} in a shard of {count} rows")
+
+
+def check_row(row: int, count: int) -> None:
+    """As `check_rows`, for one."""
+    if not 0 <= row < count:
+        raise IndexError(f"row {row} in a shard of {count} rows")
+
+
+def cut(image: Array, box: Box | None, scale: int) -> Array:
+    """The part `box` of an image, reduced by `scale` by averaging (area); a view where scale is 1."""
+    if box is not None:
+        y, x, h, w = box
+        if y < 0 or x < 0 or h < 1 or w < 1 or y + h > image.shape[0] or x + w > image.shape[1]:
+            raise UsageError(f"box {box} is not inside an image of {image.shape[0]}x{image.shape[1]} (height x width)")
+        image = image[y : y + h, x : x + w]
+    if scale == 1:
+        return image
+    if scale not in (2, 4, 8):
+        raise UsageError(f"scale {scale}: 1, 2, 4 or 8")
+    import cv2
+
+    size = (-(-image.shape[1] // scale), -(-image.shape[0] // scale))
+    small: Array = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    return small.reshape(size[1], size[0], *image.shape[2:])
+
+
+def deliver(image: Array, out: Array | None) -> Array:
+    """`image`, or `out` filled with it."""
+    if out is None:
+        return image
+    if out.shape != image.shape:
+        raise UsageError(f"out has shape {out.shape}; the sample has {image.shape}")
+    np.copyto(out, image, casting="no")
+    return out

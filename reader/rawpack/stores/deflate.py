@@ -1,0 +1,89 @@
+"""Samples in deflated pieces, as HDF5's gzip filter makes them; read without HDF5, so without its global lock."""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DamagedStoreError
+from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver
+from rawpack.stores.raw import as_image, span
+
+
+class DeflatedRows:
+    """The samples' bytes, one after another, cut into pieces of `chunk_bytes`, each deflated on its own."""
+
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        chunks: NDArray[np.int64],
+        chunk_bytes: int,
+        dtype: np.dtype[np.generic],
+        rows: int,
+        shape: tuple[int, ...],
+        index: tuple[Rows, Rows, NDArray[np.int32]] | None,
+    ) -> None:
+        """data: the mapped file. chunks: (n, 2), offset and bytes of each piece in it.
+
+        shape: of every sample, unless `index` gives offset, bytes and shape of each; offsets count in the
+        decompressed bytes.
+        """
+        self._data, self._chunks, self._chunk_bytes, self._dtype = data, chunks, chunk_bytes, dtype
+        self._rows, self._shape, self._index = rows, shape, index
+        self._row_bytes = dtype.itemsize * math.prod(shape)
+
+    def shape(self, row: int, /) -> tuple[int, ...]:
+        check_row(row, self._rows)
+        return tuple(self._index[2][row].tolist()) if self._index else self._shape
+
+    def stored(self, row: int, /) -> NDArray[np.uint8]:
+        start, size = self._where(row)
+        first, last = start // self._chunk_bytes, max(start, start + size - 1) // self._chunk_bytes
+        pieces = [self._piece(k) for k in range(first, last + 1)]
+        whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return span(whole, start - first * self._chunk_bytes, size, row)
+
+    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        return deliver(cut(as_image(self.stored(row), self._dtype, self.shape(row), row), box, scale), out)
+
+    def read_into(self, rows: Rows, out: Array, /) -> None:
+        check_rows(rows, self._rows)
+        target = out.reshape(len(rows), -1).view(np.uint8)
+        last, piece = -1, np.empty(0, np.uint8)
+        for i, row in enumerate(rows.tolist()):
+            start, size = self._where(row)
+            k = start // self._chunk_bytes
+            if start + size > (k + 1) * self._chunk_bytes:
+                target[i] = self.stored(row)
+                continue
+            if k != last:
+                last, piece = k, self._piece(k)
+            target[i] = span(piece, start - k * self._chunk_bytes, size, row)
+
+    def _where(self, row: int) -> tuple[int, int]:
+        check_row(row, self._rows)
+        if self._index is None:
+            return row * self._row_bytes, self._row_bytes
+        offset, size = int(self._index[0][row]), int(self._index[1][row])
+        if offset < 0 or size < 0:
+            raise DamagedStoreError(f"row {row} of the shard has {size} bytes at {offset}")
+        return offset, size
+
+    def _piece(self, k: int) -> NDArray[np.uint8]:
+        if k >= len(self._chunks):
+            raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed pieces; number {k} is needed")
+        offset, size = self._chunks[k].tolist()
+        packed = span(self._data, offset, size, k)
+        try:
+            inflater = zlib.decompressobj()
+            piece = inflater.decompress(packed.data, self._chunk_bytes)
+        except zlib.error as error:
+            raise DamagedStoreError(f"compressed piece {k} of the shard is damaged: {error}") from None
+        if len(piece) != self._chunk_bytes:
+            raise DamagedStoreError(
+                f"compressed piece {k} of the shard holds {len(piece)} bytes of {self._chunk_bytes}"
+            )
+        return np.frombuffer(piece, np.uint8)

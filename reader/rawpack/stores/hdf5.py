@@ -1,0 +1,35 @@
+"""The HDF5 format: a plain HDF5 file whose image chunks are read at their offsets, without any HDF5 call.
+
+So no lock of the HDF5 library is ever waited for, and nothing in a damaged or hostile file is followed: links,
+external storage and virtual datasets have no meaning here. That offsets and datasets agree is what
+`rawpack inspect --verify` checks, in a process of its own.
+"""
+
+from __future__ import annotations
+
+from rawpack.errors import DamagedStoreError
+from rawpack.stores.contract import FieldReader
+from rawpack.stores.deflate import DeflatedRows
+from rawpack.stores.parts import Part
+from rawpack.stores.raw import UniformRows, VariedRows
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def open_field(part: Part) -> FieldReader:
+    """The reader of one image field of one shard."""
+    if part.data[:8].tobytes() != _SIGNATURE:
+        raise DamagedStoreError(f"{part.where} is not an HDF5 file")
+    placement = part.placement
+    if part.encoding == "deflate":
+        index = None if part.uniform else (part.offsets, part.sizes, part.shapes)
+        shape = part.shape if part.uniform else ()
+        if part.uniform and part.sample_bytes * part.rows > placement.chunks * placement.chunk_bytes:
+            raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
+        return DeflatedRows(part.data, part.chunks, placement.chunk_bytes, part.dtype, part.rows, shape, index)
+    if part.uniform:
+        start, size = placement.offset, part.sample_bytes * part.rows
+        if start + size > len(part.data):
+            raise DamagedStoreError(f"{part.where} ends before its {part.rows} rows do")
+        return UniformRows(part.data[start : start + size], part.rows, part.dtype, part.shape)
+    return VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype)

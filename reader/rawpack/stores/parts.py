@@ -1,0 +1,65 @@
+"""What a format needs to know to read one image field of one shard."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.manifest import Field, Placement
+from rawpack.stores.contract import Rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """One image field of one shard: its mapped file, where it lies in it, and its rows of the index."""
+
+    where: str
+    """Path of the file, for errors."""
+    data: NDArray[np.uint8]
+    """The whole file, mapped read-only."""
+    rows: int
+    field: Field
+    placement: Placement
+    index: dict[str, NDArray[Any]]
+    """"offset", "bytes", "shape" and "chunk", as far as the encoding has them: this shard's rows only."""
+
+    @property
+    def uniform(self) -> bool:
+        return self.field.uniform
+
+    @property
+    def encoding(self) -> str:
+        return self.field.encoding
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return np.dtype(self.field.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of every sample; only where the field is uniform."""
+        return tuple(n for n in self.field.shape if n is not None)
+
+    @property
+    def sample_bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def offsets(self) -> Rows:
+        return self.index["offset"]
+
+    @property
+    def sizes(self) -> Rows:
+        return self.index["bytes"]
+
+    @property
+    def shapes(self) -> NDArray[np.int32]:
+        return self.index["shape"]
+
+    @property
+    def chunks(self) -> NDArray[np.int64]:
+        return self.index["chunk"]

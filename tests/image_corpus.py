@@ -1,0 +1,709 @@
+"""Image files of every mode that the packer must read, made by Pillow and by hand, a few by simplejpeg and OpenCV.
+
+`cases()` is the whole corpus. A case carries `expected` where the right pixels are known without any decoder
+(lossless files written from an array, 16-bit files); elsewhere Pillow says what is right (`pillow_pixels`).
+Nothing here imports rawpack.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+Pixels = NDArray[np.uint8]
+
+HEIGHT, WIDTH = 37, 53
+
+
+@dataclass(frozen=True)
+class Case:
+    """One image file and what it must decode to."""
+
+    name: str
+    format: str
+    data: bytes
+    tolerance: int = 1
+    """Levels by which decoded RGB may differ from what is expected."""
+    expected: Pixels | None = None
+    """Upright RGB (H, W, 3) where it is known without a decoder."""
+
+
+# ---------------------------------------------------------------------------------------------- pictures
+
+
+@cache
+def scene(height: int = HEIGHT, width: int = WIDTH) -> Pixels:
+    """A colourful picture without symmetry: smooth waves, one bright corner, a little noise. (H, W, 3)."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    waves = [128 + 100 * np.sin(x / (7 + 3 * c) + c) * np.cos(y / (9 - 2 * c)) for c in range(3)]
+    picture = np.stack(waves, axis=2) + np.random.default_rng(5).normal(0, 4, (height, width, 3))
+    picture[: height // 4, : width // 5] += (90, 40, -60)
+    pixels: Pixels = picture.clip(0, 255).astype(np.uint8)
+    pixels.flags.writeable = False
+    return pixels
+
+
+@cache
+def alpha(height: int = HEIGHT, width: int = WIDTH) -> Pixels:
+    """Every alpha from 0 to 255, clear at the top left. (H, W)."""
+    ramp = np.linspace(0, 255, height * width).reshape(height, width)
+    return ramp.round().astype(np.uint8)
+
+
+@cache
+def scene16(channels: int) -> NDArray[np.uint16]:
+    """16-bit values whose low byte matters if a decoder rounds or clips. (H, W, channels)."""
+    high = np.concatenate([scene(), alpha()[..., None]], axis=2)[..., :channels].astype(np.uint16)
+    low = np.random.default_rng(6).integers(0, 256, high.shape).astype(np.uint16)
+    return (high << 8 | low).astype(np.uint16)
+
+
+def grey_of(pixels: Pixels) -> Pixels:
+    """Pillow's luma of RGB pixels. (H, W)."""
+    return np.asarray(Image.fromarray(pixels).convert("L"))
+
+
+def as_rgb(grey: NDArray[Any]) -> Pixels:
+    """Grey (H, W) repeated three times."""
+    return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2)
+
+
+def on_white(pixels: NDArray[Any], opacity: NDArray[Any]) -> Pixels:
+    """Exact compositing on white, rounded to nearest: pixels (H, W, 3), opacity (H, W) of 255."""
+    weight = opacity.astype(np.float64)[..., None] / 255
+    return np.rint(pixels * weight + 255 * (1 - weight)).astype(np.uint8)
+
+
+def pillow_pixels(data: bytes) -> Pixels:
+    """Pillow's upright RGB of the first frame, alpha on white. (H, W, 3)."""
+    with Image.open(io.BytesIO(data)) as image:
+        upright = ImageOps.exif_transpose(image)
+        if "A" in upright.mode or "transparency" in upright.info:
+            top = upright.convert("RGBA")
+            white = Image.new("RGBA", top.size, (255, 255, 255, 255))
+            return np.asarray(Image.alpha_composite(white, top).convert("RGB"))
+        return np.asarray(upright.convert("RGB"))
+
+
+def expected_pixels(case: Case) -> Pixels:
+    """What a case must decode to, within its tolerance."""
+    return pillow_pixels(case.data) if case.expected is None else case.expected
+
+
+def saved(image: Image.Image, format: str, **options: Any) -> bytes:
+    """The bytes Pillow writes."""
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def rgb_image() -> Image.Image:
+    return Image.fromarray(scene())
+
+
+def rgba_image() -> Image.Image:
+    return Image.fromarray(np.dstack([scene(), alpha()]))
+
+
+def palette_image(colors: int = 256) -> Image.Image:
+    return rgb_image().quantize(colors)
+
+
+def icc_profile() -> bytes:
+    """A real sRGB profile."""
+    from PIL import ImageCms
+
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def exif(orientation: int, *, byte_order: str = "<", kind: int = 3, count: int = 1) -> bytes:
+    """A TIFF block that holds one tag, the orientation (kind 3 is a 16-bit number)."""
+    mark = b"II*\0" if byte_order == "<" else b"MM\0*"
+    value = struct.pack(byte_order + ("HH" if kind == 3 else "I"), *((orientation, 0) if kind == 3 else (orientation,)))
+    return mark + struct.pack(byte_order + "IHHHI", 8, 1, 274, kind, count) + value + struct.pack(byte_order + "I", 0)
+
+
+# -------------------------------------------------------------------------------------------------- JPEG
+
+
+def jpeg(**options: Any) -> bytes:
+    return saved(rgb_image(), "JPEG", **{"quality": 92, **options})
+
+
+def jpeg_subsampled(subsampling: str) -> bytes:
+    """4:4:0 and 4:1:1, which Pillow does not write."""
+    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(scene()), 92, "RGB", subsampling))
+
+
+def jpeg_with_segment(marker: int, payload: bytes, data: bytes | None = None) -> bytes:
+    """A JPEG with one more segment right behind SOI."""
+    data = jpeg() if data is None else data
+    return data[:2] + struct.pack(">BBH", 0xFF, marker, len(payload) + 2) + payload + data[2:]
+
+
+def jpeg_oriented(orientation: int, **options: Any) -> bytes:
+    return jpeg_with_segment(0xE1, b"Exif\0\0" + exif(orientation, **options))
+
+
+def cmyk_image() -> Image.Image:
+    """CMYK with a real black plane."""
+    colour = 255 - scene().astype(np.int16)
+    black = colour.min(axis=2) // 2
+    return Image.fromarray(np.dstack([colour - black[..., None], black]).astype(np.uint8), mode="CMYK")
+
+
+def jpeg_ycck() -> bytes:
+    """Adobe's YCCK: the planes are YCbCr of the (inverted) CMY, and K; marked by transform 2."""
+    inverted = 255 - np.asarray(cmyk_image())
+    planes = Image.fromarray(np.ascontiguousarray(inverted[..., :3])).convert("YCbCr")
+    # Pillow inverts CMYK when it writes: hand it the complement of what the file shall hold.
+    stacked = 255 - np.dstack([np.asarray(planes), inverted[..., 3]])
+    data = saved(Image.fromarray(stacked, mode="CMYK"), "JPEG", quality=95)
+    at = data.index(b"Adobe") + 11
+    return data[:at] + b"\2" + data[at + 1 :]
+
+
+def jpeg_of_many_scans(scans: int) -> bytes:
+    """A progressive JPEG that repeats its last scan until there are that many."""
+    data = jpeg(progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:-2] + data[last:-2] * (scans - data.count(b"\xff\xda")) + data[-2:]
+
+
+def _jpegs() -> Iterable[Case]:
+    for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
+        yield Case(f"rgb {subsampling}", "jpeg", jpeg(subsampling=subsampling), 2)
+    for code in ("440", "411"):
+        yield Case(f"rgb {':'.join(code)}", "jpeg", jpeg_subsampled(code), 2)
+    yield Case("grey", "jpeg", saved(rgb_image().convert("L"), "JPEG"), 1)
+    yield Case("progressive", "jpeg", jpeg(progressive=True), 2)
+    yield Case("optimised, restarts", "jpeg", jpeg(optimize=True, restart_marker_rows=1), 2)
+    yield Case("adobe rgb", "jpeg", jpeg(keep_rgb=True), 2)
+    yield Case("cmyk", "jpeg", saved(cmyk_image(), "JPEG", quality=95), 3)
+    yield Case("ycck", "jpeg", jpeg_ycck(), 3)
+    yield Case("icc", "jpeg", jpeg(icc_profile=icc_profile()), 2)
+    yield Case("bytes behind EOI", "jpeg", jpeg() + b"trailing bytes", 2)
+    yield Case("fill bytes", "jpeg", jpeg().replace(b"\xff\xdb", b"\xff\xff\xff\xdb", 1), 2)
+    for orientation in range(1, 9):
+        yield Case(f"orientation {orientation}", "jpeg", jpeg_oriented(orientation), 2)
+    yield Case("orientation, big endian", "jpeg", jpeg_oriented(6, byte_order=">"), 2)
+
+
+# --------------------------------------------------------------------------------------------------- PNG
+
+
+def png_chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+"""Start x, start y, step x, step y of each pass."""
+
+
+def png(samples: NDArray[Any], color_type: int, bits: int, *, before: bytes = b"", interlace: bool = False) -> bytes:
+    """A PNG by hand: samples (H, W, channels), unfiltered rows; `before` goes between IHDR and IDAT."""
+
+    def rows(part: NDArray[Any]) -> bytes:
+        out = []
+        for row in part.reshape(len(part), -1):
+            if bits == 16:
+                packed = row.astype(">u2").tobytes()
+            else:
+                spread = np.unpackbits(row.astype(np.uint8)[:, None], axis=1)[:, 8 - bits :]
+                packed = np.packbits(spread.reshape(-1)).tobytes()
+            out.append(b"\0" + packed)
+        return b"".join(out)
+
+    height, width = samples.shape[:2]
+    parts = [samples]
+    if interlace:
+        parts = [samples[y::dy, x::dx] for x, y, dx, dy in ADAM7]
+    raw = b"".join(rows(part) for part in parts if part.size)
+    header = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, int(interlace))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        [png_chunk(b"IHDR", header), before, png_chunk(b"IDAT", zlib.compress(raw)), png_chunk(b"IEND", b"")]
+    )
+
+
+def png_grey(bits: int, **options: Any) -> tuple[bytes, Pixels]:
+    """A 1, 2 or 4-bit grey PNG and its pixels."""
+    levels = grey_of(scene()) >> (8 - bits)
+    return png(levels[..., None], 0, bits, **options), as_rgb(levels.astype(np.uint16) * 255 // (2**bits - 1))
+
+
+def png_palette(bits: int, *, clear: bool = False, **options: Any) -> tuple[bytes, Pixels]:
+    """A palette PNG and its pixels, with a tRNS of graded alphas if `clear`."""
+    colors = np.random.default_rng(bits).integers(0, 256, (2**bits, 3)).astype(np.uint8)
+    opacity = np.full(2**bits, 255, np.uint8)
+    before = png_chunk(b"PLTE", colors.tobytes())
+    if clear:
+        some = max(1, 2**bits // 2)
+        opacity[:some] = np.linspace(0, 200, some).astype(np.uint8)
+        before += png_chunk(b"tRNS", opacity[:some].tobytes())
+    index = grey_of(scene()) >> (8 - bits)
+    return png(index[..., None], 3, bits, before=before, **options), on_white(colors[index], opacity[index])
+
+
+def _pngs() -> Iterable[Case]:
+    rgb, grey, opacity = scene(), grey_of(scene()), alpha()
+    yield Case("rgb", "png", saved(rgb_image(), "PNG"), 0, rgb)
+    yield Case("rgba", "png", saved(rgba_image(), "PNG"), 1, on_white(rgb, opacity))
+    yield Case("rgba, by Pillow", "png", saved(rgba_image(), "PNG"), 1)
+    yield Case("grey", "png", saved(Image.fromarray(grey), "PNG"), 0, as_rgb(grey))
+    la = Image.fromarray(np.dstack([grey, opacity]), mode="LA")
+    yield Case("grey alpha", "png", saved(la, "PNG"), 1, on_white(as_rgb(grey), opacity))
+    for bits in (1, 2, 4):
+        for interlace in (False, True):
+            data, pixels = png_grey(bits, interlace=interlace)
+            yield Case(f"grey {bits} bit{' interlaced' * interlace}", "png", data, 0, pixels)
+    for bits in (1, 2, 4, 8):
+        for clear in (False, True):
+            data, pixels = png_palette(bits, clear=clear, interlace=bits == 4)
+            yield Case(f"palette {bits} bit{' tRNS' * clear}", "png", data, int(clear), pixels)
+    key = rgb[20, 30]
+    matte = np.where((rgb == key).all(axis=2, keepdims=True), np.uint8(255), rgb)
+    before = png_chunk(b"tRNS", struct.pack(">HHH", *key.tolist()))
+    yield Case("rgb tRNS", "png", png(rgb, 2, 8, before=before), 0, matte)
+    before = png_chunk(b"tRNS", struct.pack(">H", int(grey[20, 30])))
+    matte = as_rgb(np.where(grey == grey[20, 30], 255, grey))
+    yield Case("grey tRNS", "png", png(grey[..., None], 0, 8, before=before), 0, matte)
+    nibbles = grey >> 4
+    before = png_chunk(b"tRNS", struct.pack(">H", 9))
+    matte = as_rgb(np.where(nibbles == 9, 255, nibbles * 17))
+    yield Case("grey 4 bit tRNS", "png", png(nibbles[..., None], 0, 4, before=before), 0, matte)
+    yield Case("rgb interlaced", "png", png(rgb, 2, 8, interlace=True), 0, rgb)
+    one, two, three, four = scene16(1), np.dstack([scene16(1), alpha().astype(np.uint16) * 257]), scene16(3), scene16(4)
+    yield Case("grey 16", "png", png(one, 0, 16), 0, as_rgb(one[..., 0] >> 8))
+    yield Case("grey 16 interlaced", "png", png(one, 0, 16, interlace=True), 0, as_rgb(one[..., 0] >> 8))
+    yield Case("grey alpha 16", "png", png(two, 4, 16), 1, on_white(as_rgb(one[..., 0] >> 8), opacity))
+    yield Case("rgb 16", "png", png(three, 2, 16), 0, (three >> 8).astype(np.uint8))
+    yield Case("rgba 16", "png", png(four, 6, 16), 1, on_white(three >> 8, four[..., 3] >> 8))
+    before = png_chunk(b"tRNS", struct.pack(">H", int(one[20, 30, 0])))
+    matte = as_rgb(np.where(one[..., 0] == one[20, 30, 0], 255, one[..., 0] >> 8))
+    yield Case("grey 16 tRNS", "png", png(one, 0, 16, before=before), 0, matte)
+    before = png_chunk(b"tRNS", struct.pack(">HHH", *three[20, 30].tolist()))
+    matte = np.where((three == three[20, 30]).all(axis=2, keepdims=True), 255, three >> 8).astype(np.uint8)
+    yield Case("rgb 16 tRNS", "png", png(three, 2, 16, before=before), 0, matte)
+    gamma = png_chunk(b"gAMA", struct.pack(">I", 100000))
+    yield Case("gAMA", "png", png(rgb, 2, 8, before=gamma), 0, rgb)
+    background = png_chunk(b"bKGD", struct.pack(">HHH", 255, 0, 0))
+    rgba = np.dstack([rgb, opacity])
+    yield Case("rgba bKGD", "png", png(rgba, 6, 8, before=background), 1, on_white(rgb, opacity))
+    yield Case("icc", "png", saved(rgb_image(), "PNG", icc_profile=icc_profile()), 0, rgb)
+    for orientation in range(1, 9):
+        data = png(rgb, 2, 8, before=png_chunk(b"eXIf", exif(orientation)))
+        yield Case(f"orientation {orientation}", "png", data, 0)
+    frames = [Image.fromarray(np.roll(rgb, 9 * i, axis=1)) for i in range(3)]
+    data = saved(frames[0], "PNG", save_all=True, append_images=frames[1:])
+    yield Case("animated", "png", data, 0, rgb)
+
+
+# -------------------------------------------------------------------------------------------------- WebP
+
+
+def webp_animated(*, offset: bool = False) -> bytes:
+    """Three frames; with `offset`, the first frame covers only a part of the canvas."""
+    if not offset:
+        frames = [Image.fromarray(np.roll(scene(), 9 * i, axis=1)) for i in range(3)]
+        return saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, duration=50)
+    part = saved(Image.fromarray(np.ascontiguousarray(scene()[:20, :30])), "WEBP", lossless=True)[12:]
+    whole = saved(rgb_image(), "WEBP", lossless=True)[12:]
+
+    def u24(value: int) -> bytes:
+        return struct.pack("<I", value)[:3]
+
+    def frame(x: int, y: int, width: int, height: int, body: bytes) -> bytes:
+        head = b"".join(map(u24, (x // 2, y // 2, width - 1, height - 1, 50))) + b"\0"
+        return riff_chunk(b"ANMF", head + body)
+
+    return riff(
+        riff_chunk(b"VP8X", b"\2\0\0\0" + u24(WIDTH - 1) + u24(HEIGHT - 1)),
+        riff_chunk(b"ANIM", b"\0\0\xff\xff\0\0"),
+        frame(10, 6, 30, 20, part),
+        frame(0, 0, WIDTH, HEIGHT, whole),
+    )
+
+
+def riff_chunk(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)
+
+
+def riff(*chunks: bytes) -> bytes:
+    body = b"WEBP" + b"".join(chunks)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def _webps() -> Iterable[Case]:
+    rgb = scene()
+    yield Case("lossy", "webp", saved(rgb_image(), "WEBP", quality=80), 1)
+    yield Case("lossless", "webp", saved(rgb_image(), "WEBP", lossless=True), 0, rgb)
+    yield Case("lossy alpha", "webp", saved(rgba_image(), "WEBP", quality=80), 1)
+    exact = saved(rgba_image(), "WEBP", lossless=True, exact=True)
+    yield Case("lossless alpha", "webp", exact, 1, on_white(rgb, alpha()))
+    yield Case("animated", "webp", webp_animated(), 0, rgb)
+    patch = np.full_like(rgb, 255)
+    patch[6:26, 10:40] = rgb[:20, :30]
+    yield Case("animated, small first frame", "webp", webp_animated(offset=True), 0, patch)
+    yield Case("icc", "webp", saved(rgb_image(), "WEBP", lossless=True, icc_profile=icc_profile()), 0, rgb)
+    for orientation in range(1, 9):
+        data = saved(rgb_image(), "WEBP", lossless=True, exif=b"Exif\0\0" + exif(orientation))
+        yield Case(f"orientation {orientation}", "webp", data, 0)
+
+
+# --------------------------------------------------------------------------------------------------- BMP
+
+
+def bmp(
+    rows: Iterable[bytes],
+    bits: int,
+    *,
+    palette: NDArray[np.uint8] | None = None,
+    compression: int = 0,
+    masks: tuple[int, ...] = (),
+    top_down: bool = False,
+    header: int = 40,
+    size: tuple[int, int] = (HEIGHT, WIDTH),
+) -> bytes:
+    """A BMP by hand: `rows` in stored order, padded here; masks are (red, green, blue[, alpha])."""
+    height, width = size
+    body = b"".join(rows) if compression in (1, 2) else b"".join(row + b"\0" * (-len(row) % 4) for row in rows)
+    if header == 12:
+        info = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    else:
+        used = 0 if palette is None else len(palette)
+        signed = -height if top_down else height
+        info = struct.pack("<IiiHHIIiiII", header, width, signed, 1, bits, compression, len(body), 2835, 2835, used, 0)
+        tail = b"".join(struct.pack("<I", mask) for mask in masks)
+        info += tail if header == 40 else tail.ljust(header - 40, b"\0")
+    table = b""
+    if palette is not None:
+        blank = np.zeros((len(palette), 1), np.uint8)
+        table = (palette[:, ::-1] if header == 12 else np.hstack([palette[:, ::-1], blank])).tobytes()
+    offset = 14 + len(info) + len(table)
+    return b"BM" + struct.pack("<IHHI", offset + len(body), 0, 0, offset) + info + table + body
+
+
+def _packed(index: NDArray[Any], bits: int) -> list[bytes]:
+    spread = np.unpackbits(index[..., None], axis=2)[..., 8 - bits :].reshape(len(index), -1)
+    return [np.packbits(row).tobytes() for row in spread]
+
+
+def bmp_palette(bits: int, **options: Any) -> tuple[bytes, Pixels]:
+    """A palette BMP and its pixels."""
+    palette = np.random.default_rng(bits).integers(0, 256, (2**bits, 3)).astype(np.uint8)
+    index = grey_of(scene()) >> (8 - bits)
+    rows = _packed(index if options.get("top_down") else index[::-1], bits)
+    return bmp(rows, bits, palette=palette, **options), palette[index]
+
+
+def bmp_run_length(bits: int) -> tuple[bytes, Pixels]:
+    """RLE8 or RLE4: encoded runs, one absolute run a row, end-of-line and end-of-bitmap codes."""
+    palette = np.random.default_rng(bits).integers(0, 256, (2**bits, 3)).astype(np.uint8)
+    index = (grey_of(scene()) >> 6).repeat(3, axis=1)[:, :WIDTH].copy()
+    body = b""
+    for row in index[::-1]:
+        x = 0
+        while x < WIDTH:
+            run = int((row[x:] != row[x]).argmax()) or WIDTH - x
+            if x == 0:  # an absolute run of five
+                part = row[:5]
+                packed = part.tobytes() if bits == 8 else _packed(part[None], 4)[0]
+                body += b"\0\5" + packed + b"\0" * (len(packed) % 2)
+                x = 5
+                continue
+            value = int(row[x]) if bits == 8 else int(row[x]) * 17
+            body += bytes([run, value])
+            x += run
+        body += b"\0\0"
+    data = bmp([body + b"\0\1"], bits, palette=palette, compression=1 if bits == 8 else 2)
+    return data, palette[index]
+
+
+def bmp_16(green_bits: int) -> tuple[bytes, Pixels]:
+    """16 bits a pixel, 555 (plain) or 565 (masks), and the pixels with 5 bits stretched to 0..255."""
+    rgb = scene().astype(np.uint32)
+    red, green, blue = rgb[..., 0] >> 3, rgb[..., 1] >> (8 - green_bits), rgb[..., 2] >> 3
+    words = (red << (5 + green_bits) | green << 5 | blue).astype("<u2")
+    masks = () if green_bits == 5 else (0xF800, 0x07E0, 0x001F)
+    pixels = np.dstack([red * 255 / 31, green * 255 / (2**green_bits - 1), blue * 255 / 31])
+    data = bmp([row.tobytes() for row in words[::-1]], 16, masks=masks, compression=3 if masks else 0)
+    return data, np.rint(pixels).astype(np.uint8)
+
+
+def _bmps() -> Iterable[Case]:
+    rgb, opacity = scene(), alpha()
+    bgrx = np.dstack([rgb[..., ::-1], opacity])[::-1]
+    yield Case("24 bit", "bmp", saved(rgb_image(), "BMP"), 0, rgb)
+    flat = [row.tobytes() for row in rgb[..., ::-1]]
+    yield Case("24 bit top-down", "bmp", bmp(flat, 24, top_down=True), 0, rgb)
+    yield Case("24 bit OS/2", "bmp", bmp(flat[::-1], 24, header=12), 0, rgb)
+    yield Case("8 bit grey", "bmp", saved(Image.fromarray(grey_of(rgb)), "BMP"), 0, as_rgb(grey_of(rgb)))
+    yield Case("1 bit, by Pillow", "bmp", saved(rgb_image().convert("1"), "BMP"), 0)
+    for bits in (1, 4, 8):
+        yield Case(f"{bits} bit palette", "bmp", *_spread(0, bmp_palette(bits)))
+        yield Case(f"{bits} bit palette top-down", "bmp", *_spread(0, bmp_palette(bits, top_down=True)))
+    yield Case("8 bit palette OS/2", "bmp", *_spread(0, bmp_palette(8, header=12)))
+    yield Case("RLE8", "bmp", *_spread(0, bmp_run_length(8)))
+    yield Case("RLE4", "bmp", *_spread(0, bmp_run_length(4)))
+    yield Case("16 bit 555", "bmp", *_spread(1, bmp_16(5)))
+    yield Case("16 bit 565", "bmp", *_spread(1, bmp_16(6)))
+    quads = [row.tobytes() for row in bgrx]
+    yield Case("32 bit, fourth byte unused", "bmp", bmp(quads, 32), 0, rgb)
+    masks = (0xFF0000, 0xFF00, 0xFF)
+    yield Case("32 bit masks", "bmp", bmp(quads, 32, masks=masks, compression=3), 0, rgb)
+    swapped = [np.ascontiguousarray(row[:, [2, 1, 0, 3]]).tobytes() for row in bgrx]
+    yield Case("32 bit masks swapped", "bmp", bmp(swapped, 32, masks=masks[::-1], compression=3), 0, rgb)
+    v5 = bmp(quads, 32, masks=(*masks, 0xFF000000), compression=3, header=124)
+    yield Case("32 bit alpha mask", "bmp", v5, 1, on_white(rgb, opacity))
+    yield Case("32 bit, by Pillow", "bmp", saved(rgba_image(), "BMP"), 1)
+
+
+def _spread(tolerance: int, made: tuple[bytes, Pixels]) -> tuple[bytes, int, Pixels]:
+    return made[0], tolerance, made[1]
+
+
+# -------------------------------------------------------------------------------------------------- TIFF
+
+
+def tiff(
+    strips: list[bytes],
+    *,
+    channels: int,
+    bits: int,
+    photometric: int,
+    big_endian: bool = False,
+    size: tuple[int, int] = (HEIGHT, WIDTH),
+    extra: dict[int, tuple[int, list[int]]] | None = None,
+) -> bytes:
+    """An uncompressed TIFF by hand, its strips packed; `extra`: tag to (type, values), without values no tag."""
+    order = ">" if big_endian else "<"
+    height, width = size
+    offsets, at = [], 8
+    for strip in strips:
+        offsets.append(at)
+        at += len(strip)
+    at += at % 2
+    rows = -(-height // len(strips))
+    tags: dict[int, tuple[int, list[int]]] = {
+        256: (4, [width]),
+        257: (4, [height]),
+        258: (3, [bits] * channels),
+        259: (3, [1]),
+        262: (3, [photometric]),
+        273: (4, offsets),
+        277: (3, [channels]),
+        278: (4, [rows]),
+        279: (4, [len(strip) for strip in strips]),
+        **(extra or {}),
+    }
+    entries, outside = b"", b""
+    end = at + 2 + 12 * sum(bool(values) for _, values in tags.values()) + 4
+    for tag, (kind, values) in sorted(tags.items()):
+        if not values:
+            continue
+        value = struct.pack(order + {3: "H", 4: "I"}[kind] * len(values), *values)
+        if len(value) > 4:
+            outside += b"\0" * (len(outside) % 2)
+            pointer = struct.pack(order + "I", end + len(outside))
+            outside += value
+            value = pointer
+        entries += struct.pack(order + "HHI", tag, kind, len(values)) + value.ljust(4, b"\0")
+    body = b"".join(strips)
+    mark = b"MM\0*" if big_endian else b"II*\0"
+    head = mark + struct.pack(order + "I", at) + body
+    return head.ljust(at, b"\0") + struct.pack(order + "H", len(entries) // 12) + entries + b"\0\0\0\0" + outside
+
+
+def _strips(samples: NDArray[Any], rows: int = 10) -> list[bytes]:
+    return [samples[y : y + rows].tobytes() for y in range(0, len(samples), rows)]
+
+
+def tiff_planar() -> bytes:
+    """Three planes, each with its own strips."""
+    rgb = scene()
+    strips = [np.ascontiguousarray(rgb[..., c]).tobytes() for c in range(3)]
+    return tiff(strips, channels=3, bits=8, photometric=2, extra={284: (3, [2]), 278: (4, [HEIGHT])})
+
+
+def tiff_tiled() -> bytes:
+    """Tiles of 16 x 32, the last ones padded."""
+    rgb = np.pad(scene(), ((0, 48 - HEIGHT), (0, 64 - WIDTH), (0, 0)))
+    tiles = [np.ascontiguousarray(rgb[y : y + 16, x : x + 32]).tobytes() for y in (0, 16, 32) for x in (0, 32)]
+    sizes = [len(tile) for tile in tiles]
+    offsets = [8 + sum(sizes[:i]) for i in range(len(tiles))]
+    none: tuple[int, list[int]] = (4, [])
+    extra = {273: none, 278: none, 279: none}
+    extra |= {322: (4, [32]), 323: (4, [16]), 324: (4, offsets), 325: (4, sizes)}
+    return tiff(tiles, channels=3, bits=8, photometric=2, extra=extra)
+
+
+def _tiffs() -> Iterable[Case]:
+    rgb, grey, opacity = scene(), grey_of(scene()), alpha()
+    for compression in ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"):
+        data = saved(rgb_image(), "TIFF", compression=compression)
+        yield Case(f"rgb {compression}", "tiff", data, 0, rgb)
+    yield Case("rgb jpeg", "tiff", saved(rgb_image(), "TIFF", compression="jpeg", quality=92), 2)
+    yield Case("ycbcr", "tiff", saved(rgb_image().convert("YCbCr"), "TIFF", compression="raw"), 2)
+    yield Case("grey", "tiff", saved(Image.fromarray(grey), "TIFF"), 0, as_rgb(grey))
+    white = tiff(_strips(255 - grey), channels=1, bits=8, photometric=0)
+    yield Case("grey, white is zero", "tiff", white, 0, as_rgb(grey))
+    bilevel = rgb_image().convert("1")
+    for compression in ("raw", "group4", "tiff_lzw"):
+        data = saved(bilevel, "TIFF", compression=compression)
+        yield Case(f"1 bit {compression}", "tiff", data, 0, as_rgb(np.asarray(bilevel) * 255))
+    inverse = tiff([b"".join(_packed(1 - np.asarray(bilevel).astype(np.uint8), 1))], channels=1, bits=1, photometric=0)
+    yield Case("1 bit, white is zero", "tiff", inverse, 0, as_rgb(np.asarray(bilevel) * 255))
+    nibbles = tiff([b"".join(_packed(grey >> 4, 4))], channels=1, bits=4, photometric=1)
+    yield Case("grey 4 bit", "tiff", nibbles, 0, as_rgb((grey >> 4) * 17))
+    yield Case("palette", "tiff", saved(palette_image(), "TIFF"), 0)
+    yield Case("palette 4 bit", "tiff", *_spread(0, tiff_palette_4()))
+    yield Case("rgba", "tiff", saved(rgba_image(), "TIFF"), 1, on_white(rgb, opacity))
+    la = Image.fromarray(np.dstack([grey, opacity]), mode="LA")
+    yield Case("grey alpha", "tiff", saved(la, "TIFF"), 1, on_white(as_rgb(grey), opacity))
+    extra = {338: (3, [1])}
+    weight = opacity[..., None].astype(np.float64) / 255
+    premultiplied = np.dstack([np.rint(rgb * weight).astype(np.uint8), opacity])
+    data = tiff(_strips(premultiplied), channels=4, bits=8, photometric=2, extra=extra)
+    yield Case("rgba premultiplied", "tiff", data, 1, on_white(rgb, opacity))
+    unspecified = tiff(_strips(np.dstack([rgb, opacity])), channels=4, bits=8, photometric=2, extra={338: (3, [0])})
+    yield Case("rgb and an extra sample", "tiff", unspecified, 0, rgb)
+    yield Case("cmyk", "tiff", saved(cmyk_image(), "TIFF"), 3)
+    yield Case("cmyk lzw", "tiff", saved(cmyk_image(), "TIFF", compression="tiff_lzw"), 3)
+    for big_endian in (False, True):
+        dtype, note = (">u2", " big endian") if big_endian else ("<u2", "")
+        options: dict[str, Any] = {"bits": 16, "big_endian": big_endian}
+        one, three, four = scene16(1), scene16(3), scene16(4)
+        data = tiff(_strips(one.astype(dtype)), channels=1, photometric=1, **options)
+        yield Case(f"grey 16{note}", "tiff", data, 0, as_rgb(one[..., 0] >> 8))
+        data = tiff(_strips(three.astype(dtype)), channels=3, photometric=2, **options)
+        yield Case(f"rgb 16{note}", "tiff", data, 0, (three >> 8).astype(np.uint8))
+        data = tiff(_strips(four.astype(dtype)), channels=4, photometric=2, extra={338: (3, [2])}, **options)
+        yield Case(f"rgba 16{note}", "tiff", data, 1, on_white(three >> 8, four[..., 3] >> 8))
+    data = tiff(_strips(~scene16(1)), channels=1, bits=16, photometric=0)
+    yield Case("grey 16, white is zero", "tiff", data, 0, as_rgb(scene16(1)[..., 0] >> 8))
+    yield Case("big endian", "tiff", tiff(_strips(rgb), channels=3, bits=8, photometric=2, big_endian=True), 0, rgb)
+    yield Case("planar", "tiff", tiff_planar(), 0, rgb)
+    yield Case("tiled", "tiff", tiff_tiled(), 0, rgb)
+    yield Case("BigTIFF", "tiff", saved(rgb_image(), "TIFF", big_tiff=True), 0, rgb)
+    yield Case("icc", "tiff", saved(rgb_image(), "TIFF", icc_profile=icc_profile()), 0, rgb)
+    yield Case("palette lzw", "tiff", saved(palette_image(), "TIFF", compression="tiff_lzw"), 0)
+    yield Case("1 bit group3", "tiff", saved(bilevel, "TIFF", compression="group3"), 0)
+    data = saved(rgba_image(), "TIFF", compression="tiff_lzw")
+    yield Case("rgba lzw", "tiff", data, 1, on_white(rgb, opacity))
+    for orientation in (2, 6, 8):
+        data = saved(rgb_image(), "TIFF", compression="tiff_lzw", tiffinfo={274: orientation})
+        yield Case(f"lzw, orientation {orientation}", "tiff", data, 0)
+    data = saved(rgb_image(), "TIFF", compression="tiff_adobe_deflate", tiffinfo={317: 2})
+    yield Case("rgb deflate, differences", "tiff", data, 0, rgb)
+    differences = np.diff(scene16(3), axis=1, prepend=np.zeros((HEIGHT, 1, 3), np.uint16)).astype("<u2")
+    extra = {259: (3, [8]), 317: (3, [2])}
+    data = tiff([zlib.compress(s) for s in _strips(differences)], channels=3, bits=16, photometric=2, extra=extra)
+    yield Case("rgb 16 deflate, differences", "tiff", data, 0, (scene16(3) >> 8).astype(np.uint8))
+    for samples in (scene16(1), scene16(3), scene16(4)):
+        data = tiff_16_lzw(samples)
+        pixels = (samples >> 8).astype(np.uint8)
+        if samples.shape[2] == 4:
+            pixels = on_white(pixels[..., :3], pixels[..., 3])
+        yield Case(f"{samples.shape[2]} x 16 lzw", "tiff", data, 1, np.broadcast_to(pixels, (HEIGHT, WIDTH, 3)))
+    reversed_bits = np.packbits(np.asarray(bilevel), axis=1, bitorder="little")
+    data = tiff([reversed_bits.tobytes()], channels=1, bits=1, photometric=1, extra={266: (3, [2])})
+    yield Case("1 bit, low bit first", "tiff", data, 0, as_rgb(np.asarray(bilevel) * 255))
+    crumbs = tiff([b"".join(_packed(grey >> 6, 2))], channels=1, bits=2, photometric=1)
+    yield Case("grey 2 bit", "tiff", crumbs, 0, as_rgb((grey >> 6) * 85))
+    pages = [Image.fromarray(np.roll(rgb, 9 * i, axis=1)) for i in range(3)]
+    data = saved(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    yield Case("three pages", "tiff", data, 0, rgb)
+    for orientation in range(1, 9):
+        extra = {274: (3, [orientation])}
+        yield Case(
+            f"orientation {orientation}", "tiff", tiff(_strips(rgb), channels=3, bits=8, photometric=2, extra=extra), 0
+        )
+
+
+def tiff_16_lzw(samples: NDArray[np.uint16]) -> bytes:
+    """16 bits, LZW and differences, which Pillow does not write: by OpenCV. samples: RGB order."""
+    channels = samples.shape[2]
+    stored = samples if channels == 1 else samples[..., [2, 1, 0, 3][:channels]]
+    return cv2.imencode(".tif", np.ascontiguousarray(stored), [cv2.IMWRITE_TIFF_COMPRESSION, 5])[1].tobytes()
+
+
+def tiff_palette_4() -> tuple[bytes, Pixels]:
+    """A 16-colour TIFF; its colour map holds 16-bit values."""
+    colors = np.random.default_rng(4).integers(0, 256, (16, 3)).astype(np.uint8)
+    index = grey_of(scene()) >> 4
+    extra = {320: (3, [int(v) * 257 for v in colors.T.reshape(-1)])}
+    return tiff([b"".join(_packed(index, 4))], channels=1, bits=4, photometric=3, extra=extra), colors[index]
+
+
+# --------------------------------------------------------------------------------------------------- GIF
+
+
+def gif_patch(*, clear: bool) -> bytes:
+    """A first frame that covers only a part of the canvas, by hand: 4 colours, uncompressed LZW codes."""
+    index = np.arange(6 * 8) % 4
+    # A clear code before every pair keeps all codes three bits wide.
+    codes = [c for pair in index.reshape(-1, 2) for c in (4, *pair.tolist())] + [5]
+    bits = "".join(format(code, "03b") for code in codes[::-1])
+    body = int(bits, 2).to_bytes(-(-len(bits) // 8), "little")
+    control = b"\x21\xf9\4" + struct.pack("<BHB", int(clear), 0, 2) + b"\0"
+    table = bytes(GIF_TABLE.reshape(-1).tolist())
+    return b"".join(
+        [
+            b"GIF89a" + struct.pack("<HHBBB", 12, 10, 0x91, 0, 0) + table + control,
+            b"\x2c" + struct.pack("<HHHHB", 3, 2, 8, 6, 0) + b"\2",
+            bytes([len(body)]) + body + b"\0\x3b",
+        ]
+    )
+
+
+GIF_TABLE = np.array([[10, 20, 30], [200, 0, 0], [0, 200, 0], [0, 0, 200]], np.uint8)
+
+
+def gif_patch_pixels(*, clear: bool) -> Pixels:
+    pixels = np.full((10, 12, 3), 255, np.uint8)
+    table = GIF_TABLE.copy()
+    if clear:
+        table[2] = 255
+    pixels[2:8, 3:11] = table[np.arange(48) % 4].reshape(6, 8, 3)
+    return pixels
+
+
+def _gifs() -> Iterable[Case]:
+    for colors in (2, 4, 16, 256):
+        yield Case(f"{colors} colours", "gif", saved(palette_image(colors), "GIF", interlace=False), 0)
+    yield Case("interlaced", "gif", saved(palette_image(), "GIF", interlace=True), 0)
+    yield Case("grey", "gif", saved(rgb_image().convert("L"), "GIF"), 0)
+    yield Case("transparent", "gif", saved(palette_image(), "GIF", transparency=7), 0)
+    frames = [Image.fromarray(np.roll(scene(), 9 * i, axis=1)).quantize(64) for i in range(3)]
+    yield Case("animated", "gif", saved(frames[0], "GIF", save_all=True, append_images=frames[1:]), 0)
+    yield Case("small first frame", "gif", gif_patch(clear=False), 0, gif_patch_pixels(clear=False))
+    yield Case("small clear first frame", "gif", gif_patch(clear=True), 0, gif_patch_pixels(clear=True))
+    noise = np.random.default_rng(8).integers(0, 256, (150, 160)).astype(np.uint8)
+    yield Case("noise that fills the code table", "gif", saved(Image.fromarray(noise), "GIF"), 0, as_rgb(noise))
+
+
+MAKERS: dict[str, Callable[[], Iterable[Case]]] = {
+    "jpeg": _jpegs,
+    "png": _pngs,
+    "webp": _webps,
+    "bmp": _bmps,
+    "tiff": _tiffs,
+    "gif": _gifs,
+}
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Every file of the corpus, a few hundred kilobytes in all."""
+    return tuple(case for make in MAKERS.values() for case in make())

@@ -1,0 +1,735 @@
+"""The order of samples: what comes where, how random that is, and which rank takes it."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.order import (
+    BlockShuffled,
+    Order,
+    RankSplit,
+    Sampled,
+    Sequential,
+    Shuffled,
+    mixing,
+    resolve_rank,
+    shuffled,
+)
+from rawpack.order.keys import stream
+from rawpack.order.permutation import KeyedPermutation
+
+Rows = NDArray[np.int64]
+SEEDS = st.integers(-(2**70), 2**70)
+EPOCHS = st.integers(0, 2**40)
+WORST = 5.0
+"""Standard deviations that a statistic may lie from what chance gives: p is 6e-7."""
+
+
+def epoch_of(order: Order, epoch: int = 0) -> Rows:
+    return order.samples(epoch, 0, order.length(epoch))
+
+
+# What order version 1 is, in plain integers ---------------------------------------------------------------------
+
+M64 = 2**64 - 1
+
+
+def plain_finalise(z: int) -> int:
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & M64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & M64
+    return z ^ (z >> 31)
+
+
+def plain_key(purpose: str, *numbers: int) -> int:
+    state = 0
+    for number in [int.from_bytes(purpose.encode(), "little"), *numbers]:
+        limbs = [abs(number) >> shift & M64 for shift in range(0, max(1, abs(number).bit_length()), 64)]
+        for word in [2 * len(limbs) + (1 if number < 0 else 0), *limbs]:
+            state = plain_finalise(((state ^ word) + 0x9E3779B97F4A7C15) & M64)
+    return state
+
+
+def plain_output(key: int, index: int) -> int:
+    return plain_finalise((key + (index + 1) * 0x9E3779B97F4A7C15) & M64)
+
+
+def plain_sorted(n: int, key: int) -> list[int]:
+    return sorted(range(n), key=lambda i: (plain_output(key, i) >> n.bit_length(), i))
+
+
+def plain_bijection(n: int, key: int, position: int) -> int:
+    bits = max(2, (n - 1).bit_length())
+    x = position
+    while True:
+        x ^= x >> bits // 2
+        for r in range(6):
+            x = (x * (plain_output(key, 2 * r) | 1) + plain_output(key, 2 * r + 1)) % 2**bits
+            x ^= x >> bits // 2
+        if x < n:
+            return x
+
+
+def test_keys_are_splitmix64() -> None:
+    """The stream of a key is splitmix64's, by the values published for the seed 1234567."""
+    outputs = stream(1234567)
+    assert [next(outputs) for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+@pytest.mark.parametrize(("n", "seed", "epoch"), [(1, 0, 0), (7, 0, 0), (64, -3, 5), (1000, 2**64, 2**33)])
+def test_small_sets_are_sorted_by_hashes(n: int, seed: int, epoch: int) -> None:
+    """Up to 65,536 samples, the order is the one that plain integers give."""
+    assert epoch_of(Shuffled(n, seed), epoch).tolist() == plain_sorted(n, plain_key("shuffle", n, seed, epoch))
+
+
+@pytest.mark.parametrize("n", [65_537, 1_300_000, 2**20, 2**32 - 1, 2**32, 2**32 + 1, 10**12, 2**62])
+def test_large_sets_go_through_a_bijection(n: int) -> None:
+    """Above, each position's sample is the one that plain integers give, in 32 bits, 64 bits and in between."""
+    key = plain_key("shuffle", n, -1, 3)
+    for start in (0, n // 3, n - 20):
+        expected = [plain_bijection(n, key, position) for position in range(start, start + 20)]
+        assert Shuffled(n, -1).samples(3, start, start + 20).tolist() == expected
+
+
+def test_order_version_1_stays() -> None:
+    """Orders that were written down: where this fails, `version` must go up."""
+    assert Shuffled.version == BlockShuffled.version == 1
+    assert epoch_of(Shuffled(10, 0)).tolist() == GOLDEN["small"]
+    assert Shuffled(60_000, 7).samples(2, 30_000, 30_005).tolist() == GOLDEN["sorted"]
+    assert Shuffled(1_281_167, 0).samples(0, 0, 5).tolist() == GOLDEN["imagenet"]
+    assert Shuffled(10**12, 2**65).samples(90, 10**11, 10**11 + 5).tolist() == GOLDEN["huge"]
+    assert epoch_of(BlockShuffled(17, 0, block=3, window=2)).tolist() == GOLDEN["block"]
+    assert BlockShuffled(10**7, 1).samples(4, 5_000_000, 5_000_005).tolist() == GOLDEN["blocks"]
+
+
+GOLDEN = {
+    "small": [0, 7, 8, 2, 5, 1, 6, 3, 9, 4],
+    "sorted": [19837, 52934, 45836, 5424, 5384],
+    "imagenet": [297635, 902421, 360601, 360676, 807115],
+    "huge": [834804451690, 482413409449, 806777217750, 337792953213, 819582155185],
+    "block": [14, 6, 13, 8, 12, 7, 0, 9, 1, 10, 11, 2, 3, 15, 16, 5, 4],
+    "blocks": [8800111, 2581714, 6367210, 2797157, 411573],
+}
+
+# Each sample once, whatever is asked for --------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(0, 3000), seed=SEEDS, epoch=EPOCHS)
+def test_a_shuffle_gives_each_sample_once(n: int, seed: int, epoch: int) -> None:
+    """Every epoch of every seed is a permutation, of small sets too."""
+    assert np.sort(epoch_of(Shuffled(n, seed), epoch)).tolist() == list(range(n))
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 5000), key=st.integers(0, M64))
+@example(n=1, key=0)
+@example(n=4096, key=M64)
+@example(n=4097, key=1)
+def test_a_bijection_gives_each_sample_once(n: int, key: int) -> None:
+    """The construction for large sets is a permutation of any set."""
+    assert np.sort(KeyedPermutation(n, key).span(0, n)).tolist() == list(range(n))
+
+
+@pytest.mark.parametrize("n", [65_536, 65_537, 131_072, 200_001])
+def test_a_large_shuffle_gives_each_sample_once(n: int) -> None:
+    """So does the full shuffle on both sides of where it changes its construction."""
+    assert np.array_equal(np.sort(epoch_of(Shuffled(n, 11), 1)), np.arange(n))
+
+
+@settings(max_examples=100, deadline=None)
+@given(n=st.integers(0, 2000), seed=SEEDS, epoch=EPOCHS, block=st.integers(1, 300), window=st.integers(1, 50))
+@example(n=100, seed=0, epoch=0, block=10, window=3)
+@example(n=5, seed=0, epoch=0, block=10, window=3)
+def test_a_block_shuffle_gives_each_sample_once(n: int, seed: int, epoch: int, block: int, window: int) -> None:
+    """Every block and window size gives a permutation, in which only neighbours of two blocks part company."""
+    rows = epoch_of(BlockShuffled(n, seed, block, window), epoch).tolist()
+    assert sorted(rows) == list(range(n))
+    position = {row: at for at, row in enumerate(rows)}
+    parted = [row for row in range(n) if abs(position[row] - position[(row + 1) % n]) >= block * window]
+    assert len(parted) <= -(-n // block)
+
+
+def orders() -> dict[str, Order]:
+    return {
+        "sequential": Sequential(150_000),
+        "sorted": Shuffled(5_000, 3),
+        "bijection": Shuffled(150_000, 3),
+        "block": BlockShuffled(5_003, 3, block=10, window=7),
+        "sampled": Sampled(lambda epoch: np.arange(epoch, 5_000)[::-1], 5_000),
+    }
+
+
+@pytest.mark.parametrize("name", orders())
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_any_split_of_positions_gives_the_same(name: str, data: st.DataObject) -> None:
+    """Positions may be asked for in any pieces, epochs and sequence, by one order or by a new one each time."""
+    order, epoch = orders()[name], data.draw(st.integers(0, 3))
+    whole = epoch_of(orders()[name], epoch)
+    cuts = data.draw(st.lists(st.integers(0, whole.size), max_size=6))
+    for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), whole.size], strict=True):
+        assert np.array_equal(order.samples(epoch, start, stop), whole[start:stop])
+    position = data.draw(st.integers(0, whole.size - 1))
+    epoch_of(order, epoch + 1)
+    assert order.samples(epoch, position, position + 1).tolist() == [whole[position]]
+
+
+def test_the_stored_order_is_the_rows() -> None:
+    """Without a shuffle, position and sample are the same."""
+    assert Sequential(10).samples(5, 3, 7).tolist() == [3, 4, 5, 6]
+    assert Sequential(2**62).samples(0, 2**61, 2**61 + 2).tolist() == [2**61, 2**61 + 1]
+
+
+@pytest.mark.parametrize("order", [Sequential(10**15), Shuffled(10**15, 1), BlockShuffled(10**15, 1)])
+def test_memory_does_not_grow_with_the_set(order: Order) -> None:
+    """Any position of a set of 10**15 samples costs at most a few megabytes."""
+    tracemalloc.start()
+    for position in (0, 10**14, 10**15 - 600):
+        assert order.samples(10**6, position, position + 512).size == 512
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * 2**20
+
+
+@pytest.mark.parametrize("name", set(orders()) - {"sampled"})
+def test_an_order_travels(name: str) -> None:
+    """A pickled order is small, equal to the first, and gives the same; threads may share one."""
+    order = orders()[name]
+    whole = epoch_of(order, 2)
+    data = pickle.dumps(order)
+    assert len(data) < 1000
+    assert pickle.loads(data) == order
+    assert np.array_equal(epoch_of(pickle.loads(data), 2), whole)
+    starts = range(0, whole.size - 64, 997)
+    with ThreadPoolExecutor(4) as pool:
+        for start, rows in zip(starts, pool.map(lambda at: order.samples(2, at, at + 64), starts), strict=True):
+            assert np.array_equal(rows, whole[start : start + 64])
+
+
+def test_numpy_integers_are_integers() -> None:
+    """Counts, seeds, epochs and positions may be numpy's integers."""
+    order = BlockShuffled(np.int32(100), np.uint8(3), np.int64(7), np.int64(2))  # type: ignore[arg-type]
+    assert order == BlockShuffled(100, 3, 7, 2)
+    rows = order.samples(np.int64(1), np.int64(5), np.int64(60))  # type: ignore[arg-type]
+    assert np.array_equal(rows, BlockShuffled(100, 3, 7, 2).samples(1, 5, 60))
+
+
+def test_what_is_kept_cannot_be_overwritten() -> None:
+    """Writing into a batch's samples never changes a later batch."""
+    order = Shuffled(1000, 0)
+    first = order.samples(0, 0, 10).tolist()
+    rows = order.samples(0, 0, 10)
+    with pytest.raises(ValueError, match="read-only"):
+        rows[0] = 5
+    assert order.samples(0, 0, 10).tolist() == first
+
+
+HALF: Any = 0.5
+TEXT: Any = "10"
+NOTHING: Any = None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Shuffled(-1, 0), "n must be a whole number between 0 and .*, not -1"),
+        (lambda: Shuffled(2**62 + 1, 0), "n must be"),
+        (lambda: Shuffled(10, HALF), "seed must be a whole number, not 0.5"),
+        (lambda: Shuffled(10, True), "seed must be a whole number, not True"),
+        (lambda: Shuffled(10, NOTHING), "seed must be a whole number, not None"),
+        (lambda: Sequential(TEXT), "n must be"),
+        (lambda: BlockShuffled(10, 0, 0, 5), "block must be a whole number >= 1, not 0"),
+        (lambda: BlockShuffled(10, 0, 5, 0), "window must be"),
+        (lambda: BlockShuffled(10, 0, 2**20, 2**20), "too large"),
+        (lambda: Shuffled(10).samples(-1, 0, 5), "epoch -1 has no positions"),
+        (lambda: Shuffled(10).samples(0, 0, 11), r"no positions \[0, 11\).* its length is 10"),
+        (lambda: Shuffled(10).samples(0, -1, 5), "no positions"),
+        (lambda: Shuffled(10).samples(0, 5, 4), "no positions"),
+        (lambda: Shuffled(10).samples(HALF, 0, 4), "epoch must be a whole number, not 0.5"),
+        (lambda: Shuffled(10).samples(0, 0, HALF), "stop must be a whole number, not 0.5"),
+        (lambda: mixing(Shuffled(10), 11, 2), "batch_size must be a whole number between 2 and 10"),
+    ],
+)
+def test_nonsense_is_refused(call: Callable[[], object], message: str) -> None:
+    """What makes no sense is refused with its name and value."""
+    with pytest.raises(UsageError, match=message):
+        call()
+
+
+# How random it is -------------------------------------------------------------------------------------------------
+
+
+def deviations(statistic: float, freedom: int) -> float:
+    """How far a chi-square statistic lies from chance, in standard deviations (Wilson and Hilferty)."""
+    spread = 2 / (9 * freedom)
+    return (math.cbrt(statistic / freedom) - 1 + spread) / math.sqrt(spread)
+
+
+def position_by_sample(permutations: Iterator[Rows], n: int, cells: int) -> float:
+    """Deviation of the counts of position x sample, both in `cells` equal parts, over many permutations."""
+    part = np.arange(n) * cells // n
+    counts, number = np.zeros(cells * cells), 0
+    while many := list(islice(permutations, 500)):
+        cell = (part * cells + part[np.array(many)]).ravel()
+        counts += np.bincount(cell, minlength=cells * cells)
+        number += len(many)
+    size = np.bincount(part)
+    expected = number * np.outer(size, size).ravel() / n
+    statistic = float(((counts - expected) ** 2 / expected).sum()) * (n - 1) / n
+    return deviations(statistic, (cells - 1) ** 2)
+
+
+@pytest.mark.parametrize("n", [5, 64, 1000])
+def test_every_sample_is_as_likely_at_every_position(n: int) -> None:
+    """Chi-square of position x sample over 10,000 seeds."""
+    assert abs(position_by_sample((epoch_of(Shuffled(n, seed)) for seed in range(10_000)), n, n)) < WORST
+
+
+@pytest.mark.parametrize("n", [5, 64])
+def test_every_sample_is_as_likely_at_every_position_over_epochs(n: int) -> None:
+    """Chi-square of position x sample over 10,000 epochs of one seed."""
+    order = Shuffled(n, 42)
+    assert abs(position_by_sample((epoch_of(order, epoch) for epoch in range(10_000)), n, n)) < WORST
+
+
+def test_every_permutation_of_five_is_as_likely() -> None:
+    """Chi-square of the 120 permutations over 12,000 seeds."""
+    powers = 5 ** np.arange(5)
+    codes = [int(epoch_of(Shuffled(5, seed)) @ powers) for seed in range(12_000)]
+    counts = np.unique(codes, return_counts=True)[1]
+    assert counts.size == 120
+    assert abs(deviations(float(((counts - 100) ** 2 / 100).sum()), 119)) < WORST
+
+
+@pytest.mark.parametrize(("n", "block", "window"), [(60, 7, 3), (60, 10, 2), (30, 8, 100), (30, 1, 4)])
+def test_a_block_shuffle_puts_every_sample_anywhere(n: int, block: int, window: int) -> None:
+    """Chi-square of the block shuffle's samples at each position, and positions of each sample."""
+    number, order = 3000, BlockShuffled(n, 0, block, window)
+    counts = np.zeros((n, n))
+    for epoch in range(number):
+        counts[np.arange(n), epoch_of(order, epoch)] += 1
+    # One by one: those of a block move together, so the statistic of all is not that of independent counts.
+    for axis in (0, 1):
+        for statistic in ((counts - number / n) ** 2 / (number / n)).sum(axis):
+            assert abs(deviations(float(statistic), n - 1)) < WORST
+
+
+def bijections(n: int, number: int, first: int = 0) -> Iterator[Rows]:
+    """Full shuffles of n samples by the construction for large sets, over neighbouring seeds."""
+    for seed in range(first, first + number):
+        yield KeyedPermutation(n, plain_key("shuffle", n, seed, 0)).span(0, n)
+
+
+@pytest.mark.parametrize(("n", "cells"), [(1000, 1000), (5000, 50), (8192, 64)])
+def test_a_bijection_puts_every_sample_anywhere(n: int, cells: int) -> None:
+    """Chi-square of position x sample over 2,000 seeds of the construction for large sets."""
+    assert abs(position_by_sample(bijections(n, 2000), n, cells)) < WORST
+
+
+def features(rows: Rows) -> dict[str, float]:
+    """Numbers that tell a random permutation from a poor one: how often differences repeat, how batches fill."""
+    n = rows.size
+    found: dict[str, float] = {}
+    distances = {1, 2, 3, 64, 256, *(1 << bit for bit in range(n.bit_length() // 2, (n - 1).bit_length()))}
+    for distance in distances:
+        difference = np.bincount((rows[distance:] - rows[:-distance]) % n, minlength=n)
+        found[f"differences {distance}"] = float((difference * difference).sum())
+        toggled = np.bincount(rows[distance:] ^ rows[:-distance])
+        found[f"toggles {distance}"] = float((toggled * toggled).sum())
+        centred = rows - (n - 1) / 2
+        found[f"correlation {distance}"] = float(centred[distance:] @ centred[:-distance])
+    second = np.bincount((rows[2:] - 2 * rows[1:-1] + rows[:-2]) % n, minlength=n)
+    found["second differences"] = float((second * second).sum())
+    found["displacement"] = float(np.abs(rows - np.arange(n)).sum())
+    for batch in (64, 256):
+        number = n // batch
+        for name, group in (("regions", rows * 16 // n), ("low bits", rows % 16), ("mid bits", rows // 37 % 16)):
+            filled = np.bincount(np.repeat(np.arange(number), batch) * 16 + group[: number * batch])
+            found[f"{name} in batches of {batch}"] = float((filled * filled).sum())
+    return found
+
+
+def compare_with_true_permutations(n: int, number: int) -> None:
+    """Hold many bijections' features against those of permutations by another generator."""
+    generator = np.random.default_rng(7)
+    true = [features(generator.permutation(n)) for _ in range(2 * number)]
+    ours = [features(rows) for rows in bijections(n, number)]
+    for name in true[0]:
+        expected = np.array([one[name] for one in true])
+        found = np.array([one[name] for one in ours])
+        error = expected.std() * math.sqrt(1 / expected.size + 1 / found.size)
+        assert abs(found.mean() - expected.mean()) < WORST * error, name
+        assert found.std() < expected.std() * (1 + WORST * math.sqrt(0.75 / number)), name
+        # Some of these have longer tails than a normal distribution.
+        assert np.abs(found - expected.mean()).max() < 1.6 * WORST * expected.std(), name
+
+
+@pytest.mark.parametrize("n", [5000, 8192])
+def test_a_bijection_looks_like_a_true_permutation(n: int) -> None:
+    """Serial correlation, displacement, pairs at many distances and batches' contents are those of chance."""
+    compare_with_true_permutations(n, 100)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("n", "number"), [(4097, 3000), (5000, 3000), (8192, 3000), (65_537, 300), (131_072, 300), (300_000, 100)]
+)
+def test_a_bijection_looks_like_a_true_permutation_at_length(n: int, number: int) -> None:
+    """The same for more seeds and larger sets."""
+    compare_with_true_permutations(n, number)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("n", [5, 64, 1000])
+def test_every_sample_is_as_likely_at_every_position_at_length(n: int) -> None:
+    """Chi-square of position x sample over 100,000 seeds and as many epochs, 64-bit and negative seeds among them."""
+    for spread in (1, 2**40 + 1, -(2**63) + 12_345):
+        seeds = (spread * number for number in range(100_000))
+        assert abs(position_by_sample((epoch_of(Shuffled(n, seed)) for seed in seeds), n, n)) < WORST
+
+
+@pytest.mark.soak
+def test_a_bijection_puts_every_sample_anywhere_at_length() -> None:
+    """Chi-square of position x sample of the construction for large sets, over 30,000 seeds."""
+    assert abs(position_by_sample(bijections(1000, 30_000), 1000, 1000)) < WORST
+    assert abs(position_by_sample(bijections(5000, 30_000), 5000, 250)) < WORST
+
+
+def test_displacements_are_those_of_chance() -> None:
+    """Distances between position and sample follow 2 (n - d) / n**2."""
+    n, number = 5000, 200
+    distance = np.concatenate([np.abs(rows - np.arange(n)) for rows in bijections(n, number)])
+    likely = np.full(n, 2.0) * (n - np.arange(n)) / n**2
+    likely[0] /= 2
+    counts, likely = np.bincount(distance, minlength=n).reshape(50, -1).sum(1), likely.reshape(50, -1).sum(1)
+    expected = likely * distance.size
+    assert deviations(float(((counts - expected) ** 2 / expected).sum()), 49) < WORST
+
+
+@pytest.mark.parametrize("n", [100, 5000])
+@pytest.mark.parametrize("pair", ["next epoch", "next seed", "opposite seed", "epoch for seed"])
+def test_epochs_and_seeds_are_independent(n: int, pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two epochs, or two seeds, agree at as many positions as chance has it: Poisson(1), by chi-square."""
+    monkeypatch.setattr(shuffled, "WINDOW", 4096)
+    number = 500
+    agreements, correlation = [], 0.0
+    for i in range(1, number + 1):
+        (seed, epoch), (other_seed, other_epoch) = {
+            "next epoch": ((5, i), (5, i + 1)),
+            "next seed": ((i, 0), (i + 1, 0)),
+            "opposite seed": ((i, 0), (-i, 0)),
+            "epoch for seed": ((i, i + 1), (i + 1, i)),
+        }[pair]
+        one, other = epoch_of(Shuffled(n, seed), epoch), epoch_of(Shuffled(n, other_seed), other_epoch)
+        agreements.append(min(4, int((one == other).sum())))
+        correlation += float((one - (n - 1) / 2) @ (other - (n - 1) / 2)) * 12 / (n**3 - n)
+    likely = [math.exp(-1) / math.factorial(k) for k in range(4)]
+    expected = number * np.array([*likely, 1 - sum(likely)])
+    statistic = float(((np.bincount(agreements, minlength=5) - expected) ** 2 / expected).sum())
+    assert deviations(statistic, 4) < WORST
+    assert abs(correlation) < WORST * math.sqrt(number / (n - 1))
+
+
+def test_sets_of_neighbouring_sizes_are_independent() -> None:
+    """Stores of different sizes under one seed do not share their order."""
+    one, other = epoch_of(Shuffled(1000, 0)), epoch_of(Shuffled(1001, 0))
+    assert abs(np.corrcoef(one, other[other < 1000])[0, 1]) < WORST / math.sqrt(1000)
+
+
+def test_mixing_tells_orders_apart() -> None:
+    """The measure gives what counting predicts: for a full shuffle, for none, and for blocks."""
+    n, batch, classes = 1_280_000, 256, 1000
+    full = mixing(Shuffled(n, 0), batch, classes)
+    assert full.classes == pytest.approx(classes * (1 - (1 - 1 / classes) ** batch), abs=1)
+    assert full.displacement == pytest.approx(1 / 3, abs=0.01)
+    assert full.near == pytest.approx(0.0199, abs=0.001)
+    none = mixing(Sequential(n), batch, classes)
+    assert (none.displacement, none.near) == (0, 1)
+    assert none.classes < 1.5
+    blocks = mixing(BlockShuffled(n, 0, 32, 256), batch, classes)
+    # 256 draws from 256 blocks, then those blocks from the classes.
+    drawn = 256 * (1 - (1 - 1 / 256) ** batch)
+    assert blocks.classes == pytest.approx(classes * (1 - (1 - 1 / classes) ** drawn), rel=0.03)
+    assert blocks.displacement == pytest.approx(1 / 3, abs=0.02)
+    few = mixing(BlockShuffled(n, 0, 256, 16), batch, classes)
+    assert few.classes < 20 < 140 < blocks.classes < full.classes
+
+
+# A sampler of one's own -------------------------------------------------------------------------------------------
+
+
+class CountsEpochs:
+    """An iterable that gives another order each time, as torch's RandomSampler does."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.drawn += 1
+        return iter([self.drawn, 0, 0])
+
+
+def test_an_array_is_the_order_of_every_epoch() -> None:
+    """An array or list is taken as it is, repeated and missing samples included, and copied."""
+    mine = np.array([5, 5, 1], np.int16)
+    order = Sampled(mine, 6)
+    mine[:] = 0
+    assert len(order) == 3
+    assert order.samples(0, 0, 3).tolist() == order.samples(9, 0, 3).tolist() == [5, 5, 1]
+    assert Sampled(range(10, 0, -2), 11).samples(0, 1, 3).tolist() == [8, 6]
+
+
+def test_an_iterable_is_drawn_once_per_epoch() -> None:
+    """Each epoch iterates anew, once, however often it is asked about."""
+    sampler = CountsEpochs()
+    order = Sampled(sampler, 10)
+    assert [order.length(0), len(order), order.samples(0, 0, 2).tolist()] == [3, 3, [1, 0]]
+    assert order.samples(1, 0, 1).tolist() == [2]
+    assert order.samples(0, 2, 3).tolist() == [0]
+    assert sampler.drawn == 2
+
+
+def test_a_function_gives_each_epoch() -> None:
+    """A function of the epoch may give arrays or generators, of varying length."""
+    order = Sampled(lambda epoch: (i for i in range(epoch + 1)), 100_000)
+    assert [order.length(epoch) for epoch in (0, 5, 70_000)] == [1, 6, 70_001]
+    assert order.samples(70_000, 69_999, 70_001).tolist() == [69_999, 70_000]
+
+
+def endless() -> Iterator[int]:
+    row = 0
+    while True:
+        yield row
+        row += 1
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (np.array([0, 10]), r"names the sample 10; the samples are 0 to 9 \(1 of its indices"),
+        ([-1], "names the sample -1"),
+        ([2**70], "must be whole numbers"),
+        (np.zeros(10, bool), "mask, not indices: give np.flatnonzero"),
+        (np.zeros((2, 2), int), r"one-dimensional, not of shape \(2, 2\)"),
+        ([[1], [2, 3]], "cannot be read as an array"),
+        ([0.0, 1.0], "must be whole numbers, not float64"),
+        ([], "has no index"),
+        (7, "must be indices, an iterable of them or a function of the epoch, not 7"),
+        (iter([1, 2]), "can be iterated only once"),
+        (lambda epoch: 7, "epoch 0 must be indices"),
+        (lambda epoch: iter(()), "epoch 0 has no index"),
+        (lambda epoch: endless(), "names the sample 10;"),
+        (lambda epoch: iter([1, 2.5]), "one whole number after another"),
+        ({"a": 1}, "one whole number after another"),
+        ("123", "one whole number after another"),
+    ],
+)
+def test_a_sampler_that_makes_no_sense_is_refused(source: Any, message: str) -> None:
+    """A wrong sampler is refused with the value that is wrong and, where there is one, the cure."""
+    with pytest.raises(UsageError, match=message):
+        Sampled(source, 10).samples(0, 0, 1)
+
+
+# Ranks ------------------------------------------------------------------------------------------------------------
+
+
+def model(
+    length: int, batch_size: int, world_size: int, uneven: str, drop_last: bool, position: int
+) -> list[list[list[int]]]:
+    """The batches of each rank, by plain lists."""
+    ranks: list[list[list[int]]] = [[] for _ in range(world_size)]
+    rest = list(range(position, length))
+    while rest:
+        step, rest = rest[: batch_size * world_size], rest[batch_size * world_size :]
+        if len(step) < batch_size * world_size:
+            if drop_last:
+                break
+            filling = 0
+            while uneven == "pad" and len(step) % world_size:
+                step.append(filling % length)
+                filling += 1
+        for rank, batches in enumerate(ranks):
+            size = len(step) // world_size + (rank < len(step) % world_size)
+            at = sum(len(step) // world_size + (before < len(step) % world_size) for before in range(rank))
+            if size:
+                batches.append(step[at : at + size])
+    return ranks
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    length=st.integers(0, 200),
+    batch_size=st.integers(1, 40),
+    world_size=st.integers(1, 9),
+    uneven=st.sampled_from(["pad", "keep"]),
+    drop_last=st.booleans(),
+    data=st.data(),
+)
+def test_ranks_divide_the_epoch_as_lists_do(
+    length: int, batch_size: int, world_size: int, uneven: Any, drop_last: bool, data: st.DataObject
+) -> None:
+    """From any position on, each rank's batches are those of a plain list, and their number is told before."""
+    position = data.draw(st.integers(0, length))
+    expected = model(length, batch_size, world_size, uneven, drop_last, position)
+    order = Shuffled(length, 1)
+    rows = epoch_of(order)
+    for rank, batches in enumerate(expected):
+        split = RankSplit(length, batch_size, rank, world_size, uneven, drop_last)
+        assert split.count(position) == len(batches)
+        for step, positions in enumerate(batches):
+            span = split.batch(step, position)
+            assert len(span) == len(positions)
+            assert [at for start, stop in span.pieces() for at in range(start, stop)] == positions
+            assert span.samples(order, 0).tolist() == rows[positions].tolist()
+        with pytest.raises(IndexError):
+            split.batch(len(batches), position)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    length=st.integers(1, 200),
+    stages=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(0, 4)), min_size=1, max_size=4),
+    uneven=st.sampled_from(["pad", "keep"]),
+)
+def test_a_resume_by_another_world_loses_nothing(length: int, stages: list[tuple[int, int, int]], uneven: Any) -> None:
+    """What all ranks took is a prefix at every stop, whatever world takes over; at the end, each position once."""
+    taken: list[int] = []
+    position = 0
+    for batch_size, world_size, steps in [*stages, (7, 3, length)]:
+        splits = [RankSplit(length, batch_size, rank, world_size, uneven) for rank in range(world_size)]
+        steps = min(steps, splits[0].count(position))
+        for step in range(steps):
+            for split in splits:
+                if step < split.count(position):
+                    span = split.batch(step, position)
+                    taken += range(span.start, min(span.stop, length))
+        position = splits[0].reached(steps, position)
+        assert taken == list(range(position))
+    assert position == length
+
+
+@settings(max_examples=100, deadline=None)
+@given(length=st.integers(1, 300), batch_size=st.integers(1, 40), world_size=st.integers(1, 9))
+def test_padding_keeps_ranks_even(length: int, batch_size: int, world_size: int) -> None:
+    """By default all ranks have equally many batches of equal sizes; one rank alone has nothing filled up."""
+    splits = [RankSplit(length, batch_size, rank, world_size) for rank in range(world_size)]
+    sizes = [[len(split.batch(step)) for step in range(len(split))] for split in splits]
+    assert all(one == sizes[0] for one in sizes)
+    assert length <= sum(map(sum, sizes)) < length + world_size
+    if world_size == 1:
+        assert sum(sizes[0]) == length
+
+
+def test_the_last_step_of_a_known_epoch() -> None:
+    """Ten positions, batches of two, three ranks: four are left for the last step."""
+
+    def last(**options: Any) -> list[list[tuple[int, int]] | None]:
+        splits = [RankSplit(10, 2, rank, 3, **options) for rank in range(3)]
+        return [split.batch(1).pieces() if len(split) > 1 else None for split in splits]
+
+    assert last() == [[(6, 8)], [(8, 10)], [(0, 2)]]
+    assert last(uneven="keep") == [[(6, 8)], [(8, 9)], [(9, 10)]]
+    assert last(drop_last=True) == last(uneven="keep", drop_last=True) == [None, None, None]
+    assert RankSplit(1, 4, 2, 3, "keep").count() == 0
+    assert RankSplit(2, 4, 6, 7).batch(0).pieces() == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, not 0"),
+        ({"batch_size": 2.0}, "batch_size must be"),
+        ({"rank": 2, "world_size": 2}, "rank must be a whole number between 0 and 1, not 2"),
+        ({"rank": -1}, "rank must be"),
+        ({"world_size": 0}, "world_size must be"),
+        ({"uneven": "drop"}, 'uneven must be "pad" or "keep", not \'drop\''),
+        ({"length": -1}, "length must be"),
+    ],
+)
+def test_a_division_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    """Ranks outside the world, empty batches and unknown words are refused."""
+    with pytest.raises(UsageError, match=message):
+        RankSplit(**{"length": 10, "batch_size": 2, **options})
+
+
+def test_a_position_outside_the_epoch_is_refused() -> None:
+    """A resume beyond the epoch's end, or before its start, is refused."""
+    for position in (-1, 11):
+        with pytest.raises(UsageError, match="position must be a whole number between 0 and 10"):
+            RankSplit(10, 2).count(position)
+
+
+# rank="auto" ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"HOME": "/root"}, (0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, (0, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, (1, 4)),
+        ({"PMI_RANK": "5", "PMI_SIZE": "6"}, (5, 6)),
+        # torchrun once per node by srun: SLURM counts nodes.
+        ({"RANK": "9", "WORLD_SIZE": "16", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (9, 16)),
+        # mpirun within a batch script: SLURM knows the script only.
+        (
+            {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+            (3, 4),
+        ),
+        # WORLD_SIZE exported for torch.distributed, the rank left to srun.
+        ({"WORLD_SIZE": "4", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, (2, 4)),
+    ],
+)
+def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int, int]) -> None:
+    """torchrun, SLURM, Open MPI and MPICH are understood, the innermost launcher first."""
+    assert resolve_rank("auto", environ=environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"RANK": "3"}, "RANK=3 without its partner; start the processes by torchrun"),
+        ({"SLURM_NTASKS": "4"}, "SLURM_NTASKS=4 without"),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK=8 and WORLD_SIZE=8 make no sense"),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, "make no sense"),
+        ({"RANK": "one", "WORLD_SIZE": "8"}, "RANK='one' is no whole number"),
+        ({"RANK": "", "WORLD_SIZE": "8"}, "RANK='' is no whole number"),
+        (
+            {"WORLD_SIZE": "8", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"},
+            "WORLD_SIZE=8 contradicts SLURM_PROCID=2 and SLURM_NTASKS=4",
+        ),
+        ({"RANK": "0", "PMI_RANK": "2", "PMI_SIZE": "4"}, "RANK=0 contradicts PMI_RANK=2"),
+    ],
+)
+def test_an_environment_that_contradicts_itself_is_refused(environ: dict[str, str], message: str) -> None:
+    """Half of a launcher's variables, or two that disagree, never become a silent rank 0."""
+    with pytest.raises(UsageError, match=message):
+        resolve_rank("auto", environ=environ)
+
+
+def test_a_given_rank_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank given by hand is taken whatever the environment says; the environment is read only for "auto"."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert resolve_rank("auto") == resolve_rank("auto", 2) == (1, 2)
+    assert resolve_rank(3, 4) == (3, 4)
+    assert resolve_rank(0) == (0, 1)
+    with pytest.raises(UsageError, match="world of 2 ranks, not world_size=3"):
+        resolve_rank("auto", 3)
+    with pytest.raises(UsageError, match="rank must be a whole number between 0 and 3, not 4"):
+        resolve_rank(4, 4)

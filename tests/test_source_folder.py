@@ -1,0 +1,720 @@
+"""A folder as a source: what is a sample, in which order, with which label, and what is told of the rest."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import os
+import pickle
+import random
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.sources import FieldKind, Item, Samples, SourceChangedError, base, open_source
+from rawpack_packer.sources.folder import FolderSource
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+
+
+def encoded(kind: str = "JPEG") -> bytes:
+    """A small image file."""
+    file = io.BytesIO()
+    Image.fromarray(np.full((4, 6, 3), 128, np.uint8)).save(file, kind)
+    return file.getvalue()
+
+
+JPEG = encoded()
+
+
+def put(root: Path, *names: str | bytes, data: bytes = JPEG) -> Path:
+    """Write the same file under several names below root."""
+    for name in names:
+        path = os.path.join(os.fsencode(root), os.fsencode(name))  # noqa: PTH118 - names may be bytes
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        with open(path, "wb") as file:
+            file.write(data)
+    return root
+
+
+def keys(samples: Samples) -> list[str]:
+    return [samples.key(i) for i in range(len(samples))]
+
+
+def items(samples: Samples) -> list[Item]:
+    return [samples[i] for i in range(len(samples))]
+
+
+def labels(samples: Samples) -> list[Any]:
+    return [item.fields.get("label") for item in items(samples)]
+
+
+# ---- what is a sample, and its label
+
+
+def test_first_level_folders_are_classes(tmp_path: Path) -> None:
+    """Sorted first-level folders are numbered from 0, and what lies deeper belongs to them."""
+    put(tmp_path, "dog/1.jpg", "cat/2.jpg", "cat/deep/er/0.jpg", "Zebra/z.png")
+    source = FolderSource(tmp_path)
+    assert source.classes == ("Zebra", "cat", "dog")
+    assert keys(source) == ["Zebra/z.png", "cat/2.jpg", "cat/deep/er/0.jpg", "dog/1.jpg"]
+    assert labels(source) == [0, 1, 1, 2]
+    assert source.fields == {"label": FieldKind("int64")}
+    assert source.kind == "folder"
+    assert source.root == str(tmp_path)
+
+
+def test_images_beside_classes_have_label_minus_one(tmp_path: Path) -> None:
+    """Images straight in the folder, beside class folders, belong to no class, and are counted."""
+    put(tmp_path, "b/1.jpg", "a.jpg", "c.jpg")
+    source = FolderSource(tmp_path)
+    assert keys(source) == ["a.jpg", "b/1.jpg", "c.jpg"]
+    assert labels(source) == [-1, 0, -1]
+    assert source.counts["unlabelled"] == 2
+
+
+def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
+    """Without sub-folders there are no classes and no field; hidden sub-folders do not count."""
+    put(tmp_path, "a.jpg", ".cache/x.jpg")
+    source = FolderSource(tmp_path)
+    assert source.classes is None
+    assert source.fields == {}
+    assert labels(source) == [None]
+    assert source.counts["unlabelled"] == 0
+
+
+def test_a_folder_without_images_is_still_a_class(tmp_path: Path) -> None:
+    """An empty class keeps its number, so that labels do not shift, and is told by name."""
+    put(tmp_path, "b/1.jpg", "d/notes.txt/2.jpg")
+    put(tmp_path, "c/readme.txt", data=b"no image")
+    (tmp_path / "a").mkdir()
+    source = FolderSource(tmp_path)
+    assert source.classes == ("a", "b", "c", "d")
+    assert source.empty_classes == ("a", "c")
+    assert source.counts["empty_classes"] == 2
+    assert labels(source) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "suffix", ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "dib", "tif", "tiff", "gif", "JPG", "Jpeg"]
+)
+def test_files_with_an_image_extension_are_samples(tmp_path: Path, suffix: str) -> None:
+    """A usual extension in any case makes a sample, whatever the bytes: packing rejects it with a reason."""
+    source = FolderSource(put(tmp_path, f"x.{suffix}", data=b"no image"))
+    assert keys(source) == [f"x.{suffix}"]
+    assert source[0].image == b"no image"
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF"])
+def test_other_files_are_known_by_their_first_bytes(tmp_path: Path, kind: str) -> None:
+    """An image under any other name, or none, is a sample; what is no image is counted."""
+    put(tmp_path, "x", "x.JPG_large", "x.1", data=encoded(kind))
+    put(tmp_path, "notes.txt", "Thumbs.db", "x.jpg.tmp", data=b"\xff no image")
+    put(tmp_path, "empty", data=b"")
+    source = FolderSource(tmp_path)
+    assert keys(source) == ["x", "x.1", "x.JPG_large"]
+    assert source.counts["other_files"] == 4
+
+
+def test_hidden_names_are_skipped_and_counted(tmp_path: Path) -> None:
+    """Files and folders that begin with a dot are left out at every level."""
+    put(tmp_path, "a/1.jpg", "a/._1.jpg", ".hidden.jpg", ".git/1.jpg", "a/.b/c/1.jpg")
+    source = FolderSource(tmp_path)
+    assert keys(source) == ["a/1.jpg"]
+    assert source.classes == ("a",)
+    assert source.counts["hidden"] == 4
+
+
+def test_every_count_is_always_there(tmp_path: Path) -> None:
+    """A program can read each count without asking whether it exists."""
+    source = FolderSource(put(tmp_path, "1.jpg"))
+    assert set(source.counts) == {
+        "hidden", "other_files", "special_files", "links", "loops", "bad_names", "unlabelled", "empty_classes",
+        "problems",
+    }  # fmt: skip
+    assert not any(source.counts.values())
+    assert source.problems == ()
+
+
+# ---- names and order
+
+
+ODD_NAMES = [
+    "中文 图片.jpg",
+    "with space.jpg",
+    "new\nline.jpg",
+    "🦓.jpg",
+    "-rf.jpg",
+    "--help.jpg",
+    "a\\b.jpg",
+    "\x1b[31m.jpg",
+]
+
+
+@linux_only
+def test_odd_names_are_keys_as_they_are(tmp_path: Path) -> None:
+    """Any valid name is a key unchanged, and its file is read."""
+    put(tmp_path, *ODD_NAMES)
+    source = FolderSource(tmp_path)
+    assert keys(source) == sorted(ODD_NAMES, key=str.encode)
+    assert all(item.image == JPEG for item in items(source))
+
+
+@linux_only
+def test_composed_and_decomposed_names_are_two_samples(tmp_path: Path) -> None:
+    """Names that look alike in NFC and NFD stay two, in the order of their bytes."""
+    nfc, nfd = (unicodedata.normalize(form, "é.jpg") for form in ("NFC", "NFD"))
+    source = FolderSource(put(tmp_path, nfc, nfd))
+    assert keys(source) == [nfd, nfc]
+
+
+@linux_only
+def test_names_that_are_not_utf8_are_rejected_by_name(tmp_path: Path) -> None:
+    """Such a path stays in the source, in its place, and reading it says bad_name; so each file is accounted for."""
+    put(tmp_path, b"a/\xe9t\xe9.jpg", b"a/z.jpg", b"\xff/1.jpg", "a/\uffff.jpg")
+    source = FolderSource(tmp_path)
+    assert keys(source) == ["a/z.jpg", "a/\\xe9t\\xe9.jpg", "a/\uffff.jpg", "\\xff/1.jpg"]
+    assert source.classes == ("a", "\\xff")
+    assert source.counts["bad_names"] == 2
+    for i in (1, 3):
+        with pytest.raises(DecodeError, match="not UTF-8") as caught:
+            source[i]
+        assert caught.value.reason == "bad_name"
+    assert source[0].key == "a/z.jpg"
+
+
+@linux_only
+def test_class_names_stay_unique(tmp_path: Path) -> None:
+    """A class whose odd bytes are written out like another class's name gets a name of its own."""
+    source = FolderSource(put(tmp_path, b"\xff/1.jpg", "\\xff/1.jpg"))
+    assert source.classes == ("\\xff", "\\xff'")
+
+
+def test_order_goes_part_by_part(tmp_path: Path) -> None:
+    """Paths are compared by their parts, so a folder's files stay together whatever its neighbours are called."""
+    put(tmp_path, "a/1.jpg", "a-b/1.jpg", "a b/1.jpg", "a.jpg", "a0/1.jpg", "a/1/x.jpg", "a/1-.jpg", "a/10.jpg")
+    assert keys(FolderSource(tmp_path)) == [
+        "a/1/x.jpg", "a/1-.jpg", "a/1.jpg", "a/10.jpg", "a b/1.jpg", "a-b/1.jpg", "a.jpg", "a0/1.jpg",
+    ]  # fmt: skip
+
+
+def test_order_does_not_depend_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever order the file system lists names in, the samples come in the same."""
+    put(tmp_path, *(f"{a}/{b}.jpg" for a in "qwertz" for b in range(12)))
+    real = os.scandir
+
+    class Shuffled:
+        def __init__(self, path: str) -> None:
+            with real(path) as found:
+                self.entries = list(found)
+            random.Random(path).shuffle(self.entries)
+
+        def __enter__(self) -> Iterator[os.DirEntry[str]]:
+            return iter(self.entries)
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def close(self) -> None: ...
+
+    expected = keys(FolderSource(tmp_path))
+    monkeypatch.setattr(os, "scandir", Shuffled)
+    assert keys(FolderSource(tmp_path)) == expected == sorted(expected, key=lambda key: key.split("/"))
+
+
+@linux_only
+def test_keys_do_not_depend_on_the_locale(tmp_path: Path) -> None:
+    """A process whose locale knows ASCII only finds the same keys, classes and states."""
+    put(tmp_path, "中/é.jpg", b"b/\xff.jpg", "b/z.jpg")
+    program = (
+        "import os, pickle, sys; from rawpack_packer.sources import open_source; s = open_source(sys.argv[1]);"
+        "assert sys.getfilesystemencoding() == 'ascii', sys.getfilesystemencoding();"
+        "images = [s[i].image for i in (0, 2)];"
+        "os.write(1, pickle.dumps(([s.key(i) for i in range(len(s))], s.classes, s.states(), images)))"
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    output = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], env={**os.environ, **ascii_only}, check=True, capture_output=True
+    ).stdout
+    source = FolderSource(tmp_path)
+    found, classes, states, images = pickle.loads(output)
+    assert found == keys(source) == ["b/z.jpg", "b/\\xff.jpg", "中/é.jpg"]
+    assert classes == source.classes
+    assert np.array_equal(states, source.states())
+    assert images == [JPEG, JPEG]
+
+
+def expected_of(root: bytes) -> tuple[list[bytes], list[int], list[bytes]]:
+    """Paths, labels and class names by os.walk and one sort of split paths."""
+    image_suffixes = (b".jpg", b".jpeg", b".png")
+    classes = sorted(e.name for e in os.scandir(root) if e.is_dir() and not e.name.startswith(b"."))
+    paths = []
+    for folder, folders, files in os.walk(root, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(b".")]
+        for name in files:
+            path = folder + b"/" + name
+            with open(path, "rb") as file:
+                is_image = name.lower().endswith(image_suffixes) or file.read() == JPEG
+            stem = name[: name.rfind(b".")] if b"." in name else name
+            if is_image and stem and not name.startswith(b"."):
+                paths.append(path[len(root) + 1 :])
+    paths.sort(key=lambda path: path.split(b"/"))
+    number = {name: i for i, name in enumerate(classes)}
+    return paths, [number.get(path.split(b"/")[0], -1) if b"/" in path else -1 for path in paths], classes
+
+
+odd_characters = st.sampled_from("ab.-_ ~A0é中\n\u00a0\U0001f993\uffff\ue000")
+names = st.one_of(
+    st.text(odd_characters, min_size=1, max_size=3).map(str.encode),
+    st.binary(min_size=1, max_size=2).filter(lambda name: not set(name) & set(b"\0/")),
+).filter(lambda name: name not in (b".", b".."))
+files = st.tuples(
+    st.lists(names, max_size=3),
+    names,
+    st.sampled_from([b".jpg", b".PNG", b".txt", b""]),
+    st.sampled_from([JPEG, b"", b"x"]),
+)
+
+
+@linux_only
+@settings(max_examples=80, deadline=None)
+@given(st.lists(files, max_size=12))
+def test_random_trees(tree: list[tuple[list[bytes], bytes, bytes, bytes]]) -> None:
+    """Samples, order, labels and classes are those of a plain walk and sort, for any tree of any names."""
+    with tempfile.TemporaryDirectory() as folder:
+        for folders, name, suffix, data in tree:
+            with suppress(OSError):  # a file where an earlier path has a folder
+                put(Path(folder), b"/".join([*folders, name + suffix]), data=data)
+        paths, numbers, classes = expected_of(os.fsencode(folder))
+        if not paths:
+            with pytest.raises(UsageError, match="no image in"):
+                FolderSource(folder)
+            return
+        source = FolderSource(folder)
+        assert keys(source) == [path.decode(errors="backslashreplace") for path in paths]
+        assert len(source.classes or ()) == len(classes)
+        assert source.counts["unlabelled"] == (numbers.count(-1) if classes else 0)
+        cut = len(paths) // 2
+        for part, first in ((source, 0), (pickle.loads(pickle.dumps(source.part(cut, len(paths)))), cut)):
+            for i in range(len(part)):
+                path, number = paths[first + i], numbers[first + i]
+                with open(os.fsencode(folder) + b"/" + path, "rb") as file:
+                    data = file.read()
+                if not data or path.decode(errors="replace").encode() != path:
+                    with pytest.raises(DecodeError, match=r"empty|bad_name"):
+                        part[i]
+                    continue
+                item = part[i]
+                assert (item.key.encode(), item.image) == (path, data)
+                assert item.fields == ({"label": number} if classes else {})
+
+
+# ---- links, loops, special files
+
+
+def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
+    """A link to a file is a sample, one to a folder a folder; a folder reached twice counts twice."""
+    put(tmp_path / "elsewhere", "1.jpg", "deep/2.jpg")
+    root = put(tmp_path / "root", "a/0.jpg")
+    (root / "b").symlink_to(tmp_path / "elsewhere")
+    (root / "a" / "again").symlink_to(tmp_path / "elsewhere")
+    (root / "a" / "l.jpg").symlink_to(root / "a" / "0.jpg")
+    (root / "a" / "m").symlink_to(root / "a" / "0.jpg")
+    source = FolderSource(root)
+    assert keys(source) == [
+        "a/0.jpg", "a/again/1.jpg", "a/again/deep/2.jpg", "a/l.jpg", "a/m", "b/1.jpg", "b/deep/2.jpg",
+    ]  # fmt: skip
+    assert labels(source) == [0, 0, 0, 0, 0, 1, 1]
+    assert source.counts["links"] == 4
+    assert source.counts["loops"] == 0
+
+
+def test_loops_are_seen(tmp_path: Path) -> None:
+    """A link back to a folder that it lies in, directly or through others, is counted and not followed."""
+    root = put(tmp_path / "root", "a/0.jpg", "b/1.jpg")
+    (root / "a" / "self").symlink_to(root / "a")
+    (root / "a" / "root").symlink_to(root)
+    (root / "a" / "above").symlink_to(tmp_path)
+    (root / "a" / "top").symlink_to("/")
+    (root / "a" / "to_b").symlink_to(root / "b")
+    (root / "b" / "to_a").symlink_to(root / "a")
+    (root / "loop").symlink_to(root)
+    source = FolderSource(root)
+    assert source.classes == ("a", "b")
+    assert keys(source) == ["a/0.jpg", "a/to_b/1.jpg", "b/1.jpg", "b/to_a/0.jpg"]
+    assert source.counts["loops"] == 5 + 5 + 1
+    assert source.problems == ()
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    """A source given by a link, or with ".." through one, is the folder that the system finds there."""
+    put(tmp_path / "far" / "real", "a/0.jpg")
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "real")
+    assert keys(FolderSource(tmp_path / "link")) == ["a/0.jpg"]
+    assert keys(FolderSource(f"{tmp_path}/link/../real")) == ["a/0.jpg"]
+
+
+def test_broken_links(tmp_path: Path) -> None:
+    """A broken link named as an image is a sample that cannot be read; any other is told as a problem."""
+    put(tmp_path, "a/0.jpg")
+    (tmp_path / "a" / "gone.jpg").symlink_to("nowhere")
+    (tmp_path / "a" / "round.jpg").symlink_to("round.jpg")
+    (tmp_path / "class").symlink_to("nowhere")
+    source = FolderSource(tmp_path)
+    assert keys(source) == ["a/0.jpg", "a/gone.jpg", "a/round.jpg"]
+    assert source.states()[1:].tolist() == [[-1, -1], [-1, -1]]
+    assert [line.split(":")[0] for line in source.problems] == ["class cannot be read"]
+    assert source.counts["problems"] == 1
+    for i, number in ((1, errno.ENOENT), (2, errno.ELOOP)):
+        with pytest.raises(DecodeError) as caught:
+            source[i]
+        assert caught.value.reason == "unreadable"
+        assert caught.value.detail == f"[Errno {number}] {os.strerror(number)}"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_are_never_opened(tmp_path: Path) -> None:
+    """A named pipe, which would hang whoever opens it, is counted, also when a link leads to it."""
+    put(tmp_path, "0.jpg")
+    for name in ("pipe", "pipe.jpg"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "link.jpg").symlink_to("pipe")
+    source = FolderSource(tmp_path)
+    assert keys(source) == ["0.jpg"]
+    assert source.counts["special_files"] == 3
+
+
+# ---- what cannot be looked into
+
+
+def test_a_locked_folder_is_told(tmp_path: Path) -> None:
+    """A folder without permission keeps its class and is told as a problem."""
+    put(tmp_path, "a/0.jpg", "b/1.jpg")
+    (tmp_path / "a").chmod(0)
+    try:
+        if os.access(tmp_path / "a", os.R_OK):
+            pytest.skip("permissions do not bind this user")
+        source = FolderSource(tmp_path)
+    finally:
+        (tmp_path / "a").chmod(0o755)
+    assert source.empty_classes == ("a",)
+    assert source.problems == ("a/ cannot be read: [Errno 13] Permission denied",)
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, function: str, number: int, matches: Callable[[str], bool]) -> None:
+    """Let a function of os fail with an errno for the paths that match."""
+    real = getattr(os, function)
+
+    def failing(path: Any, *more: Any, **options: Any) -> Any:
+        if matches(os.fsdecode(path)):
+            raise OSError(number, os.strerror(number), path)
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, function, failing)
+
+
+@pytest.mark.parametrize("function", ["scandir", "stat"])
+def test_a_folder_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    """A folder that cannot be listed keeps its class, so labels do not shift, and is told in one printable line."""
+    put(tmp_path, "a\n1/0.jpg", "b/1.jpg")
+    deny(monkeypatch, function, errno.EACCES, lambda path: "a\n1" in path)
+    source = FolderSource(tmp_path)
+    assert source.classes == ("a\n1", "b")
+    assert source.empty_classes == ("a\n1",)
+    assert labels(source) == [1]
+    assert source.problems == ("a\\n1/ cannot be read: [Errno 13] Permission denied",)
+
+
+def test_a_file_that_cannot_be_sniffed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without extension that cannot be opened may be an image: it is told, not dropped."""
+    put(tmp_path, "0.jpg", "locked", "seen")
+    deny(monkeypatch, "open", errno.EACCES, lambda path: path.endswith("locked"))
+    source = FolderSource(tmp_path)
+    assert keys(source) == ["0.jpg", "seen"]
+    assert source.problems == ("locked cannot be read: [Errno 13] Permission denied",)
+
+
+def test_many_problems_are_counted_and_the_first_told(tmp_path: Path) -> None:
+    """A hundred problems are told line by line, the rest by their number."""
+    put(tmp_path, "0.jpg")
+    for i in range(130):
+        (tmp_path / f"{i:03}").symlink_to("nowhere")
+    put(tmp_path, "zz/1.jpg")
+    source = FolderSource(tmp_path)
+    assert source.counts["problems"] == 130
+    assert len(source.problems) == 101
+    assert list(source.problems[:100]) == sorted(source.problems[:100])
+    assert source.problems[-1] == "... and 30 more"
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE])
+@pytest.mark.parametrize(("function", "name"), [("stat", "0.jpg"), ("stat", "a"), ("scandir", "b"), ("open", "1")])
+def test_a_failing_machine_stops_the_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, name: str, number: int
+) -> None:
+    """Errors that any file would meet are no sample's fault: nothing is left out because of them."""
+    put(tmp_path, "a/0.jpg", "b/1")
+    deny(monkeypatch, function, number, lambda path: path.rstrip("/").endswith(f"/{name}"))
+    with pytest.raises(PackError, match="run the same command again"):
+        FolderSource(tmp_path)
+
+
+# ---- reading
+
+
+def test_items(tmp_path: Path) -> None:
+    """An item has the key, the file's own bytes and the label."""
+    put(tmp_path, "a/0.jpg")
+    put(tmp_path, "b/big.png", data=bytes(range(256)) * 9000)
+    item = FolderSource(tmp_path)[1]
+    assert (item.key, item.fields) == ("b/big.png", {"label": 1})
+    assert item.image == bytes(range(256)) * 9000
+
+
+def test_numbers_outside_are_refused(tmp_path: Path) -> None:
+    """Numbers outside raise IndexError, also negative ones."""
+    source = FolderSource(put(tmp_path, "0.jpg", "1.jpg"))
+    for i in (-1, 2, 10**12):
+        with pytest.raises(IndexError):
+            source[i]
+        with pytest.raises(IndexError):
+            source.key(i)
+    for start, stop in ((-1, 1), (1, 3), (2, 1)):
+        with pytest.raises(IndexError):
+            source.part(start, stop)
+
+
+def test_an_empty_file_is_rejected_as_empty(tmp_path: Path) -> None:
+    """Zero bytes are a reason of their own."""
+    source = FolderSource(put(tmp_path, "0.jpg", data=b""))
+    with pytest.raises(DecodeError) as caught:
+        source[0]
+    assert caught.value.reason == "empty"
+
+
+def test_an_unreadable_file_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of this one file rejects it; the detail names no absolute path, which would differ elsewhere."""
+    source = FolderSource(put(tmp_path, "a/0.jpg"))
+    deny(monkeypatch, "open", errno.EIO, lambda path: path.endswith("0.jpg"))
+    with pytest.raises(DecodeError) as caught:
+        source[0]
+    assert caught.value.reason == "unreadable"
+    assert caught.value.detail == f"[Errno {errno.EIO}] {os.strerror(errno.EIO)}"
+
+
+def test_a_failing_machine_rejects_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When descriptors run out or a mount is dead, packing stops with a cure; no sample is blamed."""
+    source = FolderSource(put(tmp_path, "a/0.jpg"))
+    deny(monkeypatch, "open", errno.EMFILE, lambda path: path.endswith("0.jpg"))
+    with pytest.raises(PackError, match=r"a/0\.jpg cannot be read now: .*; mend that and run the same command again"):
+        source[0]
+
+
+def test_a_file_too_large_for_any_decoder(tmp_path: Path) -> None:
+    """A file of 2 GiB is rejected before memory is spent on it."""
+    put(tmp_path, "0.jpg")
+    os.truncate(tmp_path / "0.jpg", 1 << 31)
+    with pytest.raises(DecodeError) as caught:
+        FolderSource(tmp_path)[0]
+    assert caught.value.reason == "too_large"
+
+
+def grow(path: Path) -> None:
+    path.write_bytes(JPEG + b"more")
+
+
+def touch(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+def become_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def become_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def lose_folder(path: Path) -> None:
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.write_bytes(b"")
+
+
+@pytest.mark.parametrize("change", [grow, touch, Path.unlink, become_folder, become_pipe, lose_folder])
+def test_a_changed_file_stops_packing(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """A file of another size, time or kind than was found is no reject: the source is no longer what it was."""
+    source = FolderSource(put(tmp_path, "a/0.jpg"))
+    change(tmp_path / "a" / "0.jpg")
+    with pytest.raises(SourceChangedError, match=r"a/0\.jpg changed since packing began: .*; leave the source alone"):
+        source[0]
+
+
+def test_a_mended_link_stops_packing(tmp_path: Path) -> None:
+    """What could not be read at the scan and now can is a change too, so that two runs agree."""
+    (tmp_path / "0.jpg").symlink_to("1")
+    source = FolderSource(tmp_path)
+    put(tmp_path, "1")
+    with pytest.raises(SourceChangedError):
+        source[0]
+
+
+def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written to between opening and the end of reading gives no sample."""
+    source = FolderSource(put(tmp_path, "0.jpg"))
+
+    def open_and_write(*args: Any, **options: Any) -> Any:
+        grow(tmp_path / "0.jpg")
+        return builtins.open(*args, **options)
+
+    monkeypatch.setattr(base, "open", open_and_write, raising=False)
+    with pytest.raises(SourceChangedError, match=f"it had {len(JPEG)} bytes and has {len(JPEG) + 4}"):
+        source[0]
+
+
+def test_changes_travel_between_processes() -> None:
+    """The error can be pickled, as it is raised in workers."""
+    error = pickle.loads(pickle.dumps(SourceChangedError("a.jpg changed")))
+    assert isinstance(error, SourceChangedError)
+    assert str(error) == "a.jpg changed"
+
+
+# ---- parts, states, progress
+
+
+def test_parts_are_small_and_read_alike(tmp_path: Path) -> None:
+    """A part holds its own entries only, and gives the same items after pickling."""
+    put(tmp_path, *(f"class-{i % 40:02}/some-image-{i:04}.jpg" for i in range(2000)))
+    source = FolderSource(tmp_path)
+    whole = items(source)
+    for start, stop in ((0, 2000), (100, 175), (1999, 2000), (50, 50)):
+        sent = pickle.dumps(source.part(start, stop))
+        assert len(sent) < (stop - start) * 75 + 2000
+        part = pickle.loads(sent)
+        assert len(part) == stop - start
+        assert [part.key(i) for i in range(len(part))] == [item.key for item in whole[start:stop]]
+        assert [(i.key, i.image, i.fields) for i in items(part)] == [
+            (i.key, i.image, i.fields) for i in whole[start:stop]
+        ]
+
+
+def test_states_are_those_of_the_files(tmp_path: Path) -> None:
+    """Size and time of every sample's file, in order; the caller cannot spoil them."""
+    put(tmp_path, "a/1.jpg", "b/0.jpg")
+    put(tmp_path, "c", data=JPEG + b"+")
+    os.utime(tmp_path / "a" / "1.jpg", ns=(5, 1_234_567_890_123_456_789))
+    source = FolderSource(tmp_path)
+    found = [(tmp_path / name).stat() for name in ("a/1.jpg", "b/0.jpg", "c")]
+    assert source.states().dtype == np.int64
+    assert source.states().tolist() == [[state.st_size, state.st_mtime_ns] for state in found]
+    with pytest.raises(ValueError, match="read-only"):
+        source.states()[0, 0] = 7
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    """A long scan says how many entries it has looked at."""
+    put(tmp_path, *(f"{i}.jpg" for i in range(2500)))
+    told: list[int] = []
+    open_source(tmp_path, progress=told.append)
+    assert told == [1000, 2000, 2500]
+
+
+@pytest.fixture
+def deep_folder(tmp_path: Path) -> Iterator[Path]:
+    """2,100 folders in one another, of which a path can name about 2,000; removed again, which shutil cannot."""
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(2100):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    yield tmp_path
+    subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
+
+
+@linux_only
+def test_deep_folders(deep_folder: Path) -> None:
+    """A tree deeper than Python's recursion limit is walked to its end; what no path can name is told."""
+    put(deep_folder.joinpath(*["d"] * 1500), "0.jpg")
+    source = FolderSource(deep_folder)
+    assert len(source) == 1
+    assert source.key(0).count("/") == 1500 > sys.getrecursionlimit()
+    assert len(source.problems) == 1
+    assert source.problems[0].endswith(f"[Errno {errno.ENAMETOOLONG}] {os.strerror(errno.ENAMETOOLONG)}")
+
+
+# ---- asked wrongly
+
+
+def message_of(path: Any, **options: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        open_source(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    """The message names the whole path."""
+    assert message_of(tmp_path / "no\nwhere").startswith(f"there is no folder {tmp_path}/no\\nwhere: check")
+
+
+def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
+    """The message says to give the folder."""
+    put(tmp_path, "a.jpg")
+    assert message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that holds it"
+
+
+def test_nonsense_paths() -> None:
+    """An empty path is not the current folder, and one with a null byte is no crash."""
+    assert "empty path" in message_of("")
+    assert "null" in message_of("a\0b")
+
+
+def test_a_folder_without_images(tmp_path: Path) -> None:
+    """The message says what was seen instead."""
+    put(tmp_path, "notes.txt", ".hidden.jpg", data=b"x")
+    (tmp_path / "lost").symlink_to("nowhere")
+    message = message_of(tmp_path)
+    assert message.startswith(f"no image in {tmp_path} (1 other files, 1 hidden, 1 problems; lost cannot be read: ")
+    assert message.endswith("): give the folder that holds the images")
+
+
+def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A locked source is a wrong question, not an empty source."""
+    deny(monkeypatch, "scandir", errno.EACCES, lambda path: True)
+    assert message_of(tmp_path) == (
+        f"{tmp_path} cannot be read: [Errno 13] Permission denied; check path and permissions"
+    )
+
+
+def test_kinds(tmp_path: Path) -> None:
+    """A kind can be given outright; an unknown one gets the list of those there are."""
+    put(tmp_path, "a.jpg")
+    assert open_source(str(tmp_path), "folder").kind == "folder"
+    assert message_of(tmp_path, kind="tarball") == "there is no source of kind 'tarball': it is one of folder"
+
+
+def test_field_kinds_are_checked() -> None:
+    """A source that describes a field wrongly is told when it does."""
+    assert FieldKind("float32", (None, 5)).ragged
+    assert not FieldKind("str").ragged
+    assert not FieldKind("uint8", (3,)).ragged
+    for dtype, shape in (("object", ()), ("colour", ()), ("str", (4,)), ("S3", ()), ("int8", (2, None))):
+        with pytest.raises(UsageError):
+            FieldKind(dtype, shape)
