@@ -39,7 +39,7 @@ def check(destination: Path, source: str) -> None:
         raise UsageError(f"{destination} is a file; a store is a folder")
     if not os.access(destination, os.W_OK | os.X_OK):
         raise UsageError(f"{destination} is not writable")
-    names = sorted(os.listdir(destination))
+    names = sorted(path.name for path in destination.iterdir())
     if manifests.NAME in names or WORK in names:
         names = [name for name in names if name != manifests.NAME and name not in _OURS_TOO]
         names = [name for name in names if not _OURS.fullmatch(name)]
@@ -110,7 +110,7 @@ def _check_parent(destination: Path) -> None:
 
 
 def _existing(path: Path) -> Path:
-    path = Path(os.path.abspath(path))
+    path = path.absolute()
     while not path.exists():
         path = path.parent
     return path

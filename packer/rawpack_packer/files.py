@@ -49,8 +49,11 @@ def record(path: Path, name: str, *, head: bool = False) -> FileRecord:
     size = path.stat().st_size
     whole, first = xxhash.xxh3_64(), xxhash.xxh3_64()
     if size:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-            with memoryview(data) as view:
-                first.update(view[:HEAD_BYTES])
-                whole.update(view)
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data,
+            memoryview(data) as view,
+        ):
+            first.update(view[:HEAD_BYTES])
+            whole.update(view)
     return FileRecord(name=name, bytes=size, xxh3=whole.hexdigest(), head=first.hexdigest() if head else "")

@@ -74,10 +74,9 @@ def _write(cell: NDArray[np.uint8], text: str, baseline: int, color: tuple[int, 
             return int(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 0.36, 1)[0][0])
 
     line = text
-    while wide(line) > _CELL and len(line) > 1:
-        line = line[:-4] + "..." if not line.endswith("...") else line[:-4] + "..."
-        if len(line) <= 4:
-            break
+    while wide(line) > _CELL and text:
+        text = text[:-1]
+        line = text + "..."
     canvas = np.ascontiguousarray(cell)
     if hasattr(cv2, "FontFace"):
         cv2.putText(canvas, line, (0, baseline), color, face, 11, 400)

@@ -121,7 +121,7 @@ def check_recipe(path: Path, before: Mapping[str, Any], recipe: Recipe) -> None:
 
 
 def check_source(path: Path, known: Known, source: Source) -> None:
-    """Raise UsageError, listing the first files that differ, where the source is not the one that `path` was begun with."""
+    """Raise UsageError, listing the first files that differ, where `path` was begun with another source."""
     if known.digest == source_digest(source):
         return
     was = known.files()

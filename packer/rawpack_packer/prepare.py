@@ -91,8 +91,8 @@ def encode_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     ]  # fmt: skip
     if channels == 3:
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLING[sampling]]
-        image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-    done, encoded = cv2.imencode(".jpg", image, options)
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if channels == 3 else image
+    done, encoded = cv2.imencode(".jpg", bgr, options)
     if not done:
         raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
     return np.asarray(encoded, np.uint8).reshape(-1)

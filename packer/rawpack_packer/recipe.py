@@ -30,7 +30,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     format: Format
     size: tuple[int, int] | int | Literal["keep"] = 256
-    """(height, width); a number: the shorter side is brought to it, then the centre square is cut; "keep": as they are."""
+    """(height, width); a number: the shorter side is brought to it, then the centre is cut; "keep": as they are."""
     crop: tuple[int, int, int, int] | None = None
     """x, y, width, height in the upright image, before resizing."""
     fit: Literal["cover", "stretch"] = "cover"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -52,7 +51,7 @@ def _records(manifest: Manifest) -> Iterator[tuple[str, FileRecord]]:
 
 def _check_names(store: Store) -> Iterator[Problem]:
     known = {name.split("/")[0] for name, _ in _records(store.manifest)} | {"store.json", PROVENANCE, STATES}
-    for name in sorted(os.listdir(store.path)):
+    for name in sorted(path.name for path in store.path.iterdir()):
         if name not in known:
             yield Problem(name, "is in the store's folder, and the manifest does not name it")
 
@@ -85,7 +84,7 @@ def _check_shard(store: Store, number: int, quick: bool, tick: Callable[[int], N
             continue
         if quick:
             continue
-        # The file's own library must see what the index says; it may not survive a damaged file, so another process asks.
+        # The file's own library must see what the index says; a damaged file may kill it, so another process asks.
         refused = probe_shard(store, number, name)
         if refused:
             yield Problem(where, refused)

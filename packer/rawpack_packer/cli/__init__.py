@@ -28,7 +28,8 @@ def cli() -> None:
       rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
       rawpack inspect store/                           what is in there
 
-    Exit codes: 0 done; 1 it ran and something is wrong; 2 it was asked wrongly, and nothing was written; 130 interrupted.
+    Exit codes: 0 done; 1 it ran and something is wrong; 2 it was asked wrongly, and nothing was written;
+    130 interrupted.
     """
 
 

@@ -18,8 +18,8 @@ from rawpack.errors import RawpackError
 from rawpack_packer import show
 
 PACKAGES = (
-    "numpy", "opencv-python-headless", "opencv-python", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py", "msgspec", "xxhash",
-    "cloudpickle", "click", "tqdm",
+    "numpy", "opencv-python-headless", "opencv-python", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py", "msgspec",
+    "xxhash", "cloudpickle", "click", "tqdm",
 )  # fmt: skip
 
 

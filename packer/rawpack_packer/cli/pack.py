@@ -20,6 +20,8 @@ from rawpack_packer.sources import open_source
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 COUNTS = NOTES | {
+    "empty_classes": "classes without an image",
+    "unlabelled": "images beside the class folders, with label -1",
     "hidden": "hidden files and folders, skipped",
     "other_files": "files that are no images, skipped",
     "special_files": "pipes, sockets and devices, never opened",
@@ -35,10 +37,11 @@ def recipe_options(command: Command) -> Command:
     """The options that make a recipe."""
     options = [
         click.option("--format", "format", type=click.Choice(FORMATS), default="memmap", show_default=True,
-                     help="memmap: raw pixels in .npy, the fastest. hdf5: raw pixels in HDF5. lmdb: JPEG in LMDB, the smallest."),
+                     help="memmap: raw pixels in .npy, the fastest. hdf5: raw pixels in HDF5. "
+                     "lmdb: JPEG in LMDB, the smallest."),
         click.option("--size", default="256", show_default=True, metavar="N|HxW|keep",
-                     help="256: shorter side to 256, then the centre square. 224x160: 224 high, 160 wide, scaled to cover, "
-                     "then the centre. keep: every image as large as it is."),
+                     help="256: shorter side to 256, then the centre square. 224x160: 224 high, 160 wide, "
+                     "scaled to cover, then the centre. keep: every image as large as it is."),
         click.option("--crop", metavar="X,Y,W,H",
                      help="Cut this box out of each image before resizing: left, top, width, height in pixels. "
                      "Note the order: --size is height by width, --crop is not. Example: 186,0,114,30"),
@@ -48,7 +51,8 @@ def recipe_options(command: Command) -> Command:
                      help="area shrinks without aliasing, and enlarges bilinearly."),
         click.option("--color", type=click.Choice(COLORS), default="rgb", show_default=True),
         click.option("--quality", metavar="1-100|keep",
-                     help="JPEG quality in lmdb stores [default: 90]. With --size keep, keep stores JPEG files as they are."),
+                     help="JPEG quality in lmdb stores [default: 90]. With --size keep, keep stores JPEG files "
+                     "as they are."),
         click.option("--subsampling", metavar="420|422|440|444", help="Chroma in lmdb stores [default: 420]."),
         click.option("--compression", type=click.Choice(["none", "gzip"]), help="Of hdf5 stores [default: none]."),
         click.option("--chunk", type=click.IntRange(1), help="Images per chunk in hdf5 stores [default: 1]."),
@@ -66,7 +70,7 @@ def recipe_options(command: Command) -> Command:
 @recipe_options
 @click.option("--workers", type=click.IntRange(0), help="Worker processes; 0 packs in this one [default: one per CPU].")
 @click.option("--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
-              help="How many images may be unreadable: a share such as 1% or 0.01, or a number such as 50.")  # fmt: skip
+              help="How many images may be unreadable: a share such as 1% or 0.01, or a number.")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Stop at the first image that cannot be packed.")
 @click.option("--restart", is_flag=True, help="Remove what an earlier run left in DST, and begin anew.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from rawpack_packer.engines.contract import Report
 from rawpack_packer.parts import PartTask, run_part
@@ -13,6 +14,5 @@ class HereEngine:
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         for task in tasks:
-            number = task.number
-            run_part(task, lambda _: None, lambda tick, number=number: report.ticked(number, tick))
-            report.finished(number)
+            run_part(task, lambda _: None, partial(report.ticked, task.number))
+            report.finished(task.number)

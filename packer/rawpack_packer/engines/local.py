@@ -9,6 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -162,7 +163,7 @@ def _main(channel: Channel, notes: Notes, _: Any) -> None:
         task: PartTask = cloudpickle.loads(received[0])
         notes.note(task.number, -1)
         try:
-            run_part(task, lambda i, number=task.number: notes.note(number, i), say)
+            run_part(task, partial(notes.note, task.number), say)
         except Exception as error:
             say(_Ended(_portable(error, task)))
         else:

@@ -1,6 +1,6 @@
-"""From the bytes of an image file to upright uint8 pixels, and to the size that the recipe asks for.
+"""From the bytes of an image file to upright uint8 pixels.
 
-`read_header` looks, `decode_image` decodes, `fit` resizes. `sniff` knows a file by its first bytes.
+`sniff` knows a file by its first bytes, `read_header` looks, `decode_image` decodes; `rawpack.resize` takes it from there.
 """
 
 from __future__ import annotations
@@ -8,6 +8,5 @@ from __future__ import annotations
 from rawpack_packer.images.decode import decode_image, read_header
 from rawpack_packer.images.header import ImageHeader, JpegDetails, sniff
 from rawpack_packer.images.orientation import apply_orientation
-from rawpack_packer.images.resize import fit
 
-__all__ = ["ImageHeader", "JpegDetails", "apply_orientation", "decode_image", "fit", "read_header", "sniff"]
+__all__ = ["ImageHeader", "JpegDetails", "apply_orientation", "decode_image", "read_header", "sniff"]

@@ -113,8 +113,9 @@ def _decode_by_opencv(data: bytes, header: ImageHeader, layout: Layout, what: st
         np.invert(image, out=image)
     alpha = "ignored"
     if layout.alpha and layout.photometric == RGB:
-        # libtiff multiplies 8-bit colours by their alpha, and leaves 16-bit ones.
-        alpha = "premultiplied" if layout.bits == 8 or layout.alpha == ASSOCIATED else "straight"
+        # libtiff multiplies 8-bit colours by an alpha that says of itself that they are not, and leaves all others.
+        multiplied = layout.bits == 8 and layout.extra is not None
+        alpha = "premultiplied" if multiplied or layout.alpha == ASSOCIATED else "straight"
     return opencv.to_pixels(image, alpha=alpha)
 
 
@@ -210,7 +211,7 @@ def _to_pixels(samples: NDArray[np.uint8], layout: Layout) -> Pixels:
         image = image * np.uint8(255 // top)
     if layout.photometric == WHITE_IS_ZERO:
         image = np.invert(image)
-    if layout.alpha and samples.shape[2] > colors:
+    if layout.alpha:
         opacity = samples[..., colors] * np.uint8(255 // top)
         return on_white(image, opacity, premultiplied=layout.alpha == ASSOCIATED)
     return image

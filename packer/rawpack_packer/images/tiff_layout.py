@@ -37,8 +37,8 @@ class Layout:
     sample_format: int
     """1: unsigned integers."""
     low_bit_first: bool
-    extra: int
-    """Kind of the sample behind the colours: 0 unspecified (or none)."""
+    extra: int | None
+    """Kind of the sample behind the colours, 0 unspecified; None where the file does not say."""
     tiled: bool
     piece_width: int
     """Of a tile, or the image's width for strips."""
@@ -55,7 +55,11 @@ class Layout:
     @property
     def alpha(self) -> int:
         """ASSOCIATED, UNASSOCIATED, or 0 where no sample is an alpha."""
-        return self.extra if self.extra in (ASSOCIATED, UNASSOCIATED) else 0
+        if self.samples <= self.colors:
+            return 0
+        # OpenCV writes RGBA without saying so.
+        kind = UNASSOCIATED if self.extra is None else self.extra
+        return kind if kind in (ASSOCIATED, UNASSOCIATED) else 0
 
     @property
     def colors(self) -> int:
@@ -163,7 +167,7 @@ def read_layout(data: bytes) -> Layout:
         predictor=tags.value(317, 1),
         sample_format=formats[0],
         low_bit_first=tags.value(266, 1) == 2,
-        extra=tags.value(338, 0),
+        extra=tags.value(338) if 338 in tags.entries else None,
         tiled=tiled,
         piece_width=piece_width,
         piece_height=piece_height,

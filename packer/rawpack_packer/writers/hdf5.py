@@ -72,6 +72,7 @@ class Hdf5Writer:
         """Make the dataset `image`: bytes per chunk, the compressed pieces, and where the first pixel lies."""
         target, channels = self._recipe.target, self._recipe.channels
         shape: tuple[int, ...]
+        chunk: tuple[int, ...]
         if target is None:
             shape, chunk = (self._size,), (min(FLAT_CHUNK, self._size),)
         else:

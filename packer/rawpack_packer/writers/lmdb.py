@@ -101,7 +101,7 @@ class LmdbWriter:
                 lowest = int(addresses.argmin())
                 anchor, at = bytes(values[lowest]), -1
                 while (at := data.find(anchor, at + 1)) >= 0:
-                    offsets = addresses - addresses[lowest] + at
+                    offsets: NDArray[np.int64] = addresses - addresses[lowest] + at
                     if all(
                         data[start : start + len(value)] == value
                         for start, value in zip(offsets.tolist(), values, strict=True)
@@ -112,12 +112,12 @@ class LmdbWriter:
         raise PackError(f"{self._path}: LMDB's values are not in its file")
 
     def _values(self, transaction: lmdb.Transaction) -> list[memoryview]:
-        values = []
+        values: list[memoryview] = []
         with transaction.cursor() as cursor:
             for row, (key, value) in enumerate(cursor):
                 if bytes(key) != key_of(row) or len(value) != self._sizes[row]:
                     raise PackError(f"{self._path}: LMDB did not keep row {row}")
-                values.append(value)
+                values.append(memoryview(value))
         if len(values) != len(self._sizes):
             raise PackError(f"{self._path}: LMDB kept {len(values)} of {len(self._sizes)} rows")
         return values

@@ -18,7 +18,7 @@ BUFFER_BYTES = 1 << 20
 
 
 class MemmapWriter:
-    """See `ShardWriter`. Images of one size are the array's rows; others lie in a flat uint8 array one after another."""
+    """See `ShardWriter`. Images of one size are the array's rows; others lie in a flat array one after another."""
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self._recipe, self._rows = recipe, 0

@@ -6,6 +6,7 @@ import mmap
 import re
 from abc import ABC, abstractmethod
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -141,11 +142,16 @@ def check_out(out: Pixels, shape: tuple[int, int, int]) -> None:
     raise UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
 
 
-def _result_shape(header: JpegHeader, color: Color, scale: int) -> tuple[int, int, int]:
+def check_options(color: str, scale: int) -> None:
+    """Raise UsageError for a colour or a scale that there is not."""
     if color not in CHANNELS:
         raise UsageError(f"color {color!r}: choose one of {', '.join(map(repr, CHANNELS))}")
     if scale not in SCALES:
         raise UsageError(f"scale {scale!r}: choose one of {', '.join(map(repr, SCALES))}")
+
+
+def _result_shape(header: JpegHeader, color: Color, scale: int) -> tuple[int, int, int]:
+    check_options(color, scale)
     if (header.components == 4) != (color == "cmyk"):
         raise DecodeError("unsupported", f"a JPEG of {header.components} components cannot be decoded as {color!r}")
     return -(-header.height // scale), -(-header.width // scale), CHANNELS[color]
@@ -153,6 +159,9 @@ def _result_shape(header: JpegHeader, color: Color, scale: int) -> tuple[int, in
 
 def turbo_version(path: str) -> str | None:
     """The version that a shared library says of the libjpeg-turbo inside it; None where it says none."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = re.search(rb"libjpeg-turbo version (\d[\d.]*)", content)
-        return f"libjpeg-turbo {found[1].decode()}" if found else None
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    found = re.search(rb"libjpeg-turbo version (\d[\d.]*)", content)
+    return f"libjpeg-turbo {found[1].decode()}" if found else None

@@ -9,26 +9,25 @@ sliced; the result is the same to the bit.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from operator import index
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.jpeg.decoder import CHANNELS, Color, Data, Pixels, as_bytes, check_out
+from rawpack.jpeg.decoder import CHANNELS, Color, Data, Pixels, as_bytes, check_options, check_out
 from rawpack.jpeg.header import EOI, JpegHeader, read_header
 
 Box = tuple[int, int, int, int]
 """(y, x, height, width) in stored pixels."""
 
-Subsampling = Literal["444", "422", "420", "440", "411", "gray"]
-
 _MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
 _HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
-_LEAST_SAVED = 1 / 16
-"""The share of a file's MCU rows that a cut must leave out: to find the markers costs as much as to decode these."""
+_LEAST_ROWS, _LEAST_SHARE = 2, 1 / 16
+"""What a cut must leave out of the MCU rows: to find the markers and copy the rest costs as much as to decode these."""
 
 
 class Decode(Protocol):
@@ -71,9 +70,10 @@ def decode_box(
     Without `out`, the result may be a view of a larger array, with gaps between its rows. Damage outside the rows that
     the box needs may pass unseen. Raises UsageError for a box that does not lie within the image.
     """
+    check_options(color, scale)
     view = as_bytes(data)
     header = read_header(view)
-    y, x, h, w = box
+    y, x, h, w = map(index, box)
     if not (0 <= y < y + h <= header.height and 0 <= x < x + w <= header.width):
         size = f"{header.height} x {header.width} pixels (height x width)"
         raise UsageError(f"box (y, x, h, w) = {tuple(box)} does not lie within an image of {size}")
@@ -113,13 +113,13 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> byt
     """A JPEG of the MCU rows first:end; None where the file is not built for that, or too little would be saved."""
     mcu_height, mcu_width = header.mcu_shape
     rows = -(-header.height // mcu_height)
-    if rows - (end - first) < max(1, rows * _LEAST_SAVED):
+    if rows - (end - first) < max(_LEAST_ROWS, rows * _LEAST_SHARE):
         return None
     scan_header, scan_offset = header.scan_header, header.scan_offset
     if not (
         header.restart_interval == -(-header.width // mcu_width)
         and header.process in _HUFFMAN_SEQUENTIAL
-        and scan_header[0] == header.components
+        and scan_header[:1] == bytes((header.components,))
         and scan_header[-3:] == _WHOLE_SPECTRUM
     ):
         return None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
 from rawpack.jpeg.faults import JUNK_BEFORE_END, ComplaintError
 
 
 class TurbojpegDecoder(JpegDecoder):
-    """Decodes straight into `out`."""
+    """Decodes straight into `out` with PyTurboJPEG 1.8 and later."""
 
     name = "turbojpeg"
 
@@ -33,6 +36,7 @@ class TurbojpegDecoder(JpegDecoder):
         self.package_version = version("PyTurboJPEG")
         self._strict = Strict()
         self._allowing_junk_before_end = AllowingJunkBeforeEnd()
+        self._decodes_into_out = "dst" in inspect.signature(turbojpeg.TurboJPEG.decode).parameters
         self._pixel_format = {
             "rgb": turbojpeg.TJPF_RGB,
             "gray": turbojpeg.TJPF_GRAY,
@@ -59,4 +63,8 @@ class TurbojpegDecoder(JpegDecoder):
     ) -> Pixels:
         library = self._allowing_junk_before_end if junk_before_end else self._strict
         factor = None if scale == 1 else (1, scale)
-        return cast(Pixels, library.decode(view, self._pixel_format[color], factor, 0, out))
+        if out is None or self._decodes_into_out:
+            extra = {} if out is None else {"dst": out}
+            return cast(Pixels, library.decode(view, self._pixel_format[color], factor, **extra))
+        np.copyto(out, library.decode(view, self._pixel_format[color], factor))
+        return out
