@@ -610,12 +610,14 @@ def _tiffs() -> Iterable[Case]:
     extra = {259: (3, [8]), 317: (3, [2])}
     data = tiff([zlib.compress(s) for s in _strips(differences)], channels=3, bits=16, photometric=2, extra=extra)
     yield Case("rgb 16 deflate, differences", "tiff", data, 0, (scene16(3) >> 8).astype(np.uint8))
-    for samples in (scene16(1), scene16(3), scene16(4)):
-        data = tiff_16_lzw(samples)
-        pixels = (samples >> 8).astype(np.uint8)
-        if samples.shape[2] == 4:
+    for stored in (scene16(1), scene16(3), scene16(4), np.dstack([rgb, opacity])):
+        data = tiff_by_opencv(stored)
+        bits, channels = 8 * stored.itemsize, stored.shape[2]
+        pixels = (stored >> (bits - 8)).astype(np.uint8)
+        if channels == 4:
             pixels = on_white(pixels[..., :3], pixels[..., 3])
-        yield Case(f"{samples.shape[2]} x 16 lzw", "tiff", data, 1, np.broadcast_to(pixels, (HEIGHT, WIDTH, 3)))
+        whole = np.broadcast_to(pixels, (HEIGHT, WIDTH, 3))
+        yield Case(f"{channels} x {bits} lzw, by OpenCV", "tiff", data, 1, whole)
     reversed_bits = np.packbits(np.asarray(bilevel), axis=1, bitorder="little")
     data = tiff([reversed_bits.tobytes()], channels=1, bits=1, photometric=1, extra={266: (3, [2])})
     yield Case("1 bit, low bit first", "tiff", data, 0, as_rgb(np.asarray(bilevel) * 255))
@@ -631,8 +633,8 @@ def _tiffs() -> Iterable[Case]:
         )
 
 
-def tiff_16_lzw(samples: NDArray[np.uint16]) -> bytes:
-    """16 bits, LZW and differences, which Pillow does not write: by OpenCV. samples: RGB order."""
+def tiff_by_opencv(samples: NDArray[Any]) -> bytes:
+    """LZW and differences, 16 bits too, and alpha that no tag tells of. samples: grey, RGB or RGBA."""
     channels = samples.shape[2]
     stored = samples if channels == 1 else samples[..., [2, 1, 0, 3][:channels]]
     return cv2.imencode(".tif", np.ascontiguousarray(stored), [cv2.IMWRITE_TIFF_COMPRESSION, 5])[1].tobytes()

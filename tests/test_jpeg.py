@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
@@ -107,7 +108,7 @@ sizes = st.tuples(st.integers(1, 70), st.integers(1, 70))
 subsamplings = st.sampled_from([*SAMPLING, "gray"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sizes, subsamplings, st.integers(20, 100), st.integers(0, 5))
 def test_every_backend_agrees_with_pillow(size: tuple[int, int], subsampling: str, quality: int, seed: int) -> None:
     """Whatever the size, sampling and quality: within two levels of Pillow, simplejpeg and OpenCV exactly alike."""
@@ -356,10 +357,10 @@ def test_grey_parts_are_never_returned(backend: jpeg.JpegDecoder, capfd: pytest.
     assert capfd.readouterr() == ("", "")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_random_damage_ends_in_an_image_or_a_decode_error(data: st.DataObject) -> None:
-    """Bytes overwritten, removed or put in anywhere: the right shape or a DecodeError, from every backend."""
+    """Bytes overwritten, removed or put in anywhere: the right shape or a DecodeError, whole or a box, from all."""
     original = encode(scene(40, 40), data.draw(subsamplings))
     at = data.draw(st.integers(0, len(original)))
     length = data.draw(st.integers(0, 40))
@@ -368,12 +369,10 @@ def test_random_damage_ends_in_an_image_or_a_decode_error(data: st.DataObject) -
     for name in BACKENDS:
         backend = open_backend(name)
         if isinstance(backend, jpeg.JpegDecoder):
-            try:
+            with suppress(DecodeError):
                 header = jpeg.read_header(damaged)
-                image = backend.decode(damaged)
-            except DecodeError:
-                continue
-            assert image.shape == (header.height, header.width, 3)
+                assert region.decode_box(backend.decode, damaged, (0, 0, 1, 1)).shape == (1, 1, 3)
+                assert backend.decode(damaged).shape == (header.height, header.width, 3)
 
 
 def harmless() -> dict[str, bytes]:
@@ -399,9 +398,7 @@ def test_harmless_oddities_do_not_lose_a_sample(
     np.testing.assert_array_equal(
         backend.decode(odd, warnings=warnings), backend.decode(encode(scene(64, 64)), warnings=warnings)
     )
-    if words == "bad ICC marker" and not warnings:
-        assert backend.name != "simplejpeg"  # not every version of every library reads profiles
-    else:
+    if warnings or words != "bad ICC marker":  # not every version of every library reads profiles
         assert len(warnings) == 1
         assert words in warnings[0]
     np.testing.assert_array_equal(backend.decode(odd), backend.decode(odd, out=np.empty((64, 64, 3), np.uint8)))
@@ -488,7 +485,7 @@ def boxes(draw: st.DrawFn) -> tuple[tuple[int, int], jpeg.Box]:
     return (height, width), (draw(st.integers(0, height - h)), draw(st.integers(0, width - w)), h, w)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(boxes(), subsamplings, st.integers(30, 100), st.sampled_from(["rgb", "gray"]), st.integers(0, 3))
 def test_a_box_is_the_whole_sliced(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, quality: int, color: jpeg.Color, seed: int
@@ -516,7 +513,7 @@ def test_every_band_of_rows_is_exact(subsampling: str) -> None:
             assert np.array_equal(jpeg.decode(data, box=(y, 3, end - y, 30)), whole[y:end, 3:33]), (y, end)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(boxes(), subsamplings, st.sampled_from([2, 4, 8]))
 def test_a_scaled_box_is_the_scaled_image_sliced(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, scale: int
@@ -613,6 +610,13 @@ def test_a_wrong_out_for_a_box_is_refused() -> None:
         jpeg.decode(encode(scene(33, 47)), box=(1, 2, 10, 20), out=np.empty((1, 20, 3), np.uint8))
 
 
+def test_boxes_may_be_of_numpy_integers() -> None:
+    """As they come out of an array of crops."""
+    data = encode(scene(120, 47))
+    y, x, h, w = np.array([70, 3, 20, 30])
+    np.testing.assert_array_equal(jpeg.decode(data, box=(y, x, h, w)), jpeg.decode(data)[70:90, 3:33])
+
+
 def test_restart_interval_counts_the_blocks_of_a_row() -> None:
     """The interval is the number of MCUs that cover the width."""
     assert [jpeg.restart_interval(257, s) for s in ("444", "440", "gray", "422", "420", "411")] == [
@@ -637,6 +641,8 @@ def test_nonsense_arguments_are_refused(backend: jpeg.JpegDecoder) -> None:
         backend.decode(data, color="bgr")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="1, 2, 4, 8"):
         backend.decode(data, scale=3)
+    with pytest.raises(UsageError, match="1, 2, 4, 8"):
+        region.decode_box(backend.decode, data, (0, 0, 1, 1), scale=0)
 
 
 def test_read_header_tells_what_pillow_tells() -> None:

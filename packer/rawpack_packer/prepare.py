@@ -63,7 +63,10 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
         notes.append("first_frame_of_several")
     if recipe.passes_through and _can_pass(header, recipe):
         return _pass_through(data, header, recipe, notes)
-    image = decode_image(data, header, color=recipe.color)
+    warnings: list[str] = []
+    image = decode_image(data, header, color=recipe.color, warnings=warnings)
+    if warnings:
+        notes.append("decoder_warnings")
     if recipe.crop is not None:
         image = _crop(image, recipe.crop)
     if recipe.target is not None:

@@ -1,4 +1,7 @@
-"""Resizing to the recipe's size: scaled to cover and cropped, or stretched."""
+"""Resizing to a size: scaled to cover and cropped, or stretched.
+
+Imported only by what resizes: it brings OpenCV with it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from typing import Literal
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.geometry import cover_size, crop_box
-from numpy.typing import NDArray
 
 Fit = Literal["cover", "stretch"]
 Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]

@@ -69,8 +69,11 @@ class Store:
             shard = int(shards[0])
             self.reader(shard, name).read_into(rows - self.first(shard), out)
             return
-        for i, (shard, row) in enumerate(zip(shards.tolist(), rows.tolist(), strict=True)):
-            self.reader(shard, name).read(row - self.first(shard), None, 1, out[i])
+        # Shard after shard: each is looked up once, and neighbours in it are read together.
+        order = np.argsort(shards, kind="stable")
+        found, starts = np.unique(shards[order], return_index=True)
+        for shard, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            self.reader(shard, name).read_into(rows[at] - self.first(shard), out, at)
 
     def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""

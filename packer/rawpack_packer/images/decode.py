@@ -34,18 +34,21 @@ def read_header(data: bytes) -> ImageHeader:
         raise DecodeError("truncated", f"{format} ends at byte {len(data)}, inside its header") from error
 
 
-def decode_image(data: bytes, header: ImageHeader, *, color: Literal["rgb", "gray"]) -> Pixels:
+def decode_image(
+    data: bytes, header: ImageHeader, *, color: Literal["rgb", "gray"], warnings: list[str] | None = None
+) -> Pixels:
     """Decode the first frame upright: uint8, C order, (H, W, 3) RGB or (H, W, 1) grey, of `header.upright_size`.
 
     `header` is what `read_header` says of the same bytes; check its pixels first, for memory is used by them.
     Transparent pixels lie on white. 16-bit samples lose their low byte. Profiles are ignored. Grey is 0.299 R +
-    0.587 G + 0.114 B; of a YCbCr JPEG, its Y plane. The array is the caller's.
+    0.587 G + 0.114 B; of a YCbCr JPEG, its Y plane. The array is the caller's. `warnings` gets what libjpeg says of
+    oddities that leave the pixels whole.
 
     Raises DecodeError: "truncated", "corrupt" or "unsupported"; a partly decoded image is never returned.
     """
     try:
         if header.format == "jpeg":
-            stored = jpeg.decode(data, header, color=color)
+            stored = jpeg.decode(data, header, color=color, warnings=warnings)
         else:
             stored = _OTHERS[header.format].decode(data, header)
     except (struct.error, IndexError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rawpack import jpeg
 from rawpack.errors import DecodeError
 from rawpack.jpeg.header import segments
@@ -113,7 +115,7 @@ def _subsampling(components: int, table: bytes) -> str:
     return "other"
 
 
-def decode(data: bytes, header: ImageHeader, *, color: str) -> Pixels:
+def decode(data: bytes, header: ImageHeader, *, color: str, warnings: list[str] | None) -> Pixels:
     """Decode to stored orientation: RGB (H, W, 3), or grey (H, W, 1) if `color` is "gray" or the file is grey.
 
     Grey of a YCbCr file is its Y plane. CMYK and YCCK are taken to be inverted, as Adobe's programs write them.
@@ -131,5 +133,6 @@ def decode(data: bytes, header: ImageHeader, *, color: str) -> Pixels:
         if scans > MAX_SCANS:
             raise DecodeError("unsupported", f"JPEG with {scans} scans; {MAX_SCANS} are taken")
     if header.color in ("cmyk", "ycck"):
-        return to_color(cmyk_to_rgb(jpeg.decode(data, color="cmyk"), inverted=True), color)
-    return jpeg.decode(data, color="gray" if color == "gray" or header.color == "grey" else "rgb")
+        return to_color(cmyk_to_rgb(jpeg.decode(data, color="cmyk", warnings=warnings), inverted=True), color)
+    stored: Literal["rgb", "gray"] = "gray" if color == "gray" or header.color == "grey" else "rgb"
+    return jpeg.decode(data, color=stored, warnings=warnings)

@@ -14,8 +14,8 @@ from rawpack.errors import DecodeError
 from rawpack_packer.images.header import ImageHeader
 from rawpack_packer.images.pixels import Pixels, bands, on_white
 
-MAX_SIDE = 1 << 20
-"""OpenCV decodes no image that is wider or higher."""
+MAX_SIDE = 1_000_000
+"""No wider or higher image is given to OpenCV: libpng stops here, OpenCV itself at 2^20."""
 
 
 @contextmanager

@@ -23,12 +23,12 @@ from __future__ import annotations
 import re
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.header import EOI, read_header, segments
+from rawpack.jpeg.header import has_end, read_header, segments
 
-_PREMATURE_END = "Premature end of JPEG file"
+PREMATURE_END = "Premature end of JPEG file"
 
 WARNING = re.compile(
-    rf"{_PREMATURE_END}|Corrupt JPEG data: .*|Inconsistent progression sequence .*|"
+    rf"{PREMATURE_END}|Corrupt JPEG data: .*|Inconsistent progression sequence .*|"
     r"Unknown Adobe color transform code .*|Warning: unknown JFIF revision number .*|"
     r"Invalid SOS parameters for sequential JPEG"
 )
@@ -50,7 +50,7 @@ class ComplaintError(Exception):
 
 def decode_error(data: memoryview, message: str) -> DecodeError:
     """The error for a file of which libjpeg said something that is no harmless warning."""
-    if _PREMATURE_END in message or EOI not in bytes(data[read_header(data).scan_offset :]):
+    if PREMATURE_END in message or not has_end(data):
         return DecodeError("truncated", message)
     return DecodeError("unsupported" if _UNSUPPORTED.search(message) else "corrupt", message)
 

@@ -134,5 +134,10 @@ def read_header(data: memoryview) -> JpegHeader:
     )  # by position: names would cost a third of a microsecond
 
 
+def has_end(data: memoryview) -> bool:
+    """Whether an end marker follows the header: trailing bytes behind it are of no account."""
+    return data[-2:] == EOI or EOI in bytes(data[read_header(data).scan_offset :])
+
+
 def _ends_early(data: memoryview) -> DecodeError:
     return DecodeError("truncated", f"the data ends inside the header, at byte {len(data)}")

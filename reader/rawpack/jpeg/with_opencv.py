@@ -15,7 +15,8 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels
-from rawpack.jpeg.faults import JUNK_BEFORE_END, WARNING, ComplaintError
+from rawpack.jpeg.faults import JUNK_BEFORE_END, PREMATURE_END, WARNING, ComplaintError
+from rawpack.jpeg.header import has_end
 
 _STDERR = 2
 _capture = threading.Lock()
@@ -77,6 +78,8 @@ class OpencvDecoder(JpegDecoder):
                 raise ComplaintError(message)
         if image is None:
             raise ComplaintError("OpenCV does not decode it, and gives no reason")
+        if not has_end(view):  # OpenCV keeps an image whose last line came before the fault
+            raise ComplaintError(PREMATURE_END)
         if color == "rgb":
             return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out), np.uint8)
         grey = np.asarray(image, np.uint8).reshape(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,11 +19,12 @@ Box = tuple[int, int, int, int]
 class FieldReader(Protocol):
     """One image field of one shard. Holds no state between calls: any number of threads may call at once."""
 
-    def read_into(self, rows: Rows, out: Array, /) -> None:
-        """Fill out[i] with the sample at rows[i], in one call.
+    def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
+        """Fill out[i], or out[at[i]], with the sample at rows[i], in one call.
 
         rows: int64 (n,), rows of the shard; others raise IndexError. out: C order, (n, *shape), the field's dtype; the
-        caller's. Only for fields whose samples have one shape.
+        caller's. at: int64 (n,), where `out` holds samples of other shards too. Only for fields whose samples have one
+        shape.
         """
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
@@ -49,6 +51,11 @@ def check_row(row: int, count: int) -> None:
     """As `check_rows`, for one."""
     if not 0 <= row < count:
         raise IndexError(f"row {row} in a shard of {count} rows")
+
+
+def places(rows: Rows, at: Rows | None) -> Iterable[tuple[int, int]]:
+    """(place in out, row) of each sample to be read."""
+    return enumerate(rows.tolist()) if at is None else zip(at.tolist(), rows.tolist(), strict=True)
 
 
 def cut(image: Array, box: Box | None, scale: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
-from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver
+from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.stores.raw import as_image, span
 
 
@@ -49,11 +49,11 @@ class DeflatedRows:
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         return deliver(cut(as_image(self.stored(row), self._dtype, self.shape(row), row), box, scale), out)
 
-    def read_into(self, rows: Rows, out: Array, /) -> None:
+    def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         check_rows(rows, self._rows)
-        target = out.reshape(len(rows), -1).view(np.uint8)
+        target = out.reshape(len(out), -1).view(np.uint8)
         last, piece = -1, np.empty(0, np.uint8)
-        for i, row in enumerate(rows.tolist()):
+        for i, row in places(rows, at):
             start, size = self._where(row)
             k = start // self._chunk_bytes
             if start + size > (k + 1) * self._chunk_bytes:

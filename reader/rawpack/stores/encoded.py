@@ -7,12 +7,8 @@ from numpy.typing import NDArray
 
 from rawpack import jpeg
 from rawpack.errors import DamagedStoreError, DecodeError
-from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows
+from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, places
 from rawpack.stores.raw import span
-
-_MAX_PIXELS_PER_BYTE = 2048
-"""No JPEG holds more: a block of 64 pixels takes at least one bit in one component. A header that promises more is
-refused before memory is taken for it."""
 
 
 class JpegRows:
@@ -43,22 +39,19 @@ class JpegRows:
         return span(self._data, int(self._offsets[row]), int(self._sizes[row]), row)
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        data, (height, width, channels) = self.stored(row), self.shape(row)
-        if height < 1 or width < 1 or height * width > _MAX_PIXELS_PER_BYTE * len(data):
-            raise DamagedStoreError(
-                f"row {row} of the shard has {len(data)} bytes, too few for {height}x{width} pixels"
-            )
-        plain = box is None and scale == 1
-        if plain and out is None:
-            out = np.empty((height, width, channels), np.uint8)
+        data, shape = self.stored(row), self.shape(row)
         try:
-            return jpeg.decode(data, box=box, scale=scale, out=out, color=self._color)
+            # Without `out`, the decoder takes memory by the JPEG's own header, which it has checked.
+            image = jpeg.decode(data, box=box, scale=scale, out=out, color=self._color)
         except DecodeError as error:
             raise DamagedStoreError(f"row {row} of the shard does not decode: {error}") from error
         except ValueError as error:
-            raise DamagedStoreError(f"row {row} of the shard is no image of {height}x{width}: {error}") from error
+            raise DamagedStoreError(f"row {row} of the shard is no image of {shape}: {error}") from error
+        if out is None and box is None and scale == 1 and image.shape != shape:
+            raise DamagedStoreError(f"row {row} of the shard is an image of {image.shape}; {shape} was packed")
+        return image
 
-    def read_into(self, rows: Rows, out: Array, /) -> None:
+    def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         check_rows(rows, len(self._offsets))
-        for i, row in enumerate(rows.tolist()):
+        for i, row in places(rows, at):
             self.read(row, out=out[i])

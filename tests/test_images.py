@@ -1,0 +1,524 @@
+"""Image files to pixels: every mode held against known pixels or Pillow, and damage of every kind refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import cv2
+import image_corpus as corpus
+import numpy as np
+import pytest
+from image_corpus import Case, Pixels
+from PIL import Image, ImageOps
+
+from rawpack.errors import DecodeError
+from rawpack_packer.images import ImageHeader, apply_orientation, decode_image, read_header, sniff
+from rawpack_packer.rejects import REASONS
+
+CASES = corpus.cases()
+BY_NAME = {(case.format, case.name): case for case in CASES}
+FORMATS = ("jpeg", "png", "webp", "bmp", "tiff", "gif")
+ROOT = Path(__file__).resolve().parent.parent
+
+every_case = pytest.mark.parametrize("case", CASES, ids=[f"{case.format}: {case.name}" for case in CASES])
+
+
+def decoded(data: bytes, color: Literal["rgb", "gray"] = "rgb") -> Pixels:
+    return decode_image(data, read_header(data), color=color)
+
+
+def reason(data: bytes) -> str:
+    """Why the file is refused; the test fails where it is not."""
+    with pytest.raises(DecodeError) as caught:
+        decoded(data)
+    assert caught.value.reason in REASONS
+    return caught.value.reason
+
+
+def decoded_or_none(data: bytes, *, max_pixels: int = 1 << 30) -> Pixels | None:
+    """None where the file is refused, for a known reason, or larger than may be."""
+    try:
+        header = read_header(data)
+        return decode_image(data, header, color="rgb") if header.width * header.height <= max_pixels else None
+    except DecodeError as error:
+        if error.reason not in REASONS:
+            raise
+        return None
+
+
+def difference(image: Pixels, other: Pixels) -> int:
+    assert image.shape == other.shape
+    return int(np.abs(image.astype(np.int16) - other).max())
+
+
+# ------------------------------------------------------------------------------------------- right pixels
+
+
+@every_case
+def test_every_mode_becomes_upright_rgb(case: Case) -> None:
+    """Palette, grey, alpha on white, 16 bits, CMYK, all orientations: the right pixels, in an array of one's own."""
+    image = decoded(case.data)
+    assert difference(image, corpus.expected_pixels(case)) <= case.tolerance
+    assert image.dtype == np.uint8
+    assert image.flags.c_contiguous
+    assert image.flags.writeable
+
+
+@every_case
+def test_every_mode_becomes_grey(case: Case) -> None:
+    """Pillow's luma of the right pixels; of a YCbCr JPEG its Y plane, which Pillow's draft mode gives too."""
+    image = decoded(case.data, "gray")
+    assert image.flags.c_contiguous
+    if read_header(case.data).color == "ycbcr" and case.format == "jpeg":
+        with Image.open(io.BytesIO(case.data)) as file:
+            file.draft("L", file.size)
+            assert file.mode == "L"
+            expected = np.asarray(ImageOps.exif_transpose(file))
+        assert difference(image[..., 0], expected) == 0
+        return
+    expected = corpus.grey_of(np.ascontiguousarray(corpus.expected_pixels(case)))
+    assert image.shape == (*expected.shape, 1)
+    assert difference(image[..., 0], expected) <= max(1, case.tolerance)
+
+
+@every_case
+def test_headers_tell_what_pillow_tells(case: Case) -> None:
+    """Format, stored size, orientation, frames and profile, before anything is decoded."""
+    header = read_header(case.data)
+    assert header.format == case.format
+    if case.name == "32 bit masks swapped":
+        return  # Pillow does not open it
+    with Image.open(io.BytesIO(case.data)) as file:
+        stored = (file.height, file.width)
+        orientation = file.getexif().get(274, 1)
+        upright = ImageOps.exif_transpose(file)
+        assert header.upright_size == (upright.height, upright.width)
+        if case.format != "tiff":  # Pillow tells a TIFF's size turned
+            assert (header.height, header.width) == stored
+            assert header.orientation == orientation
+        assert header.frames == getattr(file, "n_frames", 1)
+        assert header.icc == ("icc_profile" in file.info)
+
+
+def test_alpha_is_told() -> None:
+    """Files that can hold transparent pixels, and only these."""
+    names = ("alpha", "rgba", "tRNS", "clear", "transparent", "small first frame", "4 x ")
+    for case in CASES:
+        holds = any(name in case.name for name in names) or case.name == "rgba bKGD"
+        assert read_header(case.data).alpha == holds, case.name
+
+
+def test_photographs_decode_as_pillow_decodes_them() -> None:
+    """Real photographs, as cameras and web sites write them."""
+    folder = ROOT.parent / "shared" / "data" / "photos"
+    files = sorted(path for path in folder.rglob("*") if path.is_file())[::40]
+    if not files:
+        pytest.skip(f"no photographs in {folder}")
+    for path in files:
+        data = path.read_bytes()
+        assert difference(decoded(data), corpus.pillow_pixels(data)) <= 2, path
+
+
+@pytest.mark.parametrize("orientation", range(9))
+@pytest.mark.parametrize("channels", [1, 3])
+def test_orientation_is_pillows(orientation: int, channels: int) -> None:
+    """All eight, and nothing for a value that EXIF does not know; the pixels have no symmetry."""
+    pixels = np.random.default_rng(3).integers(0, 256, (5, 7, channels)).astype(np.uint8)
+    image = Image.fromarray(pixels if channels == 3 else pixels[..., 0])
+    image.getexif()[274] = orientation
+    expected = np.asarray(ImageOps.exif_transpose(image)).reshape(*apply_orientation(pixels, orientation).shape)
+    np.testing.assert_array_equal(apply_orientation(pixels, orientation), expected)
+
+
+# ------------------------------------------------------------------------------------------------ headers
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats_are_known_by_their_first_bytes(format: str) -> None:
+    """32 bytes are enough, whatever the file's name."""
+    for case in CASES:
+        if case.format == format:
+            assert sniff(case.data[:32]) == format
+
+
+@pytest.mark.parametrize(
+    "data", [b"BMW is a car, not an image", b"<svg/>", b"\0" * 99, b"RIFF\0\0\0\0WAVE", b"II", b"x"]
+)
+def test_what_is_no_image_is_told(data: bytes) -> None:
+    """Text, sound and zeros; an empty file has a reason of its own."""
+    assert sniff(data) is None
+    assert reason(data) == "not_an_image"
+    assert reason(b"") == "empty"
+
+
+@pytest.mark.parametrize(
+    ("case", "subsampling", "color", "sof"),
+    [
+        ("rgb 4:4:4", "4:4:4", "ycbcr", "baseline"),
+        ("rgb 4:2:2", "4:2:2", "ycbcr", "baseline"),
+        ("rgb 4:2:0", "4:2:0", "ycbcr", "baseline"),
+        ("rgb 4:4:0", "4:4:0", "ycbcr", "baseline"),
+        ("rgb 4:1:1", "4:1:1", "ycbcr", "baseline"),
+        ("grey", "none", "grey", "baseline"),
+        ("progressive", "4:2:0", "ycbcr", "progressive"),
+        ("adobe rgb", "4:4:4", "rgb", "baseline"),
+        ("cmyk", "4:4:4", "cmyk", "baseline"),
+        ("ycck", "4:4:4", "ycck", "baseline"),
+    ],
+)
+def test_jpeg_headers_tell_the_build(case: str, subsampling: str, color: str, sof: str) -> None:
+    """What decides whether a JPEG's bytes can pass through untouched."""
+    header = read_header(BY_NAME["jpeg", case].data)
+    assert header.jpeg is not None
+    assert (header.jpeg.subsampling, header.color, header.jpeg.sof) == (subsampling, color, sof)
+    assert header.jpeg.precision == header.bits == 8
+    assert header.jpeg.components == header.channels
+    assert header.jpeg.one_scan == (sof == "baseline")
+    assert header.jpeg.adobe_transform == {"rgb": 0, "cmyk": 0, "ycck": 2}.get(color)
+
+
+def test_jpeg_headers_need_no_pixels() -> None:
+    """A file cut right behind the first scan's header has its size told all the same."""
+    data = corpus.jpeg_oriented(6)
+    header = read_header(data)
+    assert header.jpeg is not None
+    cut = data[: header.jpeg.scan_offset + 2 + 12]
+    assert read_header(cut) == header
+    assert header.upright_size == (corpus.WIDTH, corpus.HEIGHT)
+
+
+def _exif_in_jpeg(block: bytes) -> bytes:
+    return corpus.jpeg_with_segment(0xE1, b"Exif\0\0" + block)
+
+
+LOOP = b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 0x8769, 4, 1, 8) + struct.pack("<I", 8)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"II*\0",
+        b"XX*\0" + corpus.exif(6)[4:],
+        LOOP,
+        corpus.exif(0),
+        corpus.exif(9),
+        corpus.exif(65535),
+        corpus.exif(6, count=2),
+        corpus.exif(6, kind=2),
+        corpus.exif(6)[:18],
+        b"II*\0\xff\xff\xff\xff" + corpus.exif(6)[8:],
+        corpus.exif(6)[:8] + b"\xff\xff" + b"\0" * 100,
+    ],
+)
+def test_exif_that_lies_counts_as_upright(block: bytes) -> None:
+    """Loops, offsets outside, counts and types that make no sense: no error, no hang, orientation 1."""
+    assert read_header(_exif_in_jpeg(block)).orientation == 1
+    assert decoded(_exif_in_jpeg(block)).shape == (corpus.HEIGHT, corpus.WIDTH, 3)
+
+
+def test_exif_may_hold_the_orientation_as_a_long() -> None:
+    """Some writers store 32 bits."""
+    assert read_header(_exif_in_jpeg(corpus.exif(6, kind=4))).orientation == 6
+
+
+# ------------------------------------------------------------------------------------------------- damage
+
+
+@every_case
+def test_a_file_that_is_cut_is_refused_or_whole(case: Case) -> None:
+    """Cut anywhere, a file gives the pixels of the whole one or an error: never a partly filled image."""
+    whole = decoded(case.data)
+    lengths = {0, 1, 2, 8, 12, 20, 30, len(case.data) - 1, len(case.data) - 2, len(case.data) - 5}
+    lengths |= set(np.linspace(1, len(case.data) - 1, 25).astype(int).tolist())
+    for length in sorted(lengths):
+        image = decoded_or_none(case.data[:length])
+        if image is not None:
+            np.testing.assert_array_equal(image, whole)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_half_a_file_is_truncated(format: str) -> None:
+    """The reason that a person sees for a download that broke off."""
+    for case in CASES:
+        if case.format == format and case.name not in ("three pages", "animated", "BigTIFF"):
+            assert reason(case.data[: len(case.data) // 2]) == "truncated", case.name
+
+
+@every_case
+def test_damage_gives_pixels_or_an_error(case: Case) -> None:
+    """Bytes changed, moved or cut by a seeded die: an array of the header's size or a DecodeError, nothing else."""
+    dice = np.random.default_rng(zlib.crc32(case.name.encode()))
+    for _ in range(30):
+        data = bytearray(case.data)
+        for at in dice.integers(0, min(len(data), 10 ** int(dice.integers(2, 5))), int(dice.integers(1, 5))).tolist():
+            data[at] = int(dice.integers(256))
+        if dice.random() < 0.2:
+            del data[int(dice.integers(len(data))) :]
+        image = decoded_or_none(bytes(data), max_pixels=1 << 20)
+        if image is not None:
+            assert image.shape == (*read_header(bytes(data)).upright_size, 3)
+
+
+def test_broken_files_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """OpenCV's log is silent while a file is decoded, and as it was afterwards."""
+    home = getattr(cv2.utils, "logging", cv2)
+    level = home.getLogLevel()
+    for name in ("rgb tiff_lzw", "rgb jpeg", "1 bit group4"):
+        data = bytearray(BY_NAME["tiff", name].data)
+        data[60:120] = b"\xff" * 60
+        decoded_or_none(bytes(data))
+    data = bytearray(BY_NAME["webp", "lossless"].data)
+    data[40:60] = b"\xff" * 20
+    decoded_or_none(bytes(data))
+    decoded_or_none(BY_NAME["png", "rgb"].data[:-40])
+    assert capfd.readouterr().err == ""
+    assert home.getLogLevel() == level
+
+
+MEASURE = """
+import resource, sys
+from rawpack_packer.images import decode_image, read_header
+from rawpack.errors import DecodeError
+data = sys.stdin.buffer.read()
+header = read_header(data)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decode_image(data, header, color="rgb")
+except DecodeError as error:
+    print(error.reason)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def _tiff_bomb() -> bytes:
+    bomb = zlib.compress(bytes(1 << 27), 9)
+    return corpus.tiff([bomb], channels=3, bits=8, photometric=2, size=(8, 8), extra={259: (3, [8])})
+
+
+def _tile_bomb() -> bytes:
+    tile = zlib.compress(bytes(100))
+    none: tuple[int, list[int]] = (4, [])
+    extra = {273: none, 278: none, 279: none, 259: (3, [5]), 322: (4, [8192]), 323: (4, [8192])}
+    extra |= {324: (4, [8]), 325: (4, [len(tile)])}
+    return corpus.tiff([tile], channels=3, bits=8, photometric=2, size=(8, 8), extra=extra)
+
+
+def _png_bomb() -> bytes:
+    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    body = corpus.png_chunk(b"IDAT", zlib.compress(bytes(1 << 27), 9))
+    return b"\x89PNG\r\n\x1a\n" + head + body + corpus.png_chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("bomb", [_tiff_bomb, _tile_bomb, _png_bomb])
+def test_memory_is_what_the_header_implies(bomb: Callable[[], bytes]) -> None:
+    """128 MB or more packed behind a header of 8 x 8 pixels stay packed."""
+    command = [sys.executable, "-c", MEASURE]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, input=bomb(), capture_output=True, check=True, env=environment)
+    assert int(done.stdout.split()[-1]) < 32
+
+
+# --------------------------------------------------------------------------------------- format by format
+
+
+def _patched_sof(marker: int, *, precision: int = 8, height: int | None = None) -> bytes:
+    data = bytearray(corpus.jpeg())
+    at = data.index(b"\xff\xc0")
+    data[at + 1], data[at + 4] = marker, precision
+    if height is not None:
+        data[at + 5 : at + 7] = struct.pack(">H", height)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _patched_sof(0xC3),
+        _patched_sof(0xC9),
+        _patched_sof(0xCA),
+        _patched_sof(0xC5),
+        _patched_sof(0xC1, precision=12),
+        _patched_sof(0xC0, height=0),
+        corpus.jpeg_of_many_scans(300),
+    ],
+    ids=["lossless", "arithmetic", "arithmetic progressive", "hierarchical", "12 bits", "height by DNL", "300 scans"],
+)
+def test_kinds_of_jpeg_that_are_not_decoded(data: bytes) -> None:
+    """The same answer whichever library decodes; a file of endless scans costs nothing."""
+    assert reason(data) == "unsupported"
+
+
+def test_a_jpeg_whose_size_lies_is_refused() -> None:
+    """A height beyond the data is an error, not an image with a grey end."""
+    assert reason(_patched_sof(0xC0, height=400)) in ("truncated", "corrupt")
+    assert reason(_patched_sof(0xC0, height=65_000)) == "truncated"
+
+
+def test_harmless_oddities_of_a_jpeg_are_told() -> None:
+    """Stray bytes before the end marker: the pixels are whole, and the caller may count it."""
+    warnings: list[str] = []
+    data = corpus.jpeg()
+    odd = data[:-2] + b"\1\2\3" * 10 + data[-2:]
+    image = decode_image(odd, read_header(odd), color="rgb", warnings=warnings)
+    np.testing.assert_array_equal(image, decoded(data))
+    assert len(warnings) == 1
+
+
+def test_a_jpeg_with_two_frames_or_none_is_corrupt() -> None:
+    """The size could be either's."""
+    data = corpus.jpeg()
+    at = data.index(b"\xff\xc0")
+    frame = data[at : at + 19]
+    assert reason(data[:at] + frame + data[at:]) == "corrupt"
+    assert reason(data[:at] + data[at + 19 :]) == "corrupt"
+
+
+def test_png_checksums_count() -> None:
+    """A changed bit in a chunk that makes the pixels is found; one in a comment does not matter."""
+    data = bytearray(BY_NAME["png", "rgb"].data)
+    data[data.index(b"IDAT") + 50] ^= 1
+    assert reason(bytes(data)) == "corrupt"
+    text = bytearray(corpus.png_chunk(b"tEXt", b"Comment\0hello"))
+    text[-1] ^= 1
+    odd = corpus.png(corpus.scene(), 2, 8, before=bytes(text))
+    np.testing.assert_array_equal(decoded(odd), corpus.scene())
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.99])
+def test_png_pixels_that_run_out_are_refused(cut: float) -> None:
+    """Even where every checksum is right."""
+    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", corpus.WIDTH, corpus.HEIGHT, 8, 2, 0, 0, 0))
+    rows = b"".join(b"\0" + row.tobytes() for row in corpus.scene())
+    body = corpus.png_chunk(b"IDAT", zlib.compress(rows[: int(len(rows) * cut)]))
+    assert reason(b"\x89PNG\r\n\x1a\n" + head + body + corpus.png_chunk(b"IEND", b"")) == "corrupt"
+
+
+def test_pngs_that_make_no_sense() -> None:
+    """No palette, no pixels, a critical chunk that nobody knows, more pixels a side than OpenCV takes."""
+    index = np.zeros((4, 4, 1), np.uint8)
+    assert reason(corpus.png(index, 3, 8)) == "corrupt"
+    assert reason(corpus.png(index, 0, 8, before=corpus.png_chunk(b"ABCD", b""))) == "unsupported"
+    assert reason(corpus.png(index, 0, 8).replace(b"IHDR", b"IHDX")) == "corrupt"
+    assert reason(corpus.png(np.zeros((1, 1_000_001, 1), np.uint8), 0, 8)) == "unsupported"
+    wide = np.zeros((1, 1_000_000, 1), np.uint8)
+    assert decoded(corpus.png(wide, 0, 8)).shape == (1, 1_000_000, 3)
+
+
+def test_an_animated_pngs_own_image_counts() -> None:
+    """The image for programs that do not animate is the first frame, whatever the animation shows."""
+    other = Image.fromarray(255 - corpus.scene())
+    data = corpus.saved(corpus.rgb_image(), "PNG", save_all=True, append_images=[other, other], default_image=True)
+    np.testing.assert_array_equal(decoded(data), corpus.scene())
+
+
+def test_a_webp_canvas_of_another_size_is_refused() -> None:
+    """Only an animation's frame may be smaller than the canvas."""
+    data = bytearray(corpus.saved(corpus.rgba_image(), "WEBP", quality=80))
+    assert data[12:16] == b"VP8X"
+    data[24] += 1
+    assert reason(bytes(data)) == "corrupt"
+
+
+def test_bmps_that_make_no_sense() -> None:
+    """Masks with holes, embedded JPEG, odd depths, runs that leave the image, no width."""
+    rows = [bytes(4 * corpus.WIDTH)] * corpus.HEIGHT
+    assert reason(corpus.bmp(rows, 32, masks=(0xF0F, 0xFF00, 0xFF), compression=3)) == "unsupported"
+    assert reason(corpus.bmp(rows, 24, compression=4)) == "unsupported"
+    assert reason(corpus.bmp(rows, 2)) == "unsupported"
+    palette = np.zeros((256, 3), np.uint8)
+    leaving = corpus.bmp([b"\xff\1\0\1"], 8, palette=palette, compression=1)
+    assert reason(leaving) == "corrupt"
+    assert reason(corpus.bmp([b"\x05\1"], 8, palette=palette, compression=1)) == "truncated"
+    assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
+
+
+def test_bmp_runs_may_leap() -> None:
+    """Pixels that a run-length BMP leaves out have colour 0."""
+    palette = np.array([[9, 8, 7], [1, 2, 3]] + [[0, 0, 0]] * 254, np.uint8)
+    data = corpus.bmp([b"\2\1\0\2\3\1\1\1\0\1"], 8, palette=palette, compression=1, size=(4, 8))
+    expected = np.tile(palette[0], (4, 8, 1))
+    expected[3, :2] = expected[2, 5] = palette[1]
+    np.testing.assert_array_equal(decoded(data), expected)
+
+
+@pytest.mark.parametrize("position", np.linspace(0.02, 0.98, 12))
+def test_damage_in_deflated_tiffs_is_found(position: float) -> None:
+    """Its checksum is checked: OpenCV alone would return the image with a part missing."""
+    data = bytearray(corpus.saved(corpus.rgb_image(), "TIFF", compression="tiff_adobe_deflate"))
+    start, count = _tag_value(data, 273), _tag_value(data, 279)
+    data[start + int(count * position)] ^= 0x55
+    assert reason(bytes(data)) in ("corrupt", "truncated")
+
+
+def _tag_value(data: bytes | bytearray, tag: int) -> int:
+    with Image.open(io.BytesIO(bytes(data))) as image:
+        value: int = image.tag_v2[tag][0]  # type: ignore[attr-defined]
+        return value
+
+
+def test_tiffs_that_are_not_decoded() -> None:
+    """Floats, 32 bits, signed samples, LZW of modes that OpenCV gets wrong, compressions that come rarely."""
+    grey = corpus.grey_of(corpus.scene())
+    assert reason(corpus.saved(Image.fromarray(grey.astype(np.float32)), "TIFF")) == "unsupported"
+    assert reason(corpus.saved(Image.fromarray(grey.astype(np.int32)), "TIFF")) == "unsupported"
+    signed = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={339: (3, [2])})
+    assert reason(signed) == "unsupported"
+    both = Image.fromarray(np.dstack([grey, corpus.alpha()]), mode="LA")
+    assert reason(corpus.saved(both, "TIFF", compression="tiff_lzw")) == "unsupported"
+    rare = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={259: (3, [50000])})
+    assert reason(rare) == "unsupported"
+
+
+def test_a_tiff_strip_that_is_too_short_is_truncated() -> None:
+    """Its count may lie inside the file and still hold too few bytes."""
+    grey = corpus.grey_of(corpus.scene())
+    data = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={279: (4, [100])})
+    assert reason(data) == "truncated"
+
+
+def test_a_tiff_whose_pages_loop_has_an_end() -> None:
+    """A directory that names itself as the next one is one page."""
+    data = bytearray(corpus.saved(corpus.rgb_image(), "TIFF"))
+    (first,) = struct.unpack_from("<I", data, 4)
+    (entries,) = struct.unpack_from("<H", data, first)
+    struct.pack_into("<I", data, first + 2 + 12 * entries, first)
+    assert read_header(bytes(data)).frames == 1
+    np.testing.assert_array_equal(decoded(bytes(data)), corpus.scene())
+
+
+def test_a_gif_whose_codes_end_early_is_truncated() -> None:
+    """Also where the file itself ends as it should; what follows the first frame does not matter."""
+    data = BY_NAME["gif", "small first frame"].data
+    taller = bytearray(data)
+    at = taller.index(b"\x2c")
+    taller[at + 7] = 7
+    assert reason(bytes(taller)) == "truncated"
+    animated = BY_NAME["gif", "animated"].data
+    np.testing.assert_array_equal(decoded(animated[:-200]), decoded(animated))
+    assert reason(data[:at] + b"\x3b") == "corrupt"
+
+
+def test_a_gif_frame_beyond_the_screen_widens_it() -> None:
+    """As in Pillow; the header tells the size that comes out."""
+    data = bytearray(BY_NAME["gif", "small clear first frame"].data)
+    data[6:10] = struct.pack("<HH", 5, 5)
+    with Image.open(io.BytesIO(bytes(data))) as file:
+        assert read_header(bytes(data)).upright_size == (file.height, file.width) == (8, 11)
+    assert decoded(bytes(data)).shape == (8, 11, 3)
+
+
+def test_headers_are_values() -> None:
+    """Equal, hashable, and the same in another process."""
+    header = read_header(corpus.jpeg())
+    assert header == read_header(corpus.jpeg())
+    assert len({header, read_header(corpus.jpeg())}) == 1
+    assert isinstance(header, ImageHeader)
