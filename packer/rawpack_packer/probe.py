@@ -37,7 +37,7 @@ def probe_shard(store: Store, number: int, name: str) -> str | None:
     return answer
 
 
-def _main(channel: Channel, notes: Notes, work: tuple[str, int, str]) -> None:
+def _main(channel: Channel, notes: Notes, work: tuple[str, int, str], descriptors: list[int]) -> None:
     """What runs in the probe."""
     path, number, name = work
     store = Store(Path(path))

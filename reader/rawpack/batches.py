@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack import machine
@@ -19,10 +20,12 @@ from rawpack.batching.work import INDEX, Filler, WorkSpec
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.order import Order, RankSplit
+from rawpack.stats import Stats
 
 Backend = Literal["process", "thread"]
-_AHEAD = 3
+AHEAD = 3
 """Batches in the making while the caller holds one."""
+STATE_VERSION = 1
 _TINY_SAMPLE_BYTES = 4096
 """Samples this small are gathered faster in this process than a worker can be told to."""
 
@@ -38,6 +41,9 @@ class Options:
     backend: Backend
     timeout: float
     max_slots: int | None
+    order_name: str
+    """What kind of order, with what shapes it: part of a state."""
+    progress: bool
 
 
 class Batches(Iterable[Batch]):
@@ -47,9 +53,18 @@ class Batches(Iterable[Batch]):
     and end with this object.
     """
 
-    def __init__(self, library: Library, order: Order, split: RankSplit, seed: int, options: Options) -> None:
-        self._library, self._order, self._split, self._seed = library, order, split, seed
-        self.options = options
+    def __init__(
+        self,
+        library: Library,
+        selection: NDArray[np.int64] | None,
+        order: Order,
+        split: RankSplit,
+        seed: int,
+        options: Options,
+    ) -> None:
+        """Made by `Reader.batches`. selection: the library's rows that the order counts; None for all."""
+        self._library, self._selection, self._order, self._split = library, selection, order, split
+        self._seed, self.options = seed, options
         images = [name for name in options.fields if library.fields[name].kind == "image"]
         shown = [name for name in options.fields if library.fields[name].kind != "text"]
         self._texts = [name for name in options.fields if library.fields[name].kind == "text"]
@@ -57,30 +72,35 @@ class Batches(Iterable[Batch]):
             [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())], options.batch_size
         )
         stores = tuple(str(store.path.resolve()) for store in library.stores)
-        self._spec = WorkSpec(stores, layout, options.image_size if images else None)
+        memory = None if library.memory is None else library.memory.layout
+        self._spec = WorkSpec(stores, layout, options.image_size if images else None, memory)
         self._filler = Filler(self._spec, library)
-        self._epoch = 0
-        self._position = 0
+        self.counted = Stats(workers=options.workers)
+        self._epoch = self._position = 0
+        self._latest: weakref.ref[BatchIterator] | None = None
+        self._state: tuple[int, int] = (0, 0)
         self._own()
 
     def __len__(self) -> int:
-        """The number of batches that this rank gets in a whole epoch: in the one that `iter()` takes next."""
+        """The number of batches that this rank gets in a whole epoch: the one that `iter()` takes next."""
         return len(self._split_of(self._epoch))
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `iter()` takes epoch `epoch`."""
-        if epoch < 0:
-            raise UsageError(f"epoch {epoch}: epochs are counted from 0")
-        self._epoch, self._position = epoch, 0
+        """The next `iter()` takes epoch `epoch`, from its start."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int | np.integer) or epoch < 0:
+            raise UsageError(f"epoch {epoch!r}: epochs are whole numbers from 0 on")
+        self._begin_at(int(epoch), 0)
 
-    def __iter__(self) -> Iterator[Batch]:
-        if os.getpid() != self._owner:
+    def __iter__(self) -> BatchIterator:
+        if os.getpid() != self._process:
             # A forked child has its own workers; those of its parent are not its business.
             self._own()
         epoch, position = self._epoch, self._position
-        self._epoch, self._position = epoch + 1, 0
+        self._begin_at(epoch + 1, 0)
+        self._state = (epoch, position)
         crew, ring = self._idle.pop() if self._idle else self._hire()
-        return BatchIterator(
+        iterator = BatchIterator(
+            self,
             self._steps(epoch, position),
             crew,
             ring,
@@ -88,39 +108,97 @@ class Batches(Iterable[Batch]):
             self._text,
             seed=self._seed,
             epoch=epoch,
-            ahead=_AHEAD,
-            on_hand_over=lambda step, waited_s, read_s: None,
-            on_end=self._end,
+            ahead=AHEAD,
         )
+        self._latest = weakref.ref(iterator)
+        if self.options.progress:
+            iterator.show_progress(self._split_of(epoch).count(position), f"epoch {epoch}")
+        return iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iterator is, to go on from by `load_state_dict`: plain values, good for JSON.
+
+        The position counts samples over all ranks that were handed to the caller; what workers have prefetched does not
+        count. The rest of the epoch is the same for other workers, another format of the same set, another world size.
+        """
+        epoch, position = self._state
+        if position >= self._order.length(epoch) or (
+            self._split.drop_last and not self._split_of(epoch).count(position)
+        ):
+            epoch, position = epoch + 1, 0
+        return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next `iter()` goes on where `state` was taken. Raises UsageError where it speaks of another order."""
+        expected = {"version": STATE_VERSION, **self._identity()}
+        for name, value in expected.items():
+            if state.get(name) != value:
+                raise UsageError(
+                    f"this state does not fit: its {name} is {state.get(name)!r}, and {value!r} here; resume with the "
+                    "same samples, seed, shuffle and rawpack's order version"
+                )
+        epoch, position = state.get("epoch"), state.get("position")
+        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0 or position < 0:
+            raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
+        if position > self._order.length(epoch):
+            raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
+        self._begin_at(epoch, position)
+
+    def stats(self) -> dict[str, Any]:
+        """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
+        the workers' seconds in reading, decoding and transforming, and a verdict in words."""
+        return self.counted.as_dict()
+
+    def handed_over(self, iterator: BatchIterator, step: Step) -> None:
+        """Told by an iterator: see `Owner`."""
+        if self._latest is not None and self._latest() is iterator:
+            self._state = (iterator.epoch, step.position)
+
+    def ended(self, crew: Crew | None, ring: SlotRing, in_order: bool) -> None:
+        """Told by an iterator: see `Owner`."""
+        if in_order:
+            self._idle.append((crew, ring))
+        else:
+            _dismiss([(crew, ring)], self._process)
+
+    def _begin_at(self, epoch: int, position: int) -> None:
+        self._epoch, self._position = epoch, position
+        self._state = (epoch, position)
 
     def _steps(self, epoch: int, position: int) -> Iterator[Step]:
         split = self._split_of(epoch)
         for step in range(split.count(position)):
             rows = split.batch(step, position).samples(self._order, epoch)
+            if self._selection is not None:
+                rows = self._selection[rows]
             yield Step(rows, split.reached(step + 1, position))
 
     def _split_of(self, epoch: int) -> RankSplit:
         return replace(self._split, length=self._order.length(epoch))
 
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a state to mean the same samples."""
+        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
+        return {
+            "order": self.options.order_name,
+            "order_version": self._order.version,
+            "seed": self._seed,
+            "samples": len(self._library),
+            "keys": self._library.key_digest,
+            "selected": selected,
+        }
+
     def _own(self) -> None:
         self._idle: list[tuple[Crew | None, SlotRing]] = []
-        self._owner = os.getpid()
-        weakref.finalize(self, _dismiss, self._idle, self._owner)
+        self._process = os.getpid()
+        weakref.finalize(self, _dismiss, self._idle, self._process)
 
     def _hire(self) -> tuple[Crew | None, SlotRing]:
         options = self.options
-        ring = SlotRing(self._spec.layout, _AHEAD + 2 if options.workers else 2, options.max_slots)
+        ring = SlotRing(self._spec.layout, AHEAD + 2 if options.workers else 2, options.max_slots)
         if not options.workers:
             return None, ring
         return Crew(self._spec, options.workers, options.backend, ring, self._filler, options.timeout), ring
-
-    def _end(self, crew: Crew | None, ring: SlotRing, in_order: bool) -> None:
-        if in_order:
-            self._idle.append((crew, ring))
-            return
-        if crew is not None:
-            crew.close()
-        ring.close()
 
     def _text(self, rows: NDArray[np.int64]) -> dict[str, list[str]]:
         return {name: self._library.text(name, rows) for name in self._texts}
@@ -133,9 +211,9 @@ class Batches(Iterable[Batch]):
         return SlotField(name, field.dtype, tuple(n for n in shape if n is not None))
 
 
-def _dismiss(idle: list[tuple[Crew | None, SlotRing]], owner: int) -> None:
-    """End the workers that no iterator uses; in the process that started them."""
-    if os.getpid() == owner:
+def _dismiss(idle: list[tuple[Crew | None, SlotRing]], process: int) -> None:
+    """End workers and let go of slots; in the process that started them."""
+    if os.getpid() == process:
         for crew, ring in idle:
             if crew is not None:
                 crew.close()

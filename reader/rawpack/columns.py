@@ -51,7 +51,11 @@ class ColumnFolder:
 
     def __init__(self, store: Path, columns: Columns, manifest: Manifest, chunks: dict[str, int]) -> None:
         folder = store / columns.folder
-        self.rows = columns.rows
+        if folder.is_symlink():
+            raise DamagedStoreError(
+                f"{folder} is a symbolic link; a store's files are not followed elsewhere: put the folder itself there"
+            )
+        self.folder, self.rows = folder, columns.rows
         self.arrays: dict[str, Array] = {}
         records = {record.name: record for record in columns.files}
         for name, field in manifest.fields.items():
@@ -69,16 +73,21 @@ class ColumnFolder:
     def text(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """The texts of field `name` at `rows` of this folder."""
         offsets, data = self.arrays[f"{name}.offset"], self.arrays[name]
-        texts = []
-        for row in rows:
+        texts: dict[int, str] = {}
+        size = 0
+        for row in map(int, rows):
+            if row in texts:
+                continue
             start, stop = int(offsets[row]), int(offsets[row + 1])
-            if not 0 <= start <= stop <= len(data):
-                raise DamagedStoreError(f"{name} of row {row} lies outside its column")
+            size += stop - start
+            # Together, different rows never have more than the column: else a small file would promise much memory.
+            if not 0 <= start <= stop <= len(data) or size > len(data):
+                raise DamagedStoreError(f"{self.folder}: {name} of row {row} does not lie in its column")
             try:
-                texts.append(data[start:stop].tobytes().decode())
+                texts[row] = data[start:stop].tobytes().decode()
             except UnicodeDecodeError:
-                raise DamagedStoreError(f"{name} of row {row} is not UTF-8") from None
-        return texts
+                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not UTF-8") from None
+        return [texts[int(row)] for row in rows]
 
 
 class ColumnTable:

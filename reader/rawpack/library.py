@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.manifest import Field
+from rawpack.preload import Memory
 from rawpack.store import Store
 from rawpack.stores.contract import Array, Box
 
@@ -17,8 +19,10 @@ from rawpack.stores.contract import Array, Box
 class Library:
     """The samples of one or more stores with the same fields, whatever their formats."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.stores = [Store(path) for path in paths]
+    def __init__(self, paths: Sequence[Path], memory: Memory | None = None) -> None:
+        """memory: shards of these stores that were read into memory before."""
+        self.memory = memory
+        self.stores = [Store(path, memory) for path in paths]
         if not self.stores:
             raise UsageError("no store was named")
         first = self.stores[0]
@@ -34,6 +38,29 @@ class Library:
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    def preload(self, tick: Callable[[int], None]) -> None:
+        """Read all shards into memory. tick: told the bytes read."""
+        self.memory = Memory.load([(store.path, store.manifest) for store in self.stores], tick)
+        for store in self.stores:
+            store.use(self.memory)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Bytes of all shard files."""
+        return sum(file.bytes for store in self.stores for shard in store.manifest.shards for file in shard.files)
+
+    @property
+    def key_digest(self) -> str:
+        """What identifies the samples and their rows, whatever the format: the same for equal keys in equal order."""
+        sums = [
+            record.xxh3
+            for store in self.stores
+            for columns in store.manifest.columns
+            for record in columns.files
+            if record.name in ("key.npy", "key.offset.npy")
+        ]
+        return xxhash.xxh3_64_hexdigest(" ".join(sums).encode())
 
     def locate(self, row: int) -> tuple[Store, int]:
         """The store that holds `row`, and the row there."""

@@ -54,4 +54,8 @@ def parse(data: NDArray[np.uint8], where: str) -> tuple[np.dtype[np.generic], tu
 def array(data: NDArray[np.uint8], where: str) -> NDArray[np.generic]:
     """The array in the bytes of an `.npy` file, without a copy."""
     dtype, shape, offset = parse(data, where)
-    return data[offset:].view(dtype).reshape(shape)
+    try:
+        return data[offset:].view(dtype).reshape(shape)
+    except ValueError:
+        # No bytes, but axes that numpy cannot have: too many, or too long beside one of length 0.
+        raise DamagedStoreError(f"{where} has a damaged .npy header") from None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches, Options, choose_fields, choose_workers, image_size_of
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import Field
-from rawpack.order import BlockShuffled, Order, RankSplit, Sequential, Shuffled, resolve_rank
+from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
+from rawpack.order.sampled import Indices
+from rawpack.selection import rows_of
 
 StorePath = str | os.PathLike[str]
 
@@ -29,25 +34,29 @@ class Reader:
     and can be pickled: the copy opens the store anew.
     """
 
-    def __init__(self, path: StorePath | Sequence[StorePath]) -> None:
+    def __init__(self, path: StorePath | Sequence[StorePath], *, preload: bool = False) -> None:
         """path: a store, or several with the same fields, read one after the other as one.
 
-        Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is none.
+        preload: read all shards into memory first, where all workers of this reader share them; with a progress bar.
+        Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
         self._paths = [Path(one) for one in several]
         self._library = Library(self._paths)
+        self._selection: NDArray[np.int64] | None = None
+        if preload:
+            self._preload()
 
     def __len__(self) -> int:
-        return len(self._library)
+        return len(self._library) if self._selection is None else len(self._selection)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {field.dtype} {_shown(field)}" for name, field in self.fields.items())
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
         return f"Reader({', '.join(map(str, self._paths))}: {formats}, {len(self)} samples; {fields})"
 
-    def __reduce__(self) -> tuple[type[Reader], tuple[list[Path]]]:
-        return type(self), (self._paths,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self._paths, self._selection, self._library.memory is not None)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -66,9 +75,11 @@ class Reader:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample: its fields, numbers and images as new arrays, texts as str, and `index`."""
-        row = index + len(self) if index < 0 else index
-        if not 0 <= row < len(self):
+        at = operator.index(index)
+        at = at + len(self) if at < 0 else at
+        if not 0 <= at < len(self):
             raise IndexError(f"sample {index} of a reader with {len(self)}")
+        row = at if self._selection is None else int(self._selection[at])
         rows, sample = np.array([row], np.int64), dict[str, Any]()
         for name, field in self.fields.items():
             if field.kind == "text":
@@ -82,11 +93,30 @@ class Reader:
         sample["index"] = np.int64(row)
         return sample
 
+    def select(
+        self,
+        indices: ArrayLike | None = None,
+        *,
+        mask: ArrayLike | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> Reader:
+        """A reader of some of the samples, in the order of `indices`, or in their own.
+
+        One of: indices, whole numbers (negative ones count from the end); mask, one boolean per sample; classes, names
+        out of `reader.classes`. Labels stay what they are, and `index` stays the row in the whole store.
+        """
+        selected = copy.copy(self)
+        selected._selection = rows_of(self._library, self._selection, indices, mask, classes)
+        return selected
+
     def batches(
         self,
         batch_size: int,
         *,
         shuffle: bool | Literal["block"] = False,
+        block: int = 256,
+        window: int = 64,
+        sampler: Indices | Callable[[int], Indices] | None = None,
         seed: int = 0,
         drop_last: bool = False,
         fields: Sequence[str] | None = None,
@@ -98,12 +128,17 @@ class Reader:
         uneven: Literal["pad", "keep"] = "pad",
         timeout: float = 120,
         max_slots: int | None = None,
+        progress: bool = False,
     ) -> Batches:
         """Batches of this reader: dicts of numpy arrays with the same leading length, one per field.
 
         batch_size: samples in a batch; the last may have fewer, unless `drop_last`.
         shuffle: True for a new random order each epoch, "block" for one that is kinder to disks, False for none. The
             order depends on `seed` and the epoch alone, never on the format or the workers.
+        block, window: of "block": blocks of so many consecutive samples come in random order, and the samples of so many
+            blocks are shuffled together.
+        sampler: an order of your own instead: an array of indices, an iterable that gives them anew each epoch, or a
+            function of the epoch that returns either. Samples may be repeated and left out.
         fields: names; None gives all numbers and images. Texts come when named, as a list of str. `index`, the sample's
             row in this reader, always comes.
         image_size: resize to cover and centre-crop each image to (height, width), in the workers.
@@ -112,6 +147,7 @@ class Reader:
         rank, world_size, uneven: which part of each step is this process's; "auto" reads the launcher's environment.
         timeout: seconds without any progress after which a worker is taken for dead.
         max_slots: the most batches that may be held at once; None for any number.
+        progress: show a progress bar over each epoch's batches.
 
         The arrays are yours as long as you hold them, or any view of them: their memory is used again only then.
         """
@@ -124,19 +160,59 @@ class Reader:
         number, kind = choose_workers(self._library, chosen, workers, backend)
         if len(self) == 0:
             raise UsageError("the store holds no samples")
-        options = Options(min(int(batch_size), len(self)), chosen, size, number, kind, timeout, max_slots)
-        order = self._order(shuffle, seed)
+        order = self._order(shuffle, block, window, sampler, seed)
+        options = Options(
+            batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
+            fields=chosen,
+            image_size=size,
+            workers=number,
+            backend=kind,
+            timeout=timeout,
+            max_slots=max_slots,
+            order_name=_order_name(order),
+            progress=progress,
+        )
         if rank == "auto":
-            rank, world_size = resolve_rank("auto")
-        split = RankSplit(len(self), int(batch_size), rank, world_size, uneven, drop_last)
-        return Batches(self._library, order, split, seed, options)
+            rank, world_size = resolve_rank("auto", world_size)
+        split = RankSplit(len(order), int(batch_size), rank, world_size, uneven, drop_last)
+        return Batches(self._library, self._selection, order, split, seed, options)
 
-    def _order(self, shuffle: bool | str, seed: int) -> Order:
+    def _order(
+        self,
+        shuffle: bool | str,
+        block: int,
+        window: int,
+        sampler: Indices | Callable[[int], Indices] | None,
+        seed: int,
+    ) -> Order:
+        if sampler is not None:
+            if shuffle is not False:
+                raise UsageError("sampler= is an order of its own: leave shuffle out")
+            return Sampled(sampler, len(self))
         if shuffle == "block":
-            return BlockShuffled(len(self), seed)
+            return BlockShuffled(len(self), seed, block, window)
         if not isinstance(shuffle, bool | np.bool_):
             raise UsageError(f"shuffle={shuffle!r}: True, False or 'block'")
         return Shuffled(len(self), seed) if shuffle else Sequential(len(self))
+
+    def _preload(self) -> None:
+        from tqdm.auto import tqdm
+
+        with tqdm(total=self._library.shard_bytes, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
+            self._library.preload(bar.update)
+
+
+def _opened(paths: list[Path], selection: NDArray[np.int64] | None, preload: bool) -> Reader:
+    """A reader as it was pickled."""
+    reader = Reader(paths, preload=preload)
+    reader._selection = selection
+    return reader
+
+
+def _order_name(order: Order) -> str:
+    if isinstance(order, BlockShuffled):
+        return f"block {order.block} {order.window}"
+    return type(order).__name__.lower()
 
 
 def _shown(field: Field) -> str:

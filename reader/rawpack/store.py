@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rawpack.columns import ColumnTable
 from rawpack.errors import DamagedStoreError
 from rawpack.manifest import Field, load
 from rawpack.mapped import map_file
+from rawpack.preload import Memory
 from rawpack.stores import FORMATS, FieldReader, Part
 from rawpack.stores.contract import Array, Box
 
@@ -27,9 +27,9 @@ class Store:
     Safe to use from any number of threads. Not for sharing between processes: each opens its own.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, memory: Memory | None = None) -> None:
         """Raises StoreError and its kinds where the folder is not a whole store."""
-        self.path = path
+        self.path, self._memory = path, memory
         self.manifest, self.digest = load(path)
         self._check_sizes()
         self.columns = ColumnTable(path, self.manifest)
@@ -38,7 +38,6 @@ class Store:
         """(shards,): the row after each shard's last."""
         self._first_chunks: dict[str, NDArray[np.int64]] = {}
         self._readers: dict[tuple[int, str], FieldReader] = {}
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -85,10 +84,14 @@ class Store:
         try:
             return self._readers[shard, name]
         except KeyError:
-            with self._lock:
-                if (shard, name) not in self._readers:
-                    self._readers[shard, name] = self._open(shard, name)
-                return self._readers[shard, name]
+            # Two threads may both open it, and one mapping is dropped again: cheaper than a lock, which a fork could
+            # leave held for ever.
+            return self._readers.setdefault((shard, name), self._open(shard, name))
+
+    def use(self, memory: Memory) -> None:
+        """Read shards from memory from now on."""
+        self._memory = memory
+        self._readers = {}
 
     def _open(self, number: int, name: str) -> FieldReader:
         shard = self.manifest.shards[number]
@@ -103,7 +106,11 @@ class Store:
         if field.encoding == "deflate":
             skip = self._chunks_before(number, name)
             index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
-        where, data = str(self.path / record.name), map_file(self.path, record)
+        # Mapped in any case: that is where the file is checked.
+        data = map_file(self.path, record)
+        if self._memory is not None:
+            data = self._memory.view(self.path / record.name)
+        where = str(self.path / record.name)
         return FORMATS[self.manifest.format](Part(where, data, shard.rows, field, placement, index))
 
     def _chunks_before(self, number: int, name: str) -> int:

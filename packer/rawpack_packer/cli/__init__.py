@@ -11,6 +11,7 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.cli.doctor import doctor
 from rawpack_packer.cli.inspect import inspect
 from rawpack_packer.cli.pack import pack
+from rawpack_packer.cli.warm import warm
 from rawpack_packer.show import plain
 
 INTERRUPTED = 130
@@ -36,6 +37,7 @@ def cli() -> None:
 cli.add_command(pack)
 cli.add_command(inspect)
 cli.add_command(doctor)
+cli.add_command(warm)
 
 
 def main() -> None:

@@ -149,7 +149,7 @@ class LocalEngine:
         self._give(seat, task)
 
 
-def _main(channel: Channel, notes: Notes, _: Any) -> None:
+def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> None:
     """What runs in a worker: parts until the parent is gone."""
     import cv2
 

@@ -21,6 +21,7 @@ from rawpack.batching.slots import Slot, SlotLayout, SlotRing
 from rawpack.batching.work import Filler, Views, WorkSpec, serve
 from rawpack.child import NOTES_BYTES, Channel, Child, Notes, pair
 from rawpack.errors import WorkerError
+from rawpack.stats import Times
 
 _MAX_DEATHS = 3
 _JOIN_TIMEOUT_S = 5.0
@@ -37,8 +38,8 @@ class Pending:
     epoch: int
     left: int = 0
     """Slices that are not done."""
-    read_s: float = 0.0
-    """Seconds that workers spent in reading and decoding it, together."""
+    times: Times = field(default_factory=Times)
+    """What its workers spent on it, together."""
 
 
 @dataclass
@@ -74,8 +75,8 @@ class _Seat:
 class ProcessWorker(Child):
     """A worker process."""
 
-    def __init__(self, spec: WorkSpec) -> None:
-        super().__init__(process.main, spec)
+    def __init__(self, spec: WorkSpec, descriptors: list[int]) -> None:
+        super().__init__(process.main, spec, descriptors)
         self._known: set[int] = set()
 
     def share(self, slot: Slot) -> list[int]:
@@ -183,7 +184,7 @@ class Crew:
                 if reply is None:
                     replace(number, "died")
                 elif isinstance(reply, Failed):
-                    raise _error(reply)
+                    raise self._error(reply)
             if pending.left:
                 for number in self._stuck(seats):
                     replace(number, f"made no progress for {self._timeout:g} s")
@@ -207,7 +208,7 @@ class Crew:
     def _hire(self) -> _Worker:
         if self._backend == "thread":
             return ThreadWorker(self._filler, self._spec.layout, self.ring.slots)
-        return ProcessWorker(self._spec)
+        return ProcessWorker(self._spec, self._filler.descriptors)
 
     def _give(self, seat: _Seat, piece: _Slice) -> None:
         if not seat.slices:
@@ -230,7 +231,7 @@ class Crew:
         seat.beat_at = time.monotonic()
         if isinstance(reply, Done):
             piece.pending.left -= 1
-            piece.pending.read_s += reply.read_s
+            piece.pending.times.add(reply.times)
         return reply
 
     def _stuck(self, seats: dict[int, _Seat]) -> list[int]:
@@ -269,16 +270,15 @@ class Crew:
         for piece in slices:
             self._give(seat, piece)
 
+    def _error(self, reply: Failed) -> WorkerError:
+        what = f"reading {self._filler.name(reply.row)} failed: {reply.kind}: {reply.message}"
+        return WorkerError(f"{what}\n\nIn the worker:\n{reply.traceback}")
+
     def _name(self, piece: _Slice, position: int) -> str:
         views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)
         if 0 <= position < piece.pending.rows:
-            return f"sample {int(views['index'][position])}"
+            return self._filler.name(int(views["index"][position]))
         return f"one of the samples {views['index'][piece.task.start : piece.task.stop].tolist()}"
-
-
-def _error(reply: Failed) -> WorkerError:
-    what = f"reading sample {reply.row} failed: {reply.kind}: {reply.message}"
-    return WorkerError(f"{what}\n\nIn the worker:\n{reply.traceback}")
 
 
 def _careful(task: Task) -> Task:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from rawpack.batching.crew import Crew, Pending
 from rawpack.batching.slots import SlotRing
 from rawpack.batching.work import INDEX, Filler, blame
 from rawpack.errors import RawpackError
+from rawpack.stats import Stats
 
 Batch = dict[str, Any]
 _SLICE_BYTES = 1 << 18
@@ -32,11 +34,24 @@ class Step:
     """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
 
 
+class Owner(Protocol):
+    """Who made the iterator: `Batches`."""
+
+    counted: Stats
+
+    def handed_over(self, iterator: BatchIterator, step: Step) -> None:
+        """A batch was handed over."""
+
+    def ended(self, crew: Crew | None, ring: SlotRing, in_order: bool) -> None:
+        """The iterator is done with its workers and slots; `in_order` says whether another may use them."""
+
+
 class BatchIterator(Iterator[Batch]):
     """Hands over the batches of one epoch. Used by one thread at a time, in the process that made it."""
 
     def __init__(
         self,
+        owner: Owner,
         steps: Iterator[Step],
         crew: Crew | None,
         ring: SlotRing,
@@ -46,69 +61,79 @@ class BatchIterator(Iterator[Batch]):
         seed: int,
         epoch: int,
         ahead: int,
-        on_hand_over: Callable[[Step, float, float], None],
-        on_end: Callable[[Crew | None, SlotRing, bool], None],
     ) -> None:
-        """crew: None to do all in this process. on_end: told once, with whether workers and slots are in order."""
-        self._steps, self._crew, self._ring, self._filler, self._texts = steps, crew, ring, filler, texts
-        self._seed, self._epoch, self._ahead = seed, epoch, ahead
-        self._on_hand_over, self._on_end = on_hand_over, on_end
+        """crew: None to do all in this process. ahead: batches to have in the making."""
+        self._owner, self._steps, self._crew, self._ring = owner, steps, crew, ring
+        self._filler, self._texts, self._ahead = filler, texts, ahead
+        self._seed, self.epoch = seed, epoch
+        self._bar: Any = None
         self._pending: deque[tuple[Step, Pending]] = deque()
-        self._owner = os.getpid()
+        self._process = os.getpid()
         self._ended = False
-        self._busy = False
+        self._busy = threading.Lock()
+        self._last = 0.0
 
     def __next__(self) -> Batch:
         if self._ended:
             raise StopIteration
-        if os.getpid() != self._owner:
+        if os.getpid() != self._process:
             raise RawpackError("this iterator belongs to the process it was made in; call iter() again after a fork")
-        if self._busy:
+        if not self._busy.acquire(blocking=False):
             raise RawpackError("two threads use one iterator at once; give each its own iter()")
-        self._busy = True
+        began = time.perf_counter()
         try:
-            return self._here() if self._crew is None else self._from_crew(self._crew)
+            step, pending = self._here() if self._crew is None else self._from_crew(self._crew)
+            batch: Batch = self._ring.hand_over(pending.slot, pending.rows)
+            batch.update(self._texts(step.rows))
+            self._count(step, pending, began)
+            return batch
         except StopIteration:
-            self.close()
+            self._end(in_order=True)
             raise
         except BaseException:
             self._end(in_order=False)
             raise
         finally:
-            self._busy = False
+            self._busy.release()
+
+    def show_progress(self, batches: int, title: str) -> None:
+        """Put a progress bar over the batches to come."""
+        from tqdm.auto import tqdm
+
+        self._bar = tqdm(total=batches, desc=title, unit=" batches")
 
     def close(self) -> None:
         """End the iteration early: workers finish what they are at, and wait for the next epoch."""
-        if not self._ended and os.getpid() == self._owner:
+        if not self._ended and os.getpid() == self._process:
             self._end(in_order=self._crew is None or self._crew.drain())
 
     def __del__(self) -> None:
         # Never waits: a forgotten iterator's workers are ended rather than drained.
-        if not getattr(self, "_ended", True) and os.getpid() == self._owner:
+        if not getattr(self, "_ended", True) and os.getpid() == self._process:
             self._end(in_order=not self._pending)
 
-    def _here(self) -> Batch:
+    def _here(self) -> tuple[Step, Pending]:
+        """The next batch, made in this process."""
         step = next(self._steps)
-        began = time.perf_counter()
-        slot = self._ring.acquire()
-        views = self._ring.layout.views(slot.memory, len(step.rows))
+        rows = len(step.rows)
+        pending = Pending(self._slot(), rows, self._seed, self.epoch)
+        views = self._ring.layout.views(pending.slot.memory, rows)
         views[INDEX][:] = step.rows
         try:
-            self._filler.fill(views, 0, len(step.rows))
+            self._filler.fill(views, 0, rows, pending.times)
         except Exception as error:
             raise blame(self._filler, views, error) from error
-        took = time.perf_counter() - began
-        return self._hand_over(step, Pending(slot, len(step.rows), self._seed, self._epoch, read_s=took), took)
+        return step, pending
 
-    def _from_crew(self, crew: Crew) -> Batch:
+    def _from_crew(self, crew: Crew) -> tuple[Step, Pending]:
+        """The next batch of those in the making; another is begun in its place."""
         self._submit(crew)
         if not self._pending:
             raise StopIteration
         step, pending = self._pending.popleft()
         self._submit(crew)
-        began = time.perf_counter()
         crew.wait(pending)
-        return self._hand_over(step, pending, time.perf_counter() - began)
+        return step, pending
 
     def _submit(self, crew: Crew) -> None:
         """Keep `ahead` batches in the making."""
@@ -117,23 +142,43 @@ class BatchIterator(Iterator[Batch]):
             if step is None:
                 return
             rows = len(step.rows)
-            pending = Pending(self._ring.acquire(), rows, self._seed, self._epoch)
+            pending = Pending(self._slot(), rows, self._seed, self.epoch)
             views = self._ring.layout.views(pending.slot.memory, rows)
             views[INDEX][:] = step.rows
             size = self._ring.layout.size * rows // self._ring.layout.batch_size
             crew.submit(pending, max(1, min(len(crew), size // _SLICE_BYTES)))
             self._pending.append((step, pending))
 
-    def _hand_over(self, step: Step, pending: Pending, waited_s: float) -> Batch:
-        batch: Batch = self._ring.hand_over(pending.slot, pending.rows)
-        batch.update(self._texts(step.rows))
-        self._on_hand_over(step, waited_s, pending.read_s)
-        return batch
+    def _slot(self) -> Any:
+        began = time.perf_counter()
+        slot = self._ring.acquire()
+        self._owner.counted.slots_s += time.perf_counter() - began
+        return slot
+
+    def _count(self, step: Step, pending: Pending, began: float) -> None:
+        stats, now = self._owner.counted, time.perf_counter()
+        stats.times.add(pending.times)
+        stats.samples += pending.rows
+        stats.batches += 1
+        if self._last:
+            # The clock runs from hand-over to hand-over, so that workers' start-up does not count as waiting.
+            stats.timed_samples += pending.rows
+            stats.timed_bytes += self._ring.layout.size * pending.rows // self._ring.layout.batch_size
+            stats.elapsed_s += now - self._last
+            stats.waited_s += now - began
+        else:
+            stats.first_batch_s = now - began
+        self._last = now
+        if self._bar is not None:
+            self._bar.update()
+        self._owner.handed_over(self, step)
 
     def _end(self, *, in_order: bool) -> None:
         self._ended = True
+        if self._bar is not None:
+            self._bar.close()
         if in_order:
             for _, pending in self._pending:
                 self._ring.put_back(pending.slot)
         self._pending.clear()
-        self._on_end(self._crew, self._ring, in_order)
+        self._owner.ended(self._crew, self._ring, in_order)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rawpack.stats import Times
+
 
 class Task(msgspec.Struct, frozen=True, array_like=True):
     """Fill rows `start` .. `stop` of a slot."""
@@ -29,9 +31,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """A task is done."""
 
     number: int
-    read_s: float
-    """Seconds in reading and decoding."""
-    rows: int
+    times: Times
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag="f"):

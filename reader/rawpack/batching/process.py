@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import mmap
 import os
+from pathlib import Path
 
 from rawpack.batching.messages import Task
 from rawpack.batching.slots import SlotLayout
 from rawpack.batching.work import Filler, Views, WorkSpec, serve
 from rawpack.child import Channel, Notes
+from rawpack.library import Library
+from rawpack.preload import Memory
 
 
-def main(channel: Channel, notes: Notes, spec: WorkSpec) -> None:
-    """Serve until the parent is gone."""
-    serve(channel, Filler(spec), SlotMap(spec.layout).views_of, notes)
+def main(channel: Channel, notes: Notes, spec: WorkSpec, descriptors: list[int]) -> None:
+    """Serve until the parent is gone. descriptors: of the preloaded shards, if there are any."""
+    memory = Memory(descriptors[0], *spec.memory) if spec.memory is not None else None
+    library = Library([Path(store) for store in spec.stores], memory)
+    serve(channel, Filler(spec, library), SlotMap(spec.layout).views_of, notes)
 
 
 class SlotMap:

@@ -6,9 +6,9 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.batching.messages import Done, Failed, Reply, Task, decode_task, encode
@@ -16,6 +16,8 @@ from rawpack.batching.slots import SlotLayout
 from rawpack.child import Channel, Notes
 from rawpack.errors import RawpackError, WorkerError
 from rawpack.library import Library
+from rawpack.manifest import Field
+from rawpack.stats import Times
 
 Views = dict[str, NDArray[Any]]
 INDEX = "index"
@@ -30,53 +32,79 @@ class WorkSpec:
     layout: SlotLayout
     image_size: tuple[int, int] | None
     """(height, width) that images are resized and centre-cropped to."""
+    memory: tuple[dict[str, tuple[int, int]], int] | None = None
+    """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
 
 
 class Filler:
     """Fills slots by a spec. Any number of threads may use one."""
 
-    def __init__(self, spec: WorkSpec, library: Library | None = None) -> None:
-        self._library = library or Library([Path(store) for store in spec.stores])
-        self._size = spec.image_size
+    def __init__(self, spec: WorkSpec, library: Library) -> None:
+        self._library, self._size = library, spec.image_size
         self._names = [field.name for field in spec.layout.fields if field.name != INDEX]
 
-    def fill(self, views: Views, start: int, stop: int) -> None:
-        """Fill rows start .. stop of every array of a slot, by its `index`."""
+    def fill(self, views: Views, start: int, stop: int, times: Times) -> None:
+        """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
         rows = views[INDEX][start:stop]
         for name in self._names:
-            out = views[name][start:stop]
-            if self._size is not None and self._library.fields[name].kind == "image":
-                for i, row in enumerate(rows.tolist()):
-                    self._fit(name, row, out[i])
-            else:
-                self._library.read_into(name, rows, out)
+            out, field = views[name][start:stop], self._library.fields[name]
+            if self._size is not None and field.kind == "image":
+                self._fit(name, rows, out, times)
+                continue
+            began = time.perf_counter()
+            self._library.read_into(name, rows, out)
+            _add(times, field, time.perf_counter() - began)
 
-    def _fit(self, name: str, row: int, out: NDArray[Any]) -> None:
+    @property
+    def descriptors(self) -> list[int]:
+        """What a worker process needs beside the spec."""
+        return [] if self._library.memory is None else [self._library.memory.descriptor]
+
+    def name(self, row: int) -> str:
+        """How a sample is called in an error: its row and its key."""
+        try:
+            return f"sample {row} ({self._library.text('key', np.array([row]))[0]!r})"
+        except (RawpackError, KeyError):
+            return f"sample {row}"
+
+    def _fit(self, name: str, rows: NDArray[np.int64], out: NDArray[Any], times: Times) -> None:
+        """Read images and bring each to the size of `out`."""
         from rawpack.resize import fit
 
         assert self._size is not None
-        image, _ = fit(self._library.read(name, row), self._size)
-        out[...] = image
+        for i, row in enumerate(rows.tolist()):
+            began = time.perf_counter()
+            image = self._library.read(name, row)
+            read = time.perf_counter()
+            out[i] = fit(image, self._size)[0]
+            _add(times, self._library.fields[name], read - began)
+            times.transforming += time.perf_counter() - read
+
+
+def _add(times: Times, field: Field, seconds: float) -> None:
+    if field.encoding == "raw":
+        times.reading += seconds
+    else:
+        times.decoding += seconds
 
 
 def do(task: Task, filler: Filler, views: Views, notes: Notes) -> Reply:
     """Do one task; what it raises is told, with the sample that raised it."""
-    began = time.perf_counter()
-    position = task.start
+    times, position = Times(), task.start
     try:
         if not task.careful:
             notes.note(task.number, -1)
             try:
-                filler.fill(views, task.start, task.stop)
-                return Done(task.number, time.perf_counter() - began, task.stop - task.start)
+                filler.fill(views, task.start, task.stop, times)
+                return Done(task.number, times)
             except Exception:
                 if task.stop - task.start == 1:
                     raise
         # One by one: to find the sample that raised, or the one that kills.
         for position in range(task.start, task.stop):
             notes.note(task.number, position)
-            filler.fill(views, position, position + 1)
-        return Done(task.number, time.perf_counter() - began, task.stop - task.start)
+            filler.fill(views, position, position + 1, times)
+        return Done(task.number, times)
     except Exception as error:
         row = int(views[INDEX][position])
         return Failed(task.number, row, type(error).__name__, str(error), traceback.format_exc())
@@ -86,9 +114,9 @@ def blame(filler: Filler, views: Views, error: Exception) -> RawpackError:
     """The error to raise in this process for one that came up while filling a batch: it names the sample."""
     for position, row in enumerate(views[INDEX].tolist()):
         try:
-            filler.fill(views, position, position + 1)
+            filler.fill(views, position, position + 1, Times())
         except Exception as again:
-            return WorkerError(f"reading sample {row} failed: {type(again).__name__}: {again}")
+            return WorkerError(f"reading {filler.name(row)} failed: {type(again).__name__}: {again}")
     return WorkerError(f"reading a batch failed, and did not when done again: {type(error).__name__}: {error}")
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,11 @@ serve_main(int(sys.argv[3]), int(sys.argv[4]))
 class Child:
     """A child process, seen from its parent. It ends when the parent does, or closes the channel."""
 
-    def __init__(self, main: Callable[[Channel, Notes, Any], None], work: Any) -> None:
-        """Start one that runs `main(channel, notes, work)`; both travel by cloudpickle."""
+    def __init__(
+        self, main: Callable[[Channel, Notes, Any, list[int]], None], work: Any, descriptors: Sequence[int] = ()
+    ) -> None:
+        """Start one that runs `main(channel, notes, work, descriptors)`: main and work travel by cloudpickle, the
+        descriptors as the child's own."""
         import cloudpickle
 
         self.channel, theirs = pair()
@@ -52,7 +55,7 @@ class Child:
             self.channel.socket.settimeout(_SEND_TIMEOUT_S)
             path = [str(Path(entry or ".").resolve()) for entry in sys.path]
             # Two layers: the path must be set before the second is read, which may import from it.
-            self.channel.send(cloudpickle.dumps((path, cloudpickle.dumps((main, work)))), [shared])
+            self.channel.send(cloudpickle.dumps((path, cloudpickle.dumps((main, work)))), [shared, *descriptors])
         except BaseException:
             self.channel.close()
             raise
@@ -90,7 +93,7 @@ def serve_main(descriptor: int, parent: int) -> None:
     notes = Notes(mmap.mmap(first[1][0], NOTES_BYTES))
     os.close(first[1][0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    main(channel, notes, work)
+    main(channel, notes, work, first[1][1:])
 
 
 def _start(sock: socket.socket) -> subprocess.Popen[bytes]:

@@ -30,12 +30,12 @@ class BlockShuffled(Order):
     | order      | samples in a window | near  | classes in a batch |
     |------------|---------------------|-------|--------------------|
     | Shuffled   | all                 | 0.020 | 226                |
-    | 16 x 1,024 | 16,384              | 0.021 | 204                |
-    | 64 x 256   | 16,384              | 0.024 | 151                |
-    | 32 x 256   | 8,192               | 0.023 | 152                |
+    | 16 x 1,024 | 16,384              | 0.020 | 204                |
+    | 64 x 256   | 16,384              | 0.024 | 152                |
+    | 32 x 256   | 8,192               | 0.024 | 153                |
     | 16 x 256   | 4,096               | 0.024 | 153                |
-    | 64 x 64    | 4,096               | 0.034 | 63                 |
-    | 256 x 16   | 4,096               | 0.079 | 17                 |
+    | 64 x 64    | 4,096               | 0.035 | 65                 |
+    | 256 x 16   | 4,096               | 0.079 | 19                 |
 
     What counts is the number of blocks in a window: a batch hardly holds more classes than that. Where classes
     lie one after another, take many small blocks; where the store's order is mixed already, large ones do.

@@ -1,0 +1,43 @@
+"""Opening files that a stranger may have made: plain files only; no link is followed, nobody is waited for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rawpack.errors import DamagedStoreError, StoreError
+
+# O_NONBLOCK: opening a pipe that somebody put there must not wait for a writer.
+_FLAGS = os.O_RDONLY
+for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"):
+    _FLAGS |= getattr(os, _name, 0)
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[tuple[int, int]]:
+    """The descriptor and the size in bytes of a plain file; closed at the end.
+
+    Raises FileNotFoundError, DamagedStoreError where it is a link, folder, pipe or device, StoreError where it cannot
+    be opened.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DamagedStoreError(
+                f"{path} is a symbolic link; a store's files are not followed elsewhere: put the file itself there"
+            ) from None
+        raise StoreError(f"cannot open {path}: {error.strerror or error}") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedStoreError(f"{path} is not a plain file")
+        yield descriptor, status.st_size
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,73 @@
+"""Shards in memory: read once from the disk, then shared by all workers of this reader."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DamagedStoreError
+from rawpack.manifest import FileRecord, Manifest
+from rawpack.memory import anonymous_file
+
+_PIECE = 8 << 20
+_PAGE = 4096
+
+
+class Memory:
+    """The bytes of shard files in anonymous shared memory. `share()` and `Memory.attach` take it to a child process."""
+
+    def __init__(self, descriptor: int, places: dict[str, tuple[int, int]], size: int) -> None:
+        """places: path of a file -> offset and bytes. Takes the descriptor over."""
+        self.places, self.size, self.descriptor = places, size, descriptor
+        self._data = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+        self._data.flags.writeable = False
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def load(cls, stores: Sequence[tuple[Path, Manifest]], tick: Callable[[int], None]) -> Memory:
+        """Read all shards of some stores. tick: told the bytes read."""
+        places: dict[str, tuple[int, int]] = {}
+        end = 0
+        records: list[tuple[Path, FileRecord]] = []
+        for path, manifest in stores:
+            for shard in manifest.shards:
+                for record in shard.files:
+                    places[str(path / record.name)] = (end, record.bytes)
+                    records.append((path / record.name, record))
+                    end += -(-record.bytes // _PAGE) * _PAGE
+        descriptor = anonymous_file(max(end, _PAGE))
+        try:
+            with mmap.mmap(descriptor, max(end, _PAGE)) as memory, memoryview(memory) as view:
+                for file, record in records:
+                    _read(file, view[slice(places[str(file)][0], places[str(file)][0] + record.bytes)], tick)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor, places, max(end, _PAGE))
+
+    @property
+    def layout(self) -> tuple[dict[str, tuple[int, int]], int]:
+        """What `Memory` needs beside its descriptor."""
+        return self.places, self.size
+
+    def view(self, path: Path) -> NDArray[np.uint8]:
+        """The bytes of a file."""
+        offset, size = self.places[str(path)]
+        return self._data[offset : offset + size]
+
+
+def _read(path: Path, target: memoryview, tick: Callable[[int], None]) -> None:
+    with target, path.open("rb", buffering=0) as file:
+        done = 0
+        while done < len(target):
+            count = file.readinto(target[done : done + _PIECE])
+            if not count:
+                raise DamagedStoreError(f"{path} ends after {done} bytes; {len(target)} were packed")
+            done += count
+            tick(count)

@@ -1,0 +1,94 @@
+"""Where the time of reading goes, and what that means: `Batches.stats()`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+_RARELY = 0.05
+_MOSTLY = 0.5
+
+
+class Times(msgspec.Struct, array_like=True):
+    """Seconds that workers spent, by what they did."""
+
+    reading: float = 0.0
+    """Copying rows from mapped files, and waiting for the disk meanwhile."""
+    decoding: float = 0.0
+    """The same for compressed samples, decompression included."""
+    transforming: float = 0.0
+    """Resizing, cropping and the like."""
+
+    def add(self, other: Times) -> None:
+        self.reading += other.reading
+        self.decoding += other.decoding
+        self.transforming += other.transforming
+
+    @property
+    def total(self) -> float:
+        return self.reading + self.decoding + self.transforming
+
+
+@dataclass
+class Stats:
+    """What `Batches` counts, over all its iterators. Seconds are of the wall clock, summed over the workers."""
+
+    samples: int = 0
+    batches: int = 0
+    timed_samples: int = 0
+    """Those of `elapsed_s`: without every iterator's first batch."""
+    timed_bytes: int = 0
+    """Of their arrays."""
+    elapsed_s: float = 0.0
+    """From the moment an iterator's first batch was handed over to its latest."""
+    waited_s: float = 0.0
+    """Of `elapsed_s`, how long the caller waited for the next batch."""
+    first_batch_s: float = 0.0
+    """How long the caller waited for the latest iterator's first batch."""
+    slots_s: float = 0.0
+    """Of `waited_s`, how long it took to find or make memory for batches."""
+    times: Times = field(default_factory=Times)
+    workers: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `Batches.stats()` returns."""
+        elapsed = self.elapsed_s or float("nan")
+        return {
+            "samples": self.samples,
+            "batches": self.batches,
+            "samples_per_s": self.timed_samples / elapsed,
+            "bytes_per_s": self.timed_bytes / elapsed,
+            "elapsed_s": self.elapsed_s,
+            "waited_s": self.waited_s,
+            "waited_share": self.waited_s / elapsed,
+            "first_batch_s": self.first_batch_s,
+            "slots_s": self.slots_s,
+            "reading_s": self.times.reading,
+            "decoding_s": self.times.decoding,
+            "transforming_s": self.times.transforming,
+            "workers": self.workers,
+            "verdict": self.verdict(),
+        }
+
+    def verdict(self) -> str:
+        """What the figures mean, in words."""
+        if not self.elapsed_s:
+            return "too early to tell: fewer than two batches were read"
+        share = self.waited_s / self.elapsed_s
+        if share < _RARELY:
+            return f"compute-bound: the loop waited for the reader {share:.0%} of the time"
+        kind = "input-bound" if share > _MOSTLY else "partly input-bound"
+        return f"{kind}: the loop waited {share:.0%} of the time; {self._most()}"
+
+    def _most(self) -> str:
+        times = {name: getattr(self.times, name) for name in ("reading", "decoding", "transforming")}
+        name, most = max(times.items(), key=lambda item: item[1])
+        what = f"{name} takes {most / (self.times.total or 1):.0%} of the workers' time"
+        cures = {
+            "reading": "rawpack warm, a faster disk, or an lmdb store, which is smaller",
+            "decoding": "more workers, or a raw store (memmap)",
+            "transforming": "more workers, or pack at the size that is trained on",
+        }
+        return f"{what}: {cures[name]}"
