@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack import manifest as manifests
@@ -41,17 +42,32 @@ class Totals:
     counts: Counter[str] = field(default_factory=Counter)
     bytes_in: int = 0
     shards: list[Shard] = field(default_factory=list)
+    labels: Counter[int] = field(default_factory=Counter)
+    _sources: list[NDArray[np.uint64]] = field(default_factory=list)
 
     def add(self, record: PartRecord) -> None:
         self.samples += record.rows
         self.bytes_in += record.bytes_in
         self.rejects.update(reject.reason for reject in record.rejects)
         self.counts.update(record.counts)
+        self._sources.append(np.frombuffer(record.sources, "<u8"))
+        if "label" in record.columns:
+            values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
+            self.labels.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
         for name, texts in record.texts.items():
             self.text_bytes[name] += sum(len(text.encode()) for text in texts)
         if record.placement is not None:
             self.chunks += record.placement.chunks if f"{IMAGE}.chunk" in record.columns else 0
             self.shards.append(Shard(rows=record.rows, files=record.files, fields={IMAGE: record.placement}))
+
+    @property
+    def noticed(self) -> dict[str, int]:
+        """What a summary tells of the samples as a whole."""
+        sources = np.concatenate([np.empty(0, np.uint64), *self._sources])
+        return {
+            "identical_files": len(sources) - len(np.unique(sources)),
+            "classes_of_one": sum(label >= 0 and count == 1 for label, count in self.labels.items()),
+        }
 
     @property
     def bytes_out(self) -> int:
@@ -101,7 +117,7 @@ def commit_store(
         shards=tuple(totals.shards),
         columns=(columns,),
         rejects=Rejects(count=totals.rejects.total(), reasons=dict(sorted(totals.rejects.items())), file=rejects),
-        counts=dict(sorted((dict(counts) | totals.counts).items())),
+        counts=dict(sorted((dict(counts) | totals.counts | totals.noticed).items())),
         recipe=recipe.as_manifest(),
     )
     # The manifest names files; all of them are on the disk before it is.
@@ -166,5 +182,6 @@ def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDA
     work = destination / WORK
     array = npyfile.header("int64", states.shape) + states.astype("<i8").tobytes()
     files.write_whole(destination / STATES, array, work / f"{STATES}.tmp")
-    text = json.dumps(provenance, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-    files.write_whole(destination / PROVENANCE, text, work / f"{PROVENANCE}.tmp")
+    whole = provenance | {"states": xxhash.xxh3_64_hexdigest(array)}
+    text = json.dumps(whole, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    files.write_whole(destination / PROVENANCE, manifests.seal(text), work / f"{PROVENANCE}.tmp")

@@ -22,7 +22,7 @@ from rawpack_packer import destination as destinations
 from rawpack_packer import files, history
 from rawpack_packer.commit import Totals, commit_store, store_fields
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
-from rawpack_packer.estimate import store_bytes
+from rawpack_packer.estimate import Estimate, estimate, exact_bytes
 from rawpack_packer.parts import WORK, PartTask, Tick, read_record
 from rawpack_packer.recipe import Recipe, libraries
 from rawpack_packer.sources import Source
@@ -151,6 +151,19 @@ def pack(
     )
 
 
+def dry_run(
+    source: Source, destination: str | os.PathLike[str], recipe: Recipe, limits: Limits | None = None
+) -> tuple[Estimate, int]:
+    """What `pack` would need, and the bytes that are free where the store would lie. Writes nothing.
+
+    Raises UsageError where `pack` would before it begins.
+    """
+    path = Path(destination)
+    destinations.check(path, source.root)
+    workers = machine.cpus() if limits is None or limits.workers is None else limits.workers
+    return estimate(source, recipe, workers), destinations.free_bytes(path)
+
+
 @dataclass
 class _Job:
     """The parts of a job and what is known of them. Is told by the engine: see `Report`."""
@@ -271,7 +284,8 @@ def _begin(path: Path, source: Source, recipe: Recipe) -> None:
 
 
 def _check_space(path: Path, source: Source, recipe: Recipe, workers: int) -> None:
-    need, free = store_bytes(source, recipe, workers), destinations.free_bytes(path)
+    guess = estimate(source, recipe, workers, samples=0 if exact_bytes(recipe) else 24)
+    need, free = guess.store_bytes + guess.spare_bytes, destinations.free_bytes(path)
     if need > free:
         raise UsageError(
             f"the store needs about {need / 1e9:.1f} GB, and {path} has {free / 1e9:.1f} GB free: free some space, or "

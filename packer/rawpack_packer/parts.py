@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from rawpack.errors import DamagedStoreError, DecodeError, PackError
 from rawpack.manifest import FileRecord, Placement
 from rawpack_packer import files
-from rawpack_packer.prepare import prepare
+from rawpack_packer.prepare import Prepared, prepare
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources import FieldKind, Samples
+from rawpack_packer.sources import FieldKind, Item, Samples
 from rawpack_packer.writers import SUFFIXES, WRITERS
 
 WORK = ".rawpack"
@@ -53,6 +53,8 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     rejects: tuple[Reject, ...]
     counts: dict[str, int]
     bytes_in: int
+    sources: bytes
+    """xxh3_64 of each packed sample's source bytes, little-endian uint64: to count files with identical bytes."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                 rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
             else:
                 writer.add(sample)
-                rows.add(item.key, item.fields, sample.image, sample.shape, sample.notes)
+                rows.add(item, sample)
             if i % 16 == 15:
                 tick(Tick(i + 1, rows.bytes_in))
         records: tuple[FileRecord, ...] = ()
@@ -141,26 +143,22 @@ class _Rows:
         self._values: dict[str, list[Any]] = {name: [] for name in fields}
         self._keys: list[str] = []
         self._hashes: list[int] = []
+        self._sources: list[int] = []
         self._shapes: list[tuple[int, int, int]] = []
         self._rejects: list[Reject] = []
         self._counts: Counter[str] = Counter()
         self._index: dict[str, NDArray[Any]] = {}
 
-    def add(
-        self,
-        key: str,
-        values: Mapping[str, Any],
-        image: NDArray[np.uint8],
-        shape: tuple[int, int, int],
-        notes: tuple[str, ...],
-    ) -> None:
+    def add(self, item: Item, sample: Prepared) -> None:
         self.count += 1
-        self._keys.append(key)
+        self._keys.append(item.key)
         for name, column in self._values.items():
-            column.append(values[name])
-        self._hashes.append(xxhash.xxh3_64_intdigest(image.data))
-        self._shapes.append(shape)
-        self._counts.update(notes)
+            column.append(item.fields[name])
+        self._hashes.append(xxhash.xxh3_64_intdigest(sample.image.data))
+        source = item.image if isinstance(item.image, bytes) else np.ascontiguousarray(item.image).data
+        self._sources.append(xxhash.xxh3_64_intdigest(source))
+        self._shapes.append(sample.shape)
+        self._counts.update(sample.notes)
 
     def reject(self, reject: Reject) -> None:
         self._rejects.append(reject)
@@ -200,6 +198,7 @@ class _Rows:
             rejects=tuple(self._rejects),
             counts=dict(self._counts),
             bytes_in=self.bytes_in,
+            sources=np.array(self._sources, "<u8").tobytes(),
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
+from rawpack.geometry import cover_size
 from rawpack.jpeg import restart_interval
 from rawpack.resize import fit
 from rawpack_packer.images import ImageHeader, decode_image, read_header
@@ -64,7 +65,8 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
     if recipe.passes_through and _can_pass(header, recipe):
         return _pass_through(data, header, recipe, notes)
     warnings: list[str] = []
-    image = decode_image(data, header, color=recipe.color, warnings=warnings)
+    scale = _scale(header, recipe) if recipe.fast else 1
+    image = decode_image(data, header, color=recipe.color, scale=scale, warnings=warnings)
     if warnings:
         notes.append("decoder_warnings")
     if recipe.crop is not None:
@@ -99,6 +101,15 @@ def encode_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     if not done:
         raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
     return np.asarray(encoded, np.uint8).reshape(-1)
+
+
+def _scale(header: ImageHeader, recipe: Recipe) -> int:
+    """The largest scale at which a JPEG is decoded no smaller than what it is resized to."""
+    if header.jpeg is None or recipe.target is None:
+        return 1
+    size = header.upright_size
+    need = cover_size(size, recipe.target) if recipe.fit == "cover" else recipe.target
+    return next((scale for scale in (8, 4, 2) if size[0] // scale >= need[0] and size[1] // scale >= need[1]), 1)
 
 
 def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:

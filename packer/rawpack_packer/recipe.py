@@ -48,6 +48,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Bytes of raw pixels that a shard is cut for."""
     max_pixels: int = 178_000_000
     """Images with more are rejected by their header."""
+    fast: bool = False
+    """Decode a JPEG at 1/2, 1/4 or 1/8 where that is still as large as the size: quicker, not quite the same pixels."""
     libraries: dict[str, str] = {}
     """What made the pixels and the files: decoder, encoder, resizer, HDF5, LMDB -> name and version."""
 
@@ -106,6 +108,7 @@ def make_recipe(
     chunk: int | None = None,
     shard_size: str = "256MiB",
     max_pixels: int = 178_000_000,
+    fast: bool = False,
     libraries: dict[str, str] | None = None,
 ) -> Recipe:
     """A recipe from what a user wrote. Raises UsageError where that makes no sense."""
@@ -126,6 +129,8 @@ def make_recipe(
         raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
     if parsed_size == "keep" and fit != "cover":
         raise UsageError("--fit says how images are brought to a size; --size keep leaves them theirs")
+    if fast and (parsed_size == "keep" or crop is not None):
+        raise UsageError("--fast decodes at a scale for --size; with --size keep or --crop there is none")
     if chunk is not None and chunk < 1:
         raise UsageError(f"--chunk {chunk}: images per chunk, from 1 on")
     if max_pixels < 1:
@@ -157,6 +162,7 @@ def make_recipe(
         "chunk": chunk,
         "shard_size": parse_bytes("--shard-size", shard_size),
         "max_pixels": max_pixels,
+        "fast": fast,
         "libraries": libraries or {},
     }
     return msgspec.convert(values, Recipe)

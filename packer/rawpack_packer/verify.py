@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
 import xxhash
 
-from rawpack.errors import RawpackError
+from rawpack import manifest as manifests
+from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.manifest import FileRecord, Manifest
 from rawpack.store import Store
 from rawpack_packer import files
@@ -29,6 +32,7 @@ def verify(store: Store, *, quick: bool, tick: Callable[[int], None]) -> Iterato
     """Everything that is wrong. quick: sizes and headers only. tick: told the bytes and samples that were checked."""
     yield from _check_names(store)
     yield from _check_files(store, quick, tick)
+    yield from _check_provenance(store)
     for number in range(len(store.manifest.shards)):
         yield from _check_shard(store, number, quick, tick)
 
@@ -68,6 +72,19 @@ def _check_files(store: Store, quick: bool, tick: Callable[[int], None]) -> Iter
         except OSError as error:
             yield Problem(name, f"cannot be read: {error.strerror or error}")
         tick(expected.bytes)
+
+
+def _check_provenance(store: Store) -> Iterator[Problem]:
+    """What no digest covers carries its own checksum."""
+    try:
+        text, _ = manifests.unseal((store.path / PROVENANCE).read_bytes(), PROVENANCE)
+        states = msgspec.json.decode(text, type=dict[str, Any])["states"]
+        if xxhash.xxh3_64_hexdigest((store.path / STATES).read_bytes()) != states:
+            yield Problem(STATES, "was changed: its checksum does not fit")
+    except OSError as error:
+        yield Problem(PROVENANCE, f"or {STATES} cannot be read: {error.strerror or error}")
+    except (DamagedStoreError, KeyError, msgspec.DecodeError) as error:
+        yield Problem(PROVENANCE, str(error))
 
 
 def _check_shard(store: Store, number: int, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:

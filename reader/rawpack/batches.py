@@ -44,6 +44,7 @@ class Options:
     order_name: str
     """What kind of order, with what shapes it: part of a state."""
     progress: bool
+    verify: bool
 
 
 class Batches(Iterable[Batch]):
@@ -73,7 +74,8 @@ class Batches(Iterable[Batch]):
         )
         stores = tuple(str(store.path.resolve()) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
-        self._spec = WorkSpec(stores, layout, options.image_size if images else None, memory)
+        size = options.image_size if images else None
+        self._spec = WorkSpec(stores, layout, size, options.verify, memory)
         self._filler = Filler(self._spec, library)
         self.counted = Stats(workers=options.workers)
         self._epoch = self._position = 0

@@ -91,6 +91,11 @@ class Library:
         store, at = self.locate(row)
         return store.read(name, at, box, scale, out)
 
+    def check(self, name: str, row: int) -> None:
+        """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
+        store, at = self.locate(row)
+        store.check(name, at)
+
     def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
         """Text field `name` of samples `rows`."""
         if len(self.stores) == 1:

@@ -121,29 +121,39 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def dump(manifest: Manifest) -> bytes:
     """The bytes of `store.json`, sealed by a checksum over those before it."""
-    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    if not body.endswith(b"\n}"):
-        raise AssertionError("a manifest is a JSON object")
-    body = body[:-2]
+    return seal(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+
+
+def seal(text: bytes) -> bytes:
+    """An indented JSON object with one member more, its last: the checksum over all bytes before it."""
+    if not text.endswith(b"\n}"):
+        raise ValueError("only an indented JSON object can be sealed")
+    body = text[:-2]
     return body + _SEAL + xxhash.xxh3_128_hexdigest(body).encode() + b'"\n}\n'
+
+
+def unseal(data: bytes, where: str) -> tuple[bytes, str]:
+    """The JSON object as it was before it was sealed, and its checksum. DamagedStoreError where that does not fit."""
+    body, found, rest = data.rpartition(_SEAL)
+    if not found:
+        raise DamagedStoreError(f"{where} was not written by rawpack, or its end is missing")
+    digest = xxhash.xxh3_128_hexdigest(body)
+    if rest != digest.encode() + b'"\n}\n':
+        raise DamagedStoreError(f"{where} was changed after packing: its checksum does not fit its contents")
+    return body + b"\n}", digest
 
 
 def parse(data: bytes, where: str) -> tuple[Manifest, str]:
     """The manifest in `data` and its checksum; `where` names the file in errors."""
-    body, seal, rest = data.rpartition(_SEAL)
-    if not seal:
-        raise DamagedStoreError(f"{where} is not a rawpack manifest, or its end is missing")
-    digest = xxhash.xxh3_128_hexdigest(body)
-    if rest != digest.encode() + b'"\n}\n':
-        raise DamagedStoreError(f"{where} was changed after packing: its checksum does not fit its contents")
+    text, digest = unseal(data, where)
     try:
-        version = msgspec.json.decode(body + b"\n}", type=_Version).rawpack
+        version = msgspec.json.decode(text, type=_Version).rawpack
         if version > VERSION:
             raise StoreError(
                 f"{where} has format version {version}; this rawpack reads up to {VERSION}. "
                 "Update it: pip install --upgrade rawpack"
             )
-        manifest = msgspec.json.decode(body + b"\n}", type=Manifest)
+        manifest = msgspec.json.decode(text, type=Manifest)
     except (ValueError, RecursionError) as error:  # a DecodeError is a ValueError; text that is not UTF-8 another
         raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from None
     try:

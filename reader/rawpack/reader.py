@@ -34,15 +34,16 @@ class Reader:
     and can be pickled: the copy opens the store anew.
     """
 
-    def __init__(self, path: StorePath | Sequence[StorePath], *, preload: bool = False) -> None:
+    def __init__(self, path: StorePath | Sequence[StorePath], *, preload: bool = False, verify: bool = False) -> None:
         """path: a store, or several with the same fields, read one after the other as one.
 
         preload: read all shards into memory first, where all workers of this reader share them; with a progress bar.
+        verify: check each image against its checksum as it is read.
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
         self._paths = [Path(one) for one in several]
-        self._library = Library(self._paths)
+        self._library, self._verify = Library(self._paths), verify
         self._selection: NDArray[np.int64] | None = None
         if preload:
             self._preload()
@@ -56,7 +57,7 @@ class Reader:
         return f"Reader({', '.join(map(str, self._paths))}: {formats}, {len(self)} samples; {fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self._paths, self._selection, self._library.memory is not None)
+        return _opened, (self._paths, self._selection, self._library.memory is not None, self._verify)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -89,6 +90,8 @@ class Reader:
                 self._library.read_into(name, rows, out)
                 sample[name] = out[0]
             else:
+                if self._verify:
+                    self._library.check(name, row)
                 sample[name] = np.array(self._library.read(name, row))
         sample["index"] = np.int64(row)
         return sample
@@ -135,8 +138,8 @@ class Reader:
         batch_size: samples in a batch; the last may have fewer, unless `drop_last`.
         shuffle: True for a new random order each epoch, "block" for one that is kinder to disks, False for none. The
             order depends on `seed` and the epoch alone, never on the format or the workers.
-        block, window: of "block": blocks of so many consecutive samples come in random order, and the samples of so many
-            blocks are shuffled together.
+        block, window: of "block": blocks of so many consecutive samples come in random order, and the samples of so
+            many blocks are shuffled together.
         sampler: an order of your own instead: an array of indices, an iterable that gives them anew each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out.
         fields: names; None gives all numbers and images. Texts come when named, as a list of str. `index`, the sample's
@@ -171,6 +174,7 @@ class Reader:
             max_slots=max_slots,
             order_name=_order_name(order),
             progress=progress,
+            verify=self._verify,
         )
         if rank == "auto":
             rank, world_size = resolve_rank("auto", world_size)
@@ -202,9 +206,9 @@ class Reader:
             self._library.preload(bar.update)
 
 
-def _opened(paths: list[Path], selection: NDArray[np.int64] | None, preload: bool) -> Reader:
+def _opened(paths: list[Path], selection: NDArray[np.int64] | None, preload: bool, verify: bool) -> Reader:
     """A reader as it was pickled."""
-    reader = Reader(paths, preload=preload)
+    reader = Reader(paths, preload=preload, verify=verify)
     reader._selection = selection
     return reader
 

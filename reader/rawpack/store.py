@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.columns import ColumnTable
@@ -88,6 +90,14 @@ class Store:
             # leave held for ever.
             return self._readers.setdefault((shard, name), self._open(shard, name))
 
+    def check(self, name: str, row: int) -> None:
+        """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
+        shard, at = self.locate(row)
+        stored = np.ascontiguousarray(self.reader(shard, name).stored(at))
+        packed = int(self.columns.piece(f"{name}.xxh3", row, 1)[0])
+        if xxhash.xxh3_64_intdigest(stored.data) != packed:
+            raise DamagedStoreError(f"{self.path}: {name} was changed after packing: its checksum does not fit")
+
     def use(self, memory: Memory) -> None:
         """Read shards from memory from now on."""
         self._memory = memory
@@ -103,6 +113,8 @@ class Store:
             wanted.append("shape")
         for part in wanted:
             index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
+        if not field.uniform:
+            self._check_shapes(name, index["shape"])
         if field.encoding == "deflate":
             skip = self._chunks_before(number, name)
             index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
@@ -122,18 +134,28 @@ class Store:
         folder = max(first for first in self.columns.firsts if first <= self.first(number))
         return int(before[number] - before[self.locate(folder)[0]])
 
+    def _check_shapes(self, name: str, shapes: NDArray[np.int32]) -> None:
+        """Refuse shapes (rows, 3) of samples that are not what the field says."""
+        for axis, length in enumerate(self.fields[name].shape):
+            wrong = shapes[:, axis] < 1 if length is None else shapes[:, axis] != length
+            if wrong.any():
+                raise DamagedStoreError(
+                    f"{self.path}: {name} has a sample of shape {tuple(shapes[wrong][0].tolist())}; "
+                    f"the manifest says {self.fields[name].shape}"
+                )
+
     def _check_sizes(self) -> None:
         """Refuse a manifest that promises more pixels than its files can hold."""
         for name, field in self.fields.items():
-            if field.kind != "image" or not field.uniform:
+            if field.kind != "image":
                 continue
-            need = np.dtype(field.dtype).itemsize
-            for n in field.shape:
-                need *= n or 1
+            sample = np.dtype(field.dtype).itemsize * math.prod(n or 1 for n in field.shape) if field.uniform else 0
             for shard in self.manifest.shards:
-                size = shard.files[shard.fields[name].file].bytes
-                if need * shard.rows > size * _MAX_INFLATION[field.encoding]:
+                placement = shard.fields[name]
+                record = shard.files[placement.file]
+                need = max(sample * shard.rows, placement.chunks * placement.chunk_bytes)
+                if need > record.bytes * _MAX_INFLATION[field.encoding]:
                     raise DamagedStoreError(
-                        f"{self.path}: {shard.rows} samples of {field.shape} cannot lie in the {size} bytes of "
-                        f"{shard.files[shard.fields[name].file].name}"
+                        f"{self.path}: {shard.rows} samples of {field.shape}, {need} bytes, cannot lie in the "
+                        f"{record.bytes} bytes of {record.name}"
                     )

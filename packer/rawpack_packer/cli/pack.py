@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
 
 from rawpack_packer import show
+from rawpack_packer.estimate import Estimate
 from rawpack_packer.job import Limits, Nobody, Summary, Watch
+from rawpack_packer.job import dry_run as plan
 from rawpack_packer.job import pack as run
 from rawpack_packer.prepare import NOTES
 from rawpack_packer.progress import Bar, Lines
@@ -20,7 +23,9 @@ from rawpack_packer.sources import open_source
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 COUNTS = NOTES | {
+    "classes_of_one": "classes with a single image",
     "empty_classes": "classes without an image",
+    "identical_files": "files whose bytes are those of another",
     "unlabelled": "images beside the class folders, with label -1",
     "hidden": "hidden files and folders, skipped",
     "other_files": "files that are no images, skipped",
@@ -60,6 +65,8 @@ def recipe_options(command: Command) -> Command:
                      help="Raw pixels that one shard is cut for."),
         click.option("--max-pixels", type=click.IntRange(1), default=178_000_000, show_default=True,
                      help="Reject images with more, by their header."),
+        click.option("--fast", is_flag=True,
+                     help="Decode large JPEGs at a reduced scale: quicker, and not quite the same pixels."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -73,6 +80,7 @@ def recipe_options(command: Command) -> Command:
               help="How many images may be unreadable: a share such as 1% or 0.01, or a number.")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Stop at the first image that cannot be packed.")
 @click.option("--restart", is_flag=True, help="Remove what an earlier run left in DST, and begin anew.")
+@click.option("--dry-run", is_flag=True, help="Say what packing would take, by a few samples, and write nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.argument("src", type=click.Path())
@@ -84,6 +92,7 @@ def pack(
     max_rejects: str,
     strict: bool,
     restart: bool,
+    dry_run: bool,
     quiet: bool,
     as_json: bool,
     **options: Any,
@@ -108,6 +117,11 @@ def pack(
     if not quiet and not as_json:
         classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
         click.echo(f"rawpack: {show.count(len(source), 'image')}{classes} in {show.plain(src)}", err=True)
+    if dry_run:
+        guess, free = plan(source, dst, recipe, limits)
+        click.echo(json.dumps(asdict(guess) | {"free_bytes": free, "samples": len(source)}, indent=1) if as_json else
+                   dry_text(guess, len(source), free))  # fmt: skip
+        return
     try:
         summary = run(source, dst, recipe, limits, watch=watch)
     finally:
@@ -116,6 +130,25 @@ def pack(
         click.echo(json.dumps(as_dict(summary), indent=1))
     elif not quiet:
         click.echo(as_text(summary))
+
+
+def dry_text(guess: Estimate, samples: int, free: int) -> str:
+    """What packing would take, for a person."""
+    need = guess.store_bytes + guess.spare_bytes
+    rows = [
+        ("samples", f"{samples:,}"),
+        (
+            "store",
+            f"about {show.size(guess.store_bytes)}" if guess.store_bytes else "unknown: no sample could be packed",
+        ),
+        ("free", show.size(free) + (" - too little" if need > free else "")),
+        ("time", f"about {show.duration(guess.seconds)}, by {show.count(guess.tried, 'sample')}"),
+    ]
+    if guess.spare_bytes:
+        rows.insert(2, ("meanwhile", f"{show.size(guess.spare_bytes)} more while packing"))
+    if guess.rejected:
+        rows.append(("rejected", f"{guess.rejected} of the {guess.tried} samples tried"))
+    return "Nothing was written. Packing would take:\n" + show.table(rows)
 
 
 def parse_share(text: str) -> float:

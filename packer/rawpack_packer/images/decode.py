@@ -35,9 +35,16 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def decode_image(
-    data: bytes, header: ImageHeader, *, color: Literal["rgb", "gray"], warnings: list[str] | None = None
+    data: bytes,
+    header: ImageHeader,
+    *,
+    color: Literal["rgb", "gray"],
+    scale: int = 1,
+    warnings: list[str] | None = None,
 ) -> Pixels:
     """Decode the first frame upright: uint8, C order, (H, W, 3) RGB or (H, W, 1) grey, of `header.upright_size`.
+
+    `scale` 2, 4 or 8 divides that size, rounding up, and is for JPEG only, where it saves work.
 
     `header` is what `read_header` says of the same bytes; check its pixels first, for memory is used by them.
     Transparent pixels lie on white. 16-bit samples lose their low byte. Profiles are ignored. Grey is 0.299 R +
@@ -48,7 +55,7 @@ def decode_image(
     """
     try:
         if header.format == "jpeg":
-            stored = jpeg.decode(data, header, color=color, warnings=warnings)
+            stored = jpeg.decode(data, header, color=color, scale=scale, warnings=warnings)
         else:
             stored = _OTHERS[header.format].decode(data, header)
     except (struct.error, IndexError) as error:

@@ -115,8 +115,10 @@ def _subsampling(components: int, table: bytes) -> str:
     return "other"
 
 
-def decode(data: bytes, header: ImageHeader, *, color: str, warnings: list[str] | None) -> Pixels:
+def decode(data: bytes, header: ImageHeader, *, color: str, scale: int, warnings: list[str] | None) -> Pixels:
     """Decode to stored orientation: RGB (H, W, 3), or grey (H, W, 1) if `color` is "gray" or the file is grey.
+
+    `scale` 1, 2, 4 or 8 divides both sides, rounding up.
 
     Grey of a YCbCr file is its Y plane. CMYK and YCCK are taken to be inverted, as Adobe's programs write them.
     Arithmetic coding and lossless JPEG, which only some builds of libjpeg decode, are refused by all.
@@ -133,6 +135,7 @@ def decode(data: bytes, header: ImageHeader, *, color: str, warnings: list[str] 
         if scans > MAX_SCANS:
             raise DecodeError("unsupported", f"JPEG with {scans} scans; {MAX_SCANS} are taken")
     if header.color in ("cmyk", "ycck"):
-        return to_color(cmyk_to_rgb(jpeg.decode(data, color="cmyk", warnings=warnings), inverted=True), color)
+        inks = jpeg.decode(data, color="cmyk", scale=scale, warnings=warnings)
+        return to_color(cmyk_to_rgb(inks, inverted=True), color)
     stored: Literal["rgb", "gray"] = "gray" if color == "gray" or header.color == "grey" else "rgb"
-    return jpeg.decode(data, color=stored, warnings=warnings)
+    return jpeg.decode(data, color=stored, scale=scale, warnings=warnings)

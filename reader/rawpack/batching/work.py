@@ -32,6 +32,8 @@ class WorkSpec:
     layout: SlotLayout
     image_size: tuple[int, int] | None
     """(height, width) that images are resized and centre-cropped to."""
+    verify: bool = False
+    """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
     """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
 
@@ -40,7 +42,7 @@ class Filler:
     """Fills slots by a spec. Any number of threads may use one."""
 
     def __init__(self, spec: WorkSpec, library: Library) -> None:
-        self._library, self._size = library, spec.image_size
+        self._library, self._size, self._verify = library, spec.image_size, spec.verify
         self._names = [field.name for field in spec.layout.fields if field.name != INDEX]
 
     def fill(self, views: Views, start: int, stop: int, times: Times) -> None:
@@ -52,6 +54,7 @@ class Filler:
                 self._fit(name, rows, out, times)
                 continue
             began = time.perf_counter()
+            self._check(name, field, rows)
             self._library.read_into(name, rows, out)
             _add(times, field, time.perf_counter() - began)
 
@@ -67,6 +70,11 @@ class Filler:
         except (RawpackError, KeyError):
             return f"sample {row}"
 
+    def _check(self, name: str, field: Field, rows: NDArray[np.int64]) -> None:
+        if self._verify and field.kind == "image":
+            for row in rows.tolist():
+                self._library.check(name, row)
+
     def _fit(self, name: str, rows: NDArray[np.int64], out: NDArray[Any], times: Times) -> None:
         """Read images and bring each to the size of `out`."""
         from rawpack.resize import fit
@@ -74,6 +82,7 @@ class Filler:
         assert self._size is not None
         for i, row in enumerate(rows.tolist()):
             began = time.perf_counter()
+            self._check(name, self._library.fields[name], rows[i : i + 1])
             image = self._library.read(name, row)
             read = time.perf_counter()
             out[i] = fit(image, self._size)[0]
