@@ -124,9 +124,8 @@ class Batches(Iterable[Batch]):
         count. The rest of the epoch is the same for other workers, another format of the same set, another world size.
         """
         epoch, position = self._state
-        if position >= self._order.length(epoch) or (
-            self._split.drop_last and not self._split_of(epoch).count(position)
-        ):
+        if not self._split_of(epoch).count(position):
+            # Nothing is left of it, also where uneven="keep" gave this rank no batch in the last step.
             epoch, position = epoch + 1, 0
         return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
 
@@ -242,19 +241,24 @@ def choose_fields(library: Library, fields: Sequence[str] | None, sized: bool) -
 
 
 def choose_workers(
-    library: Library, fields: Sequence[str], workers: int | None, backend: str | None
+    library: Library, fields: Sequence[str], workers: int | None, backend: str | None, resized: bool
 ) -> tuple[int, Backend]:
-    """How many workers and of which kind, where the caller leaves it open: see `Reader.batches`."""
+    """How many workers and of which kind, where the caller leaves it open: see `Reader.batches`.
+
+    resized: whether workers do more with an image than copying it.
+    """
     if backend not in (None, "process", "thread"):
         raise UsageError(f"backend={backend!r}: 'process', 'thread' or None")
     if workers is not None and workers < 0:
         raise UsageError(f"workers={workers}: 0 (in this process), more, or None to choose")
+    raw = all(library.fields[name].encoding == "raw" for name in fields)
     if workers is None:
-        sizes = [_sample_bytes(library, name) for name in fields]
-        raw = all(library.fields[name].encoding == "raw" for name in fields)
-        workers = 0 if raw and sum(sizes) <= _TINY_SAMPLE_BYTES else machine.cpus()
+        small = sum(_sample_bytes(library, name) for name in fields) <= _TINY_SAMPLE_BYTES
+        workers = 0 if raw and small else machine.cpus()
     if backend is None:
-        backend = "process" if hasattr(os, "fork") else "thread"
+        # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
+        # others no page fault, which in another process takes as long as the copy.
+        backend = "thread" if (raw and not resized) or not hasattr(os, "fork") else "process"
     return workers, "process" if backend == "process" else "thread"
 
 

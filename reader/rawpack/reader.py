@@ -146,7 +146,7 @@ class Reader:
             row in this reader, always comes.
         image_size: resize to cover and centre-crop each image to (height, width), in the workers.
         workers: 0 does all in this process; None chooses from the CPUs that this process really has and the store.
-        backend: "process" or "thread"; None chooses.
+        backend: "process" or "thread"; None takes threads where workers only copy rows, and processes where they decode.
         rank, world_size, uneven: which part of each step is this process's; "auto" reads the launcher's environment.
         timeout: seconds without any progress after which a worker is taken for dead.
         max_slots: the most batches that may be held at once; None for any number.
@@ -160,7 +160,7 @@ class Reader:
             raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
         size = image_size_of(image_size)
         chosen = choose_fields(self._library, fields, size is not None)
-        number, kind = choose_workers(self._library, chosen, workers, backend)
+        number, kind = choose_workers(self._library, chosen, workers, backend, size is not None)
         if len(self) == 0:
             raise UsageError("the store holds no samples")
         order = self._order(shuffle, block, window, sampler, seed)
