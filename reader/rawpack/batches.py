@@ -13,7 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack import machine
-from rawpack.batching.crew import Crew
+from rawpack.batching.crew import Crew, Pending
 from rawpack.batching.iterator import Batch, BatchIterator, Step
 from rawpack.batching.slots import SlotField, SlotLayout, SlotRing
 from rawpack.batching.work import INDEX, Filler, WorkSpec
@@ -26,6 +26,8 @@ Backend = Literal["process", "thread"]
 AHEAD = 3
 """Batches in the making while the caller holds one."""
 STATE_VERSION = 1
+Idle = tuple[Crew | None, SlotRing, list[Pending]]
+"""Workers, their slots, and the batches that they are still making for an iterator that has ended."""
 _TINY_SAMPLE_BYTES = 4096
 """Samples this small are gathered faster in this process than a worker can be told to."""
 
@@ -100,14 +102,14 @@ class Batches(Iterable[Batch]):
         epoch, position = self._epoch, self._position
         self._begin_at(epoch + 1, 0)
         self._state = (epoch, position)
-        crew, ring = self._idle.pop() if self._idle else self._hire()
+        crew, ring = self._rehire() or self._hire()
         iterator = BatchIterator(
             self,
             self._steps(epoch, position),
             crew,
             ring,
             self._filler,
-            self._text,
+            self._text if self._texts else None,
             seed=self._seed,
             epoch=epoch,
             ahead=AHEAD,
@@ -155,12 +157,12 @@ class Batches(Iterable[Batch]):
         if self._latest is not None and self._latest() is iterator:
             self._state = (iterator.epoch, step.position)
 
-    def ended(self, crew: Crew | None, ring: SlotRing, in_order: bool) -> None:
+    def ended(self, crew: Crew | None, ring: SlotRing, left: list[Pending] | None) -> None:
         """Told by an iterator: see `Owner`."""
-        if in_order:
-            self._idle.append((crew, ring))
+        if left is None:
+            _dismiss([(crew, ring, [])], self._process)
         else:
-            _dismiss([(crew, ring)], self._process)
+            self._idle.append((crew, ring, left))
 
     def _begin_at(self, epoch: int, position: int) -> None:
         self._epoch, self._position = epoch, position
@@ -190,9 +192,20 @@ class Batches(Iterable[Batch]):
         }
 
     def _own(self) -> None:
-        self._idle: list[tuple[Crew | None, SlotRing]] = []
+        self._idle: list[Idle] = []
         self._process = os.getpid()
         weakref.finalize(self, _dismiss, self._idle, self._process)
+
+    def _rehire(self) -> tuple[Crew | None, SlotRing] | None:
+        """Workers and slots of an iterator that has ended, once they have finished what it had begun."""
+        while self._idle:
+            crew, ring, left = self._idle.pop()
+            if crew is None or crew.drain():
+                for pending in left:
+                    ring.put_back(pending.slot)
+                return crew, ring
+            _dismiss([(crew, ring, [])], self._process)
+        return None
 
     def _hire(self) -> tuple[Crew | None, SlotRing]:
         options = self.options
@@ -212,10 +225,10 @@ class Batches(Iterable[Batch]):
         return SlotField(name, field.dtype, tuple(n for n in shape if n is not None))
 
 
-def _dismiss(idle: list[tuple[Crew | None, SlotRing]], process: int) -> None:
+def _dismiss(idle: list[Idle], process: int) -> None:
     """End workers and let go of slots; in the process that started them."""
     if os.getpid() == process:
-        for crew, ring in idle:
+        for crew, ring, _ in idle:
             if crew is not None:
                 crew.close()
             ring.close()

@@ -125,7 +125,7 @@ class ColumnTable:
     def take(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i] with the number field `name` of sample rows[i]. The rows must lie in the store."""
         if len(self.folders) == 1:
-            np.take(self.folders[0].arrays[name], rows, axis=0, out=out, mode="clip")
+            self.folders[0].arrays[name].take(rows, axis=0, out=out, mode="clip")
             return
         which = np.searchsorted(self._starts, rows, side="right") - 1
         for k in np.unique(which):

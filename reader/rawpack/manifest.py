@@ -27,9 +27,9 @@ FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SEAL = b',\n "checksum": "xxh3-128:'
 _MAX_MANIFEST_BYTES = 1 << 30
-_DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
-)
+_DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
+    "float16", "float32", "float64", "complex64", "complex128"
+}  # fmt: skip
 """numpy's parser of dtypes is not let loose on strings of strangers."""
 
 

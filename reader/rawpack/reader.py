@@ -146,7 +146,7 @@ class Reader:
             row in this reader, always comes.
         image_size: resize to cover and centre-crop each image to (height, width), in the workers.
         workers: 0 does all in this process; None chooses from the CPUs that this process really has and the store.
-        backend: "process" or "thread"; None takes threads where workers only copy rows, and processes where they decode.
+        backend: "process" or "thread"; None takes threads where workers only copy rows, processes where they decode.
         rank, world_size, uneven: which part of each step is this process's; "auto" reads the launcher's environment.
         timeout: seconds without any progress after which a worker is taken for dead.
         max_slots: the most batches that may be held at once; None for any number.

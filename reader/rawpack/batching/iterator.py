@@ -42,8 +42,9 @@ class Owner(Protocol):
     def handed_over(self, iterator: BatchIterator, step: Step) -> None:
         """A batch was handed over."""
 
-    def ended(self, crew: Crew | None, ring: SlotRing, in_order: bool) -> None:
-        """The iterator is done with its workers and slots; `in_order` says whether another may use them."""
+    def ended(self, crew: Crew | None, ring: SlotRing, left: list[Pending] | None) -> None:
+        """The iterator is done with its workers and slots. left: batches still in the making; None where something
+        went wrong, so that nobody may use them again."""
 
 
 class BatchIterator(Iterator[Batch]):
@@ -56,13 +57,14 @@ class BatchIterator(Iterator[Batch]):
         crew: Crew | None,
         ring: SlotRing,
         filler: Filler,
-        texts: Callable[[NDArray[np.int64]], dict[str, list[str]]],
+        texts: Callable[[NDArray[np.int64]], dict[str, list[str]]] | None,
         *,
         seed: int,
         epoch: int,
         ahead: int,
     ) -> None:
-        """crew: None to do all in this process. ahead: batches to have in the making."""
+        """crew: None to do all in this process. texts: gives the text fields of rows, where any were asked for.
+        ahead: batches to have in the making."""
         self._owner, self._steps, self._crew, self._ring = owner, steps, crew, ring
         self._filler, self._texts, self._ahead = filler, texts, ahead
         self._seed, self.epoch = seed, epoch
@@ -82,16 +84,16 @@ class BatchIterator(Iterator[Batch]):
             raise RawpackError("two threads use one iterator at once; give each its own iter()")
         began = time.perf_counter()
         try:
-            step, pending = self._here() if self._crew is None else self._from_crew(self._crew)
-            batch: Batch = self._ring.hand_over(pending.slot, pending.rows)
-            batch.update(self._texts(step.rows))
+            step, pending, batch = self._here() if self._crew is None else self._from_crew(self._crew)
+            if self._texts is not None:
+                batch.update(self._texts(step.rows))
             self._count(step, pending, began)
             return batch
         except StopIteration:
-            self._end(in_order=True)
+            self.close()
             raise
         except BaseException:
-            self._end(in_order=False)
+            self._end(None)
             raise
         finally:
             self._busy.release()
@@ -103,29 +105,28 @@ class BatchIterator(Iterator[Batch]):
         self._bar = tqdm(total=batches, desc=title, unit=" batches")
 
     def close(self) -> None:
-        """End the iteration early: workers finish what they are at, and wait for the next epoch."""
+        """End the iteration early, without waiting: workers finish what they are at, and serve the next epoch."""
         if not self._ended and os.getpid() == self._process:
-            self._end(in_order=self._crew is None or self._crew.drain())
+            self._end([pending for _, pending in self._pending])
 
     def __del__(self) -> None:
-        # Never waits: a forgotten iterator's workers are ended rather than drained.
-        if not getattr(self, "_ended", True) and os.getpid() == self._process:
-            self._end(in_order=not self._pending)
+        if hasattr(self, "_last"):
+            self.close()
 
-    def _here(self) -> tuple[Step, Pending]:
+    def _here(self) -> tuple[Step, Pending, Batch]:
         """The next batch, made in this process."""
         step = next(self._steps)
         rows = len(step.rows)
         pending = Pending(self._slot(), rows, self._seed, self.epoch)
-        views = self._ring.layout.views(pending.slot.memory, rows)
-        views[INDEX][:] = step.rows
+        batch: Batch = self._ring.hand_over(pending.slot, rows)
+        batch[INDEX][:] = step.rows
         try:
-            self._filler.fill(views, 0, rows, pending.times)
+            self._filler.fill(batch, 0, rows, pending.times)
         except Exception as error:
-            raise blame(self._filler, views, error) from error
-        return step, pending
+            raise blame(self._filler, batch, error) from error
+        return step, pending, batch
 
-    def _from_crew(self, crew: Crew) -> tuple[Step, Pending]:
+    def _from_crew(self, crew: Crew) -> tuple[Step, Pending, Batch]:
         """The next batch of those in the making; another is begun in its place."""
         self._submit(crew)
         if not self._pending:
@@ -133,7 +134,7 @@ class BatchIterator(Iterator[Batch]):
         step, pending = self._pending.popleft()
         self._submit(crew)
         crew.wait(pending)
-        return step, pending
+        return step, pending, self._ring.hand_over(pending.slot, pending.rows)
 
     def _submit(self, crew: Crew) -> None:
         """Keep `ahead` batches in the making."""
@@ -173,12 +174,9 @@ class BatchIterator(Iterator[Batch]):
             self._bar.update()
         self._owner.handed_over(self, step)
 
-    def _end(self, *, in_order: bool) -> None:
+    def _end(self, left: list[Pending] | None) -> None:
         self._ended = True
         if self._bar is not None:
             self._bar.close()
-        if in_order:
-            for _, pending in self._pending:
-                self._ring.put_back(pending.slot)
         self._pending.clear()
-        self._owner.ended(self._crew, self._ring, in_order)
+        self._owner.ended(self._crew, self._ring, left)

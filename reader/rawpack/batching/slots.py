@@ -46,20 +46,17 @@ class SlotLayout:
     def __init__(self, fields: Iterable[SlotField], batch_size: int) -> None:
         self.batch_size = batch_size
         self.fields = tuple(fields)
-        self._parts: list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]] = []
+        self._parts: list[tuple[str, np.dtype[Any], tuple[int, ...], int]] = []
         end = 0
         for field in self.fields:
-            dtype, per_row = np.dtype(field.dtype), math.prod(field.shape)
-            self._parts.append((field.name, dtype, field.shape, per_row, end))
-            end += -(-dtype.itemsize * per_row * batch_size // _ALIGN) * _ALIGN
+            dtype = np.dtype(field.dtype)
+            self._parts.append((field.name, dtype, field.shape, end))
+            end += -(-dtype.itemsize * math.prod(field.shape) * batch_size // _ALIGN) * _ALIGN
         self.size = max(end, _ALIGN)
 
     def views(self, buffer: Any, rows: int) -> dict[str, NDArray[Any]]:
         """Arrays (rows, *shape) over `buffer`, whose lifetime they share."""
-        return {
-            name: np.frombuffer(buffer, dtype, rows * per_row, offset).reshape(rows, *shape)
-            for name, dtype, shape, per_row, offset in self._parts
-        }
+        return {name: np.ndarray((rows, *shape), dtype, buffer, offset) for name, dtype, shape, offset in self._parts}
 
 
 class Slot:
