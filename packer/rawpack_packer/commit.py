@@ -21,7 +21,7 @@ from rawpack import npyfile
 from rawpack.columns import files_of
 from rawpack.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack_packer import files
-from rawpack_packer.parts import IMAGE, WORK, PartRecord, need_record
+from rawpack_packer.parts import IMAGE, WORK, PartRecord, need_record, read_record
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import FieldKind
 
@@ -101,10 +101,7 @@ def commit_store(
     work = destination / WORK
     columns = _write_columns(destination, fields, parts, totals)
     reject_lines = work / f"{REJECTS}.tmp"
-    with reject_lines.open("wb") as file:
-        for number in range(parts):
-            for reject in need_record(destination, number).rejects:
-                file.write(msgspec.json.encode(reject) + b"\n")
+    write_rejects(destination, parts, reject_lines)
     rejects = files.record(reject_lines, REJECTS)
     files.commit(reject_lines, destination / REJECTS)
     _write_provenance(destination, provenance, states)
@@ -122,9 +119,23 @@ def commit_store(
     )
     # The manifest names files; all of them are on the disk before it is.
     files.write_whole(destination / manifests.NAME, manifests.dump(manifest), work / f"{manifests.NAME}.tmp")
-    shutil.rmtree(work)
-    files.sync_folder(destination)
+    tidy(destination)
     return manifest
+
+
+def tidy(destination: Path) -> None:
+    """Remove what packing needed until the manifest was written."""
+    shutil.rmtree(destination / WORK)
+    files.sync_folder(destination)
+
+
+def write_rejects(destination: Path, parts: int, path: Path) -> None:
+    """Write what the finished parts have rejected, one JSON object a line."""
+    with path.open("wb") as file:
+        for number in range(parts):
+            record = read_record(destination, number)
+            for reject in record.rejects if record is not None else ():
+                file.write(msgspec.json.encode(reject) + b"\n")
 
 
 def _write_columns(destination: Path, fields: dict[str, Field], parts: int, totals: Totals) -> Columns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -15,7 +16,9 @@ from rawpack_packer.parts import WORK
 from rawpack_packer.sources.base import printable
 
 _OURS = re.compile(r"shard-\d{5,}\.(npy|h5|lmdb)")
-_LOCK = "lock"
+_LOCK, _WORKERS_LOCK = "lock", "workers.lock"
+_WORKERS_END_S = 30.0
+"""A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
 _OURS_TOO = {WORK, commit.COLUMNS, commit.REJECTS, commit.PROVENANCE, commit.STATES}
 
 
@@ -43,6 +46,8 @@ def check(destination: Path, source: str) -> None:
     if manifests.NAME in names or WORK in names:
         names = [name for name in names if name != manifests.NAME and name not in _OURS_TOO]
         names = [name for name in names if not _OURS.fullmatch(name)]
+    if (destination / WORK).is_symlink():
+        names.append(WORK)
     if names:
         shown = ", ".join(printable(os.fsencode(name)) for name in names[:3]) + (", ..." if len(names) > 3 else "")
         raise UsageError(f"{destination} holds other files ({shown}); name an empty or a new folder")
@@ -57,12 +62,12 @@ def is_begun(destination: Path) -> bool:
 
 
 def clear(destination: Path) -> None:
-    """Remove the store in `destination`, whole or begun, and nothing else; the lock that the caller holds stays."""
+    """Remove the store in `destination`, whole or begun, and nothing else; the locks that the caller holds stay."""
     # First the manifest: what is left is then no store, at whatever point this ends.
     (destination / manifests.NAME).unlink(missing_ok=True)
     for path in [*destination.iterdir(), *(destination / WORK).iterdir()]:
         ours = path.parent.name == WORK or _OURS.fullmatch(path.name) or path.name in _OURS_TOO
-        if not ours or path.name in (WORK, _LOCK):
+        if not ours or path.name in (WORK, _LOCK, _WORKERS_LOCK):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -76,29 +81,59 @@ def free_bytes(destination: Path) -> int:
 
 
 class Lock:
-    """Held while a run packs into a destination; a second run is refused. Ends with the process, whatever ends it."""
+    """Held while a run packs into a destination; a second run is refused. Ends with the processes, whatever ends them.
+
+    A killed run's workers live a moment longer and would write beside those of the next run. So they hold a lock of
+    their own, `workers`, for which the next run waits.
+    """
 
     def __init__(self, destination: Path) -> None:
-        self._path = destination / WORK / _LOCK
-        self._descriptor = -1
+        self._folder = destination / WORK
+        self._run = self.workers = -1
+        """workers: the descriptor that each worker is to keep open as long as it lives."""
 
     def __enter__(self) -> Lock:
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
         try:
-            import fcntl
-
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass  # Windows: a second run is not noticed
-        except OSError:
-            os.close(self._descriptor)
-            raise UsageError(f"another run is packing into {self._path.parent.parent} right now") from None
+            self._run = _locked(self._folder / _LOCK, wait_s=0)
+            self.workers = _locked(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
+        except BlockingIOError:
+            self._close()
+            raise UsageError(f"another run is packing into {self._folder.parent} right now") from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
+        self._close()
+
+    def _close(self) -> None:
+        for descriptor in (self._run, self.workers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._run = self.workers = -1
+
+
+def _locked(path: Path, wait_s: float) -> int:
+    """The descriptor of the file at `path`, locked. Raises BlockingIOError where another process holds it so long."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: a second run is not noticed
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    until = time.monotonic() + wait_s
+    while True:
+        path.parent.mkdir(exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A run that ended meanwhile has removed the file: a lock on it would keep nobody out.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                os.close(descriptor)
+                raise
+            time.sleep(0.02)
+        os.close(descriptor)
 
 
 def _check_parent(destination: Path) -> None:

@@ -18,8 +18,8 @@ from rawpack import machine
 from rawpack import manifest as manifests
 from rawpack.errors import PackError, UsageError
 from rawpack.manifest import Manifest
+from rawpack_packer import commit, files, history
 from rawpack_packer import destination as destinations
-from rawpack_packer import files, history
 from rawpack_packer.commit import Totals, commit_store, store_fields
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
 from rawpack_packer.estimate import Estimate, estimate, exact_bytes
@@ -105,23 +105,33 @@ def pack(
     """
     began = time.monotonic()
     limits, watch = limits or Limits(), watch or Nobody()
-    recipe = msgspec.structs.replace(recipe, libraries=libraries(recipe.format))
+    recipe = msgspec.structs.replace(recipe, libraries=libraries(recipe))
     path = Path(destination)
     destinations.check(path, source.root)
     if destinations.is_finished(path) and not limits.restart:
-        return _already(path, source, recipe)
+        summary = _already(path, source, recipe)
+        if destinations.is_begun(path):
+            # A run that was killed between its manifest and its last step.
+            with destinations.Lock(path):
+                commit.tidy(path)
+        return summary
     workers = machine.cpus() if limits.workers is None else limits.workers
     if not (destinations.is_begun(path) and not limits.restart):
         _check_space(path, source, recipe, workers)
     _make(path)
-    with destinations.Lock(path):
+    with destinations.Lock(path) as lock:
         if limits.restart:
             destinations.clear(path)
+        elif destinations.is_finished(path):
+            # Another run finished it since this one looked.
+            summary = _already(path, source, recipe)
+            commit.tidy(path)
+            return summary
         _begin(path, source, recipe)
         started = datetime.now(UTC)
         job = _Job(path, source, recipe, limits, watch)
-        engine = engine or (LocalEngine(workers) if workers and hasattr(os, "fork") else HereEngine())
-        job.run(engine)
+        local = LocalEngine(workers, held=[lock.workers]) if workers and hasattr(os, "fork") else HereEngine()
+        job.run(engine or local)
         provenance = _provenance(source, started, workers)
         counts = dict(source.counts)
         manifest = commit_store(
@@ -245,9 +255,11 @@ class _Job:
         rejects, allowed = self.totals.rejects.total(), self.limits.allowed(len(self.source))
         if rejects > allowed:
             checked = self.totals.samples + rejects
+            listed = self.path / WORK / commit.REJECTS
+            commit.write_rejects(self.path, self.parts, listed)
             raise PackError(
                 f"{rejects} of {checked} images were rejected ({self._reasons()}), and --max-rejects allows {allowed}; "
-                f"they are listed in {self.path / WORK}. The same command with a larger --max-rejects goes on "
+                f"they are listed in {listed}. The same command with a larger --max-rejects goes on "
                 "without doing anything again"
             )
 
@@ -265,19 +277,23 @@ def _already(path: Path, source: Source, recipe: Recipe) -> Summary:
 
 
 def _make(path: Path) -> None:
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         (path / WORK).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be made: {error.strerror or error}") from None
+    for folder in missing:
+        files.sync_folder(folder.parent)
 
 
 def _begin(path: Path, source: Source, recipe: Recipe) -> None:
     """Note a new job in its destination; one that was begun must be this one."""
     begun = history.read_job(path)
     if begun is None:
+        # What a --restart that was killed had not removed yet.
+        destinations.clear(path)
         history.write_job(path, recipe, source)
         files.sync_folder(path)
-        files.sync_folder(path.parent)
     else:
         history.check_recipe(path, begun.recipe, recipe)
         history.check_source(path, begun.source(), source)

@@ -92,8 +92,9 @@ def shard_name(number: int, format: str) -> str:
 def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick], None]) -> None:
     """Pack one part, so that its shard and then its record are on the disk.
 
-    note: told each sample before it is touched. tick: told what is done, now and then. Raises PackError (a changed
-    source, a reject under `strict`) and OSError (the destination is full or gone); then the part was not done.
+    note: told each sample before it is touched, and -1 before the shard is finished. tick: told what is done, now and
+    then. Raises PackError (a changed source, a reject under `strict`) and OSError (the destination is full or gone);
+    then the part was not done.
     """
     destination, recipe = Path(task.destination), task.recipe
     name = shard_name(task.number, recipe.format)
@@ -120,6 +121,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                 tick(Tick(i + 1, rows.bytes_in))
         records: tuple[FileRecord, ...] = ()
         placement = None
+        # Whatever befalls the process from here on is no sample's fault.
+        note(-1)
         if rows.count:
             finished = writer.finish(rows.columns())
             placement = finished.placement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ _SAMPLING = {
     "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
 }
 _MAX_JPEG_SIDE = 65_500
+_DECODING_BYTES = 16
+"""Per pixel: 16-bit samples of four channels, and once more in another order."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,11 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
         return _pass_through(data, header, recipe, notes)
     warnings: list[str] = []
     scale = _scale(header, recipe) if recipe.fast else 1
-    image = decode_image(data, header, color=recipe.color, scale=scale, warnings=warnings)
+    try:
+        image = decode_image(data, header, color=recipe.color, scale=scale, warnings=warnings)
+    except DecodeError:
+        _check_memory(header)
+        raise
     if warnings:
         notes.append("decoder_warnings")
     if recipe.crop is not None:
@@ -101,6 +108,14 @@ def encode_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     if not done:
         raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
     return np.asarray(encoded, np.uint8).reshape(-1)
+
+
+def _check_memory(header: ImageHeader) -> None:
+    """Raise MemoryError where decoding wants more than there is: decoders take that for a corrupt file."""
+    try:
+        mmap.mmap(-1, max(1, header.width * header.height * _DECODING_BYTES)).close()
+    except (OSError, ValueError):
+        raise MemoryError(f"no memory to decode {header.width}x{header.height} pixels") from None
 
 
 def _scale(header: ImageHeader, recipe: Recipe) -> int:

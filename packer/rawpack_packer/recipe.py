@@ -217,23 +217,27 @@ def parse_bytes(option: str, text: str) -> int:
     return value
 
 
-def libraries(format: str) -> dict[str, str]:
-    """The libraries that decide what bytes a store of this format holds, with their versions here."""
+def libraries(recipe: Recipe) -> dict[str, str]:
+    """The libraries that decide what bytes a store holds that is made by `recipe`, with their versions here."""
     import cv2
 
     from rawpack import jpeg
 
     chosen = jpeg.decoder()
     used = {"decoder": f"{chosen.name} {chosen.version}", "resizer": f"opencv {cv2.__version__}"}
-    if format == "lmdb":
+    if recipe.format == "lmdb":
         import lmdb
 
         used["encoder"] = f"opencv {cv2.__version__}"
         used["lmdb"] = ".".join(str(part) for part in lmdb.version())
-    if format == "hdf5":
+    if recipe.format == "hdf5":
         import h5py
 
         used["hdf5"] = h5py.version.hdf5_version
+    if recipe.encoding == "deflate":
+        import zlib
+
+        used["zlib"] = zlib.ZLIB_RUNTIME_VERSION
     return used
 
 

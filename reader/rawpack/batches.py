@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -99,9 +100,10 @@ class Batches(Iterable[Batch]):
         if os.getpid() != self._process:
             # A forked child has its own workers; those of its parent are not its business.
             self._own()
-        epoch, position = self._epoch, self._position
-        self._begin_at(epoch + 1, 0)
-        self._state = (epoch, position)
+        with self._taking:
+            epoch, position = self._epoch, self._position
+            self._begin_at(epoch + 1, 0)
+            self._state, self._latest = (epoch, position), None
         crew, ring = self._rehire() or self._hire()
         iterator = BatchIterator(
             self,
@@ -194,18 +196,22 @@ class Batches(Iterable[Batch]):
     def _own(self) -> None:
         self._idle: list[Idle] = []
         self._process = os.getpid()
+        self._taking = threading.Lock()
+        """Held while an iterator takes its epoch, so that two threads take two."""
         weakref.finalize(self, _dismiss, self._idle, self._process)
 
     def _rehire(self) -> tuple[Crew | None, SlotRing] | None:
         """Workers and slots of an iterator that has ended, once they have finished what it had begun."""
-        while self._idle:
-            crew, ring, left = self._idle.pop()
+        while True:
+            try:
+                crew, ring, left = self._idle.pop()
+            except IndexError:
+                return None
             if crew is None or crew.drain():
                 for pending in left:
                     ring.put_back(pending.slot)
                 return crew, ring
             _dismiss([(crew, ring, [])], self._process)
-        return None
 
     def _hire(self) -> tuple[Crew | None, SlotRing]:
         options = self.options

@@ -91,6 +91,12 @@ class Library:
         store, at = self.locate(row)
         return store.read(name, at, box, scale, out)
 
+    def will_need(self, name: str, rows: NDArray[np.int64]) -> None:
+        """Ask the disk for image field `name` of these samples; see `FieldReader.will_need`."""
+        which = np.searchsorted(self.ends, rows, side="right")
+        for k in np.unique(which).tolist():
+            self.stores[k].will_need(name, rows[which == k] - (int(self.ends[k - 1]) if k else 0))
+
     def check(self, name: str, row: int) -> None:
         """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
         store, at = self.locate(row)

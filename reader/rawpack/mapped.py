@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -39,3 +40,29 @@ def map_file(folder: Path, record: FileRecord) -> Bytes:
     if record.head and xxhash.xxh3_64_hexdigest(array[:HEAD_BYTES].data) != record.head:
         raise DamagedStoreError(f"{path} is not the file that was packed: its first bytes differ")
     return array
+
+
+def will_need(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+    """Ask the disk for pieces of a mapped file, which are then read while other work goes on.
+
+    data: what `map_file` gave, or a view of it; starts and sizes: bytes of it, pieces outside are left out. Does
+    nothing where the system has no such call, or the bytes are no file's.
+    """
+    if not hasattr(mmap, "MADV_WILLNEED"):
+        return
+    owner: Any = data
+    while isinstance(owner, np.ndarray):
+        owner, whole = owner.base, owner
+    if not isinstance(owner, mmap.mmap):
+        return
+    shift = data.ctypes.data - whole.ctypes.data
+    order = np.argsort(starts)
+    first = np.maximum(starts[order] + shift, 0) // mmap.PAGESIZE * mmap.PAGESIZE
+    last = np.minimum(starts[order] + sizes[order] + shift, len(owner))
+    # Neighbours are asked for together: one request for a block of samples instead of one for each.
+    furthest = np.maximum.accumulate(last)
+    begins = np.flatnonzero(np.concatenate([[True], first[1:] > furthest[:-1]]))
+    ends = furthest[np.concatenate([begins[1:] - 1, [len(first) - 1]])]
+    for start, end in zip(first[begins].tolist(), ends.tolist(), strict=True):
+        if start < end:
+            owner.madvise(mmap.MADV_WILLNEED, start, end - start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,24 @@ class Store:
         if len(self.ends) == 1:
             self.reader(0, name).read_into(rows, out)
             return
+        for shard, local, at in self._by_shard(rows):
+            self.reader(shard, name).read_into(local, out, at)
+
+    def will_need(self, name: str, rows: NDArray[np.int64]) -> None:
+        """Ask the disk for image field `name` of these samples; see `FieldReader.will_need`."""
+        for shard, local, _ in self._by_shard(rows):
+            self.reader(shard, name).will_need(local)
+
+    def _by_shard(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64] | None]]:
+        """Rows of the store as (shard, its rows, their places in `rows`), shard after shard; None for all places."""
         shards = np.searchsorted(self.ends, rows, side="right")
         if len(shards) and shards[0] == shards[-1] and (shards == shards[0]).all():
-            shard = int(shards[0])
-            self.reader(shard, name).read_into(rows - self.first(shard), out)
+            yield int(shards[0]), rows - self.first(int(shards[0])), None
             return
-        # Shard after shard: each is looked up once, and neighbours in it are read together.
         order = np.argsort(shards, kind="stable")
         found, starts = np.unique(shards[order], return_index=True)
         for shard, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-            self.reader(shard, name).read_into(rows[at] - self.first(shard), out, at)
+            yield shard, rows[at] - self.first(shard), at
 
     def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""

@@ -43,7 +43,7 @@ cli.add_command(warm)
 def main() -> None:
     """Run the command; every expected error is one line and an exit code."""
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="rawpack", standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
@@ -61,6 +61,9 @@ def main() -> None:
         sys.exit(2)
     except RawpackError as error:
         click.echo(f"rawpack: {plain(str(error), lines=True)}", err=True)
+        sys.exit(1)
+    except MemoryError:
+        click.echo("rawpack: out of memory; the same command goes on once there is more", err=True)
         sys.exit(1)
     except OSError as error:
         click.echo(f"rawpack: {plain(str(error))}; the same command goes on once that is mended", err=True)

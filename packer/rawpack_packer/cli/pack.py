@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -54,7 +55,8 @@ def recipe_options(command: Command) -> Command:
                      help="cover: keep proportions and cut the centre. stretch: distort to the size."),
         click.option("--interpolation", type=click.Choice(INTERPOLATIONS), default="area", show_default=True,
                      help="area shrinks without aliasing, and enlarges bilinearly."),
-        click.option("--color", type=click.Choice(COLORS), default="rgb", show_default=True),
+        click.option("--color", type=click.Choice(COLORS), default="rgb", show_default=True,
+                     help="What is stored of every image: three channels, or one."),
         click.option("--quality", metavar="1-100|keep",
                      help="JPEG quality in lmdb stores [default: 90]. With --size keep, keep stores JPEG files "
                      "as they are."),
@@ -191,7 +193,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
 
 def as_text(summary: Summary) -> str:
     """The summary for a person."""
-    manifest, path = summary.manifest, show.plain(summary.destination)
+    manifest, path = summary.manifest, show.plain(str(Path(summary.destination)))
     if summary.already:
         return (
             f"{path} is complete already: {show.count(manifest.samples, 'sample')}, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from rawpack_packer.engines.contract import Report
+from rawpack_packer.engines.contract import Report, explained
 from rawpack_packer.parts import PartTask, run_part
 
 
@@ -14,5 +14,8 @@ class HereEngine:
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         for task in tasks:
-            run_part(task, lambda _: None, partial(report.ticked, task.number))
+            try:
+                run_part(task, lambda _: None, partial(report.ticked, task.number))
+            except (OSError, MemoryError) as error:
+                raise explained(error, task) from error
             report.finished(task.number)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ import cloudpickle
 
 from rawpack.child import Channel, Child, Notes
 from rawpack.errors import PackError
-from rawpack_packer.engines.contract import Report
+from rawpack_packer.engines.contract import Report, explained
 from rawpack_packer.parts import PartTask, Tick, run_part
 
 _LOOK_EVERY_S = 0.5
@@ -42,9 +43,10 @@ class _Seat:
 class LocalEngine:
     """See `Engine`. A worker that dies is replaced and its part done again; a sample that kills two is rejected."""
 
-    def __init__(self, workers: int, stuck_after_s: float = 600.0) -> None:
-        """stuck_after_s: without any sample begun for so long, a worker's disk is taken for dead."""
-        self._workers, self._stuck_after_s = workers, stuck_after_s
+    def __init__(self, workers: int, stuck_after_s: float = 600.0, held: Sequence[int] = ()) -> None:
+        """stuck_after_s: without any sample begun for so long, a worker's disk is taken for dead. held: descriptors
+        that each worker keeps open as long as it lives: locks."""
+        self._workers, self._stuck_after_s, self._held = workers, stuck_after_s, held
         self._seats: list[_Seat] = []
         self._deaths: Counter[tuple[int, int]] = Counter()
 
@@ -72,7 +74,7 @@ class LocalEngine:
                 if seat.task is None:
                     return seat
             if len(self._seats) < self._workers:
-                self._seats.append(_Seat(Child(_main, None)))
+                self._seats.append(_Seat(Child(_main, None, self._held)))
                 return self._seats[-1]
             self._wait(self._seats, report)
 
@@ -145,7 +147,7 @@ class LocalEngine:
             )
         if position >= 0 and self._deaths[task.number, position] >= _SAMPLE_DEATHS:
             task = replace(task, crashed=task.crashed | {position})
-        seat.child = Child(_main, None)
+        seat.child = Child(_main, None, self._held)
         self._give(seat, task)
 
 
@@ -157,7 +159,11 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
     cv2.setNumThreads(1)
 
     def say(message: Tick | _Ended) -> None:
-        channel.send(cloudpickle.dumps(message))
+        try:
+            channel.send(cloudpickle.dumps(message))
+        except OSError:
+            # Nobody listens any more, and nobody would want to read of it.
+            os._exit(1)
 
     while (received := channel.receive()) is not None:
         task: PartTask = cloudpickle.loads(received[0])
@@ -171,11 +177,9 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
 
 
 def _portable(error: Exception, task: PartTask) -> Exception:
-    """What was raised, as one line that says how to go on."""
+    """What was raised, as something that travels."""
     if isinstance(error, PackError):
         return error
-    if isinstance(error, OSError):
-        return PackError(f"cannot write to {task.destination}: {error.strerror or error}; the same command goes on")
-    if isinstance(error, MemoryError):
-        return PackError("out of memory while packing; try fewer --workers; the same command goes on")
+    if isinstance(error, OSError | MemoryError):
+        return explained(error, task)
     return PackError(f"packing part {task.number} failed: {error!r}\n\nIn the worker:\n{traceback.format_exc()}")

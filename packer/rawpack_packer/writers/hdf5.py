@@ -7,7 +7,9 @@ lie. Compressed chunks are written as they come, through HDF5.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -50,9 +52,12 @@ class Hdf5Writer:
     def finish(self, columns: Keys, /) -> Finished:
         self._spool.flush()
         self._path.unlink(missing_ok=True)
-        with _create(self._path) as file:
-            chunk_bytes, chunks, offset = self._write_images(file)
-            self._write_columns(file, columns)
+        try:
+            with _create(self._path) as file:
+                chunk_bytes, chunks, offset = self._write_images(file)
+                self._write_columns(file, columns)
+        except (OSError, RuntimeError) as error:
+            raise _explained(error, self._path) from error
         if not self._recipe.compression:
             self._copy_pixels(offset)
         self._close_spool()
@@ -151,16 +156,29 @@ class Hdf5Writer:
         return np.cumsum(self._lengths()) - self._lengths()
 
     def _close_spool(self) -> None:
-        self._spool.close()
+        # A full disk refuses what is still buffered; the file is closed all the same.
+        with contextlib.suppress(OSError):
+            self._spool.close()
         self._spool_path.unlink(missing_ok=True)
 
 
+def _explained(error: OSError | RuntimeError, path: Path) -> Exception:
+    """What kept HDF5 from writing, without its addresses and times: the system's own words where it has any."""
+    found = re.search(r"errno = (\d+)", str(error))
+    number = int(found[1]) if found else getattr(error, "errno", None)
+    if number:
+        return OSError(number, os.strerror(number))
+    return PackError(f"{path}: HDF5 could not write: {str(error).splitlines()[0]}")
+
+
 def _create(path: Path) -> h5py.File:
-    """An empty file whose bytes do not depend on the HDF5 release's newest features."""
+    """An empty file whose bytes depend neither on the HDF5 release's newest features nor on the time."""
+    creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_obj_track_times(False)
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access))
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, creation, access))
 
 
 def _first_offset(dataset: Any, chunk_bytes: int, path: Path) -> int:

@@ -5,7 +5,10 @@ The file's bytes follow from the values alone: the map grows and transactions en
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
+import shutil
 from pathlib import Path
 
 import lmdb
@@ -37,10 +40,14 @@ class LmdbWriter:
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self._path, self._map = path, _FIRST_MAP
         path.unlink(missing_ok=True)
-        # lock=False: one writer, and no lock file beside the shard. The caller syncs the file once, before its rename.
-        self._env = lmdb.open(
-            str(path), subdir=False, map_size=self._map, lock=False, sync=False, metasync=False, readahead=False
-        )
+        try:
+            # lock=False: one writer, and no lock file beside the shard. The caller syncs the file once, before its
+            # rename.
+            self._env = lmdb.open(
+                str(path), subdir=False, map_size=self._map, lock=False, sync=False, metasync=False, readahead=False
+            )
+        except lmdb.Error as error:
+            raise self._explained(error) from error
         self._pending: list[NDArray[np.uint8]] = []
         self._pending_bytes = self._need = 0
         self._sizes: list[int] = []
@@ -65,21 +72,27 @@ class LmdbWriter:
         self._env.close()
 
     def _flush(self) -> None:
-        if self._need + _SLACK > self._map:
-            while self._need + _SLACK > self._map:
-                self._map *= 2
-            self._env.set_mapsize(self._map)
         first = len(self._sizes) - len(self._pending)
         try:
+            if self._need + _SLACK > self._map:
+                while self._need + _SLACK > self._map:
+                    self._map *= 2
+                self._env.set_mapsize(self._map)
             with self._env.begin(write=True) as transaction:
                 for row, value in enumerate(self._pending, first):
                     transaction.put(key_of(row), value.data, append=True)
-        except lmdb.DiskError as error:
-            raise OSError(28, "No space left on device") from error
         except lmdb.Error as error:
-            raise PackError(f"{self._path}: LMDB could not write: {error}") from error
+            raise self._explained(error) from error
         self._pending.clear()
         self._pending_bytes = 0
+
+    def _explained(self, error: lmdb.Error) -> Exception:
+        """What kept LMDB from writing: it tells a disk that became full as an input/output error."""
+        if shutil.disk_usage(self._path.parent).free < self._pending_bytes + _SLACK:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if isinstance(error, lmdb.MemoryError):
+            return MemoryError(str(error))
+        return PackError(f"{self._path}: LMDB could not write: {error}; the same command goes on once that is mended")
 
     def _offsets(self) -> NDArray[np.int64]:
         """Where each value begins in the file.

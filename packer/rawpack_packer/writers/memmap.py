@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -44,4 +45,6 @@ class MemmapWriter:
         return Finished(Placement(offset=HEADER_BYTES, bytes=size), index)
 
     def abort(self) -> None:
-        self._file.close()
+        # A full disk refuses what is still buffered; the file is closed all the same.
+        with contextlib.suppress(OSError):
+            self._file.close()

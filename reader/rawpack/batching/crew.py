@@ -26,6 +26,7 @@ from rawpack.stats import Times
 _MAX_DEATHS = 3
 _JOIN_TIMEOUT_S = 5.0
 _LOOK_EVERY_S = 0.5
+_WARM_TASKS = 32
 
 
 @dataclass
@@ -81,9 +82,10 @@ class ProcessWorker(Child):
 
     def share(self, slot: Slot) -> list[int]:
         """The descriptors to send along with a task on `slot`."""
-        if not slot.fresh and slot.number in self._known:
-            return []
-        self._known.add(slot.number)
+        if not slot.fresh:
+            if slot.number in self._known:
+                return []
+            self._known.add(slot.number)
         assert slot.descriptor is not None
         return [slot.descriptor]
 
@@ -114,6 +116,8 @@ class ThreadWorker:
     def kill(self) -> bool:
         """Tell the thread to end; False where it is in the middle of a task that does not end."""
         self.channel.close()
+        if self.thread is threading.current_thread():
+            return False  # a garbage collection in the worker itself let go of the crew
         self.thread.join(_JOIN_TIMEOUT_S)
         return not self.thread.is_alive()
 
@@ -132,6 +136,7 @@ class Crew:
         self._spec, self._backend, self._filler = spec, backend, filler
         self._timeout = timeout
         self._next_task = 0
+        self._warm = 0
         self._warned = False
         self._seats: list[_Seat] = []
         try:
@@ -143,6 +148,15 @@ class Crew:
 
     def __len__(self) -> int:
         return len(self._seats)
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the disk should be asked for samples before workers need them.
+
+        Not where all lies in the page cache, for asking costs time. Once asked ahead, workers wait no more, so that
+        warmth is believed only after many tasks, and found to be wrong by the next one that waits.
+        """
+        return self._warm < _WARM_TASKS
 
     def submit(self, pending: Pending, pieces: int) -> None:
         """Give out a batch in `pieces` slices, to the workers that have least to do."""
@@ -230,6 +244,7 @@ class Crew:
         piece = seat.slices.pop(reply.number)
         seat.beat_at = time.monotonic()
         if isinstance(reply, Done):
+            self._warm = 0 if reply.waited_for_disk else self._warm + 1
             piece.pending.left -= 1
             piece.pending.times.add(reply.times)
         return reply

@@ -90,7 +90,7 @@ class BatchIterator(Iterator[Batch]):
             self._count(step, pending, began)
             return batch
         except StopIteration:
-            self.close()
+            self._end([])
             raise
         except BaseException:
             self._end(None)
@@ -106,12 +106,17 @@ class BatchIterator(Iterator[Batch]):
 
     def close(self) -> None:
         """End the iteration early, without waiting: workers finish what they are at, and serve the next epoch."""
-        if not self._ended and os.getpid() == self._process:
-            self._end([pending for _, pending in self._pending])
+        if not self._busy.acquire(blocking=False):
+            raise RawpackError("another thread waits for this iterator's next batch; close it there")
+        try:
+            self._leave()
+        finally:
+            self._busy.release()
 
     def __del__(self) -> None:
+        # Without the lock: nobody else has the iterator any more.
         if hasattr(self, "_last"):
-            self.close()
+            self._leave()
 
     def _here(self) -> tuple[Step, Pending, Batch]:
         """The next batch, made in this process."""
@@ -131,14 +136,16 @@ class BatchIterator(Iterator[Batch]):
         self._submit(crew)
         if not self._pending:
             raise StopIteration
-        step, pending = self._pending.popleft()
-        self._submit(crew)
+        step, pending = self._pending[0]
         crew.wait(pending)
+        self._pending.popleft()
         return step, pending, self._ring.hand_over(pending.slot, pending.rows)
 
     def _submit(self, crew: Crew) -> None:
-        """Keep `ahead` batches in the making."""
-        while len(self._pending) < self._ahead:
+        """Have `ahead` batches in the making beside the next one, as far as `max_slots` allows."""
+        while len(self._pending) <= self._ahead:
+            if self._pending and self._ring.full:
+                return
             step = next(self._steps, None)
             if step is None:
                 return
@@ -146,6 +153,8 @@ class BatchIterator(Iterator[Batch]):
             pending = Pending(self._slot(), rows, self._seed, self.epoch)
             views = self._ring.layout.views(pending.slot.memory, rows)
             views[INDEX][:] = step.rows
+            if crew.asks_ahead:
+                self._filler.will_need(step.rows)
             size = self._ring.layout.size * rows // self._ring.layout.batch_size
             crew.submit(pending, max(1, min(len(crew), size // _SLICE_BYTES)))
             self._pending.append((step, pending))
@@ -173,6 +182,11 @@ class BatchIterator(Iterator[Batch]):
         if self._bar is not None:
             self._bar.update()
         self._owner.handed_over(self, step)
+
+    def _leave(self) -> None:
+        """End, with batches in the making."""
+        if not self._ended and os.getpid() == self._process:
+            self._end([pending for _, pending in self._pending])
 
     def _end(self, left: list[Pending] | None) -> None:
         self._ended = True

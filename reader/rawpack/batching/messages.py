@@ -32,6 +32,8 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="d"):
 
     number: int
     times: Times
+    waited_for_disk: bool
+    """Whether pages were missing from the page cache, so that it is worth asking the disk ahead of time."""
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag="f"):

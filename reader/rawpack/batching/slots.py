@@ -91,18 +91,23 @@ class SlotRing:
 
     def acquire(self) -> Slot:
         """A slot that nobody else holds."""
-        self.collect()
-        if self._free:
-            return self.slots[self._free.pop()]
-        if self.max_slots is not None and len(self.slots) >= self.max_slots:
+        if self.full:
             raise RawpackError(
                 f"{len(self.slots)} batches are held at once, and max_slots={self.max_slots}: let go of batches "
                 "(or copy what you keep of them), or raise max_slots"
             )
+        if self._free:
+            return self.slots[self._free.pop()]
         slot = Slot(self._next, self.layout.size, fresh=len(self.slots) >= self.ring)
         self._next += 1
         self.slots[slot.number] = slot
         return slot
+
+    @property
+    def full(self) -> bool:
+        """Whether `max_slots` leaves no slot to acquire."""
+        self.collect()
+        return not self._free and self.max_slots is not None and len(self.slots) >= self.max_slots
 
     def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays that keep it from being used again while any of them, or a view, lives."""

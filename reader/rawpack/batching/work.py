@@ -19,6 +19,11 @@ from rawpack.library import Library
 from rawpack.manifest import Field
 from rawpack.stats import Times
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 Views = dict[str, NDArray[Any]]
 INDEX = "index"
 """The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out."""
@@ -57,6 +62,12 @@ class Filler:
             self._check(name, field, rows)
             self._library.read_into(name, rows, out)
             _add(times, field, time.perf_counter() - began)
+
+    def will_need(self, rows: NDArray[np.int64]) -> None:
+        """Ask the disk for the images of these samples."""
+        for name in self._names:
+            if self._library.fields[name].kind == "image":
+                self._library.will_need(name, rows)
 
     @property
     def descriptors(self) -> list[int]:
@@ -99,13 +110,13 @@ def _add(times: Times, field: Field, seconds: float) -> None:
 
 def do(task: Task, filler: Filler, views: Views, notes: Notes) -> Reply:
     """Do one task; what it raises is told, with the sample that raised it."""
-    times, position = Times(), task.start
+    times, position, faults = Times(), task.start, major_faults()
     try:
         if not task.careful:
             notes.note(task.number, -1)
             try:
                 filler.fill(views, task.start, task.stop, times)
-                return Done(task.number, times)
+                return Done(task.number, times, major_faults() > faults)
             except Exception:
                 if task.stop - task.start == 1:
                     raise
@@ -113,10 +124,15 @@ def do(task: Task, filler: Filler, views: Views, notes: Notes) -> Reply:
         for position in range(task.start, task.stop):
             notes.note(task.number, position)
             filler.fill(views, position, position + 1, times)
-        return Done(task.number, times)
+        return Done(task.number, times, major_faults() > faults)
     except Exception as error:
         row = int(views[INDEX][position])
         return Failed(task.number, row, type(error).__name__, str(error), traceback.format_exc())
+
+
+def major_faults() -> int:
+    """How often this thread has waited for a page to come from the disk; 0 where the system does not tell."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0
 
 
 def blame(filler: Filler, views: Views, error: Exception) -> RawpackError:

@@ -33,6 +33,9 @@ class FieldReader(Protocol):
         A read-only view of the mapped file where the bytes allow it, else a new array; `out` where one is given.
         """
 
+    def will_need(self, rows: Rows, /) -> None:
+        """Ask the disk for these samples, which are then read while other work goes on. Returns at once."""
+
     def shape(self, row: int, /) -> tuple[int, ...]:
         """Shape of one sample, from the index: nothing is decoded."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
+from rawpack.mapped import will_need
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.stores.raw import as_image, span
 
@@ -34,6 +35,11 @@ class DeflatedRows:
         self._data, self._chunks, self._chunk_bytes, self._dtype = data, chunks, chunk_bytes, dtype
         self._rows, self._shape, self._index = rows, shape, index
         self._row_bytes = dtype.itemsize * math.prod(shape)
+
+    def will_need(self, rows: Rows, /) -> None:
+        pieces = np.unique([self._where(row)[0] // self._chunk_bytes for row in rows.tolist()])
+        chunks = self._chunks[pieces[pieces < len(self._chunks)]]
+        will_need(self._data, chunks[:, 0], chunks[:, 1])
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         check_row(row, self._rows)

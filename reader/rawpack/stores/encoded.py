@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from rawpack import jpeg
 from rawpack.errors import DamagedStoreError, DecodeError
+from rawpack.mapped import will_need
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, places
 from rawpack.stores.raw import span
 
@@ -27,6 +28,9 @@ class JpegRows:
         self._data, self._offsets, self._sizes = data, offsets, sizes
         self._color: jpeg.Color = "gray" if channels == 1 else "rgb"
         self._shape, self._shapes = shape, shapes
+
+    def will_need(self, rows: Rows, /) -> None:
+        will_need(self._data, self._offsets[rows], self._sizes[rows])
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         check_row(row, len(self._offsets))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
+from rawpack.mapped import will_need
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 
 
@@ -27,6 +28,10 @@ class UniformRows:
             return
         for i, row in places(rows, at):
             flat[i] = self._flat[row]
+
+    def will_need(self, rows: Rows, /) -> None:
+        size = self._flat.strides[0]
+        will_need(self._flat, rows * size, np.full(len(rows), size, np.int64))
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         check_row(row, len(self._flat))
@@ -55,6 +60,9 @@ class VariedRows:
     ) -> None:
         """data: the mapped file; offsets and sizes in bytes, of each sample in it."""
         self._data, self._offsets, self._sizes, self._shapes, self._dtype = data, offsets, sizes, shapes, dtype
+
+    def will_need(self, rows: Rows, /) -> None:
+        will_need(self._data, self._offsets[rows], self._sizes[rows])
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         check_row(row, len(self._offsets))

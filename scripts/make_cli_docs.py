@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Make docs/reference/cli.md from what the command's `--help` says.
+
+    python scripts/make_cli_docs.py [--check]
+
+With --check nothing is written; the exit code is 1 where the page is not what the help says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+
+import click  # noqa: E402
+
+from rawpack_packer.cli import cli  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+WIDTH = 100
+_INTRODUCTION = """\
+# The command
+
+<!-- Made from `--help` by scripts/make_cli_docs.py. Change the help, not this page. -->
+
+`python -m rawpack_packer` is the same as `rawpack`.
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | done; also where the store was complete already |
+| 1 | it ran, and something is wrong: too many rejects, a full disk, a failed check, a damaged store |
+| 2 | it was asked wrongly, and nothing was written |
+| 130 | interrupted by Ctrl-C; the same `pack` command goes on |
+
+Results go to the standard output, everything else to the standard error. With `--json` the standard output holds one
+JSON object and nothing else.
+"""
+
+
+def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """A command and those below it, by the words that call them."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for word, inner in sorted(command.commands.items()):
+            yield from commands(inner, f"{name} {word}")
+
+
+def help_of(command: click.Command, name: str) -> str:
+    """What `--help` prints, for a terminal of a fixed width."""
+    context = click.Context(command, info_name=name, terminal_width=WIDTH, help_option_names=["-h", "--help"])
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION]
+    for name, command in commands(cli, "rawpack"):
+        parts.append(f"## {name}\n\n```text\n{help_of(command, name)}\n```\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make docs/reference/cli.md from --help.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page is stale")
+    asked = parser.parse_args()
+    made = page()
+    if not asked.check:
+        PAGE.write_text(made, "utf-8")
+    elif not PAGE.exists() or PAGE.read_text("utf-8") != made:
+        sys.exit(f"{PAGE} is stale: run python scripts/make_cli_docs.py")
+
+
+if __name__ == "__main__":
+    main()

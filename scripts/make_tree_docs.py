@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Write the tree of modules into docs/explanation/architecture.md, a line each: the first of its docstring.
+
+    python scripts/make_tree_docs.py [--check]
+
+With --check nothing is written; the exit code is 1 where the tree is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
+PACKAGES = ("reader/rawpack", "packer/rawpack_packer")
+BEGIN, END = "<!-- tree:begin: made by scripts/make_tree_docs.py -->", "<!-- tree:end -->"
+_COLUMN = 26
+_MAX = 150
+
+
+def summary(module: Path) -> str:
+    """The first sentence of a module's docstring."""
+    text = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
+    first = " ".join(text.split("\n\n")[0].split())
+    first = re.split(r"(?<=[a-z0-9`)])\. ", first)[0].rstrip(".")
+    return first if len(first) <= _MAX else first[: _MAX - 3].rstrip() + "..."
+
+
+def lines_of(folder: Path, depth: int = 0) -> list[str]:
+    """A package's modules, then its sub-packages, each with its own below it."""
+    indent = "  " * depth
+    lines = [_line(f"{indent}{folder.name}/", summary(folder / "__init__.py"))]
+    for module in sorted(folder.glob("*.py")):
+        if module.name != "__init__.py":
+            lines.append(_line(f"{indent}  {module.name}", summary(module)))
+    for inner in sorted(folder.iterdir()):
+        if (inner / "__init__.py").exists():
+            lines += lines_of(inner, depth + 1)
+    return lines
+
+
+def _line(name: str, what: str) -> str:
+    return f"{name:<{_COLUMN}} {what}".rstrip()
+
+
+def tree() -> str:
+    """Both packages as a block of Markdown."""
+    return "\n".join(
+        f"### `{package}/`\n\n```text\n" + "\n".join(lines_of(ROOT / package)) + "\n```\n" for package in PACKAGES
+    )
+
+
+def renewed(page: str) -> str:
+    """The page with the tree as it is now."""
+    before, _, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        sys.exit(f"{PAGE} has no place for the tree: {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n\n{tree()}\n{END}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the tree of modules into the architecture page.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the tree is stale")
+    asked = parser.parse_args()
+    page = PAGE.read_text("utf-8")
+    made = renewed(page)
+    if not asked.check:
+        PAGE.write_text(made, "utf-8")
+    elif page != made:
+        sys.exit(f"{PAGE} is stale: run python scripts/make_tree_docs.py")
+
+
+if __name__ == "__main__":
+    main()

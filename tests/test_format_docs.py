@@ -1,0 +1,175 @@
+"""The format documentation holds: stores of every kind are read by it alone, and give what `rawpack.Reader` gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import readers_by_docs as by_docs
+from numpy.typing import NDArray
+from PIL import Image
+
+from rawpack import Reader
+
+HERE = Path(__file__).parent
+SHARDS = ("--shard-size", "64KiB")
+"""So little that images of one size make more than one shard: the least that a shard is cut for is 64 samples."""
+FEW, MANY = 150, 1030
+"""Images in a source. A shard of different sizes is cut for 1,024."""
+
+STORES: dict[str, tuple[str, ...]] = {
+    "memmap_fixed": ("--size", "20x24", *SHARDS),
+    "memmap_keep": ("--size", "keep"),
+    "memmap_gray": ("--size", "24", "--color", "gray", *SHARDS),
+    "hdf5_fixed": ("--format", "hdf5", "--size", "20x24", *SHARDS),
+    "hdf5_chunk_7": ("--format", "hdf5", "--size", "24", "--chunk", "7", *SHARDS),
+    "hdf5_gzip": ("--format", "hdf5", "--size", "24", "--chunk", "7", "--compression", "gzip", *SHARDS),
+    "hdf5_gray": ("--format", "hdf5", "--size", "24", "--color", "gray"),
+    "hdf5_keep": ("--format", "hdf5", "--size", "keep"),
+    "hdf5_keep_gzip": ("--format", "hdf5", "--size", "keep", "--compression", "gzip"),
+    "lmdb_fixed": ("--format", "lmdb", "--size", "24", *SHARDS),
+    "lmdb_gray": ("--format", "lmdb", "--size", "24", "--color", "gray"),
+    "lmdb_keep": ("--format", "lmdb", "--size", "keep"),
+    "lmdb_as_they_are": ("--format", "lmdb", "--size", "keep", "--quality", "keep"),
+}
+OF_MANY = ("memmap_keep", "hdf5_keep_gzip")
+SEVERAL_SHARDS = ("memmap_fixed", "hdf5_fixed", "hdf5_gzip", "lmdb_fixed", *OF_MANY)
+
+
+def make_photos(folder: Path, count: int) -> None:
+    """Two classes of small pictures of many sizes: JPEGs in colour and grey, a PNG, two files that are no image."""
+    rng = np.random.default_rng(7)
+    for i in range(count):
+        path = folder / ("cats", "dögs 犬")[i * 2 // count] / f"{i:04}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        height, width = rng.integers(18, 40, 2).tolist()
+        y, x = np.mgrid[0:height, 0:width]
+        colour = np.stack([x * 5 + i, y * 4 + 2 * i, 255 - (x + y) * 3], axis=2).astype(np.uint8)
+        picture = Image.fromarray(colour)
+        if i % 10 == 3:
+            picture = picture.convert("L")
+        picture.save(path, quality=90, progressive=i % 7 == 0)
+    # One large enough to span several chunks of 1 MiB, and stored exactly.
+    Image.fromarray(rng.integers(0, 256, (700, 900, 3), np.uint8)).save(folder / "cats" / "large.png")
+    (folder / "cats" / "0000b.jpg").write_bytes(b"")
+    whole = (folder / "cats" / "0001.jpg").read_bytes()
+    (folder / "dögs 犬" / "zz.jpg").write_bytes(whole[: len(whole) // 2])
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of stores of every kind, packed by the command, with the names of STORES."""
+    folder = tmp_path_factory.mktemp("stores")
+    make_photos(folder / "few", FEW)
+    make_photos(folder / "many", MANY)
+    # One process for all: the command is the same, and starts once.
+    program = (
+        "import json, sys\n"
+        "from rawpack_packer.cli import cli\n"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    cli(line, standalone_mode=False)\n"
+    )
+    common = ["pack", "--quiet", "--workers", "0", "--max-rejects", "2"]
+    lines = [[*common, *options, "many" if name in OF_MANY else "few", name] for name, options in STORES.items()]
+    _run([sys.executable, "-c", program, json.dumps(lines)], folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def read_by_docs(stores: Path) -> dict[str, NDArray[Any]]:
+    """What the documentation's readers read from all stores, in a process that cannot import rawpack."""
+    out = stores / "read.npz"
+    _run([sys.executable, str(HERE / "readers_by_docs.py"), str(out), *STORES], stores)
+    with np.load(out) as arrays:
+        return dict(arrays)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_the_documentation_reads_what_the_reader_reads(
+    name: str, stores: Path, read_by_docs: dict[str, NDArray[Any]]
+) -> None:
+    """Keys, labels and every pixel that a reader written from `docs/format/` finds are those of `rawpack.Reader`."""
+    reader = Reader(stores / name)
+    keys, labels, shapes, pixels = (
+        read_by_docs[f"{name}/{what}"] for what in ("keys", "labels", "shapes", "pixels")
+    )  # fmt: skip
+    assert len(reader) == len(keys) == 1 + (MANY if name in OF_MANY else FEW)
+    ends = np.cumsum(shapes.prod(axis=1))
+    assert ends[-1] == len(pixels)
+    # Of the large stores a part, both ends and both sides of where the second shard begins among them.
+    for i in range(len(reader)) if len(reader) < MANY else (0, *range(1, 1010, 9), *range(1015, len(reader))):
+        sample = reader[i]
+        assert (sample["key"], sample["label"]) == (keys[i], labels[i])
+        assert sample["image"].shape == tuple(shapes[i])
+        np.testing.assert_array_equal(sample["image"].reshape(-1), pixels[ends[i] - sample["image"].size : ends[i]])
+
+
+def test_the_stores_cover_what_the_documentation_describes(stores: Path) -> None:
+    """These stores have several shards, several chunks, rejects and files passed through: no case is idle."""
+    for name in SEVERAL_SHARDS:
+        assert len(by_docs.read_sealed(stores / name / "store.json")[0]["shards"]) > 1
+    keep = by_docs.read_sealed(stores / "hdf5_keep_gzip" / "store.json")[0]
+    assert keep["shards"][0]["fields"]["image"]["chunks"] > 1
+    assert by_docs.read_sealed(stores / "lmdb_as_they_are" / "store.json")[0]["counts"]["passed_through"] == FEW
+    rejects = by_docs.read_rejects(stores / "memmap_fixed")
+    assert [(one["key"], one["reason"]) for one in rejects] == [
+        ("cats/0000b.jpg", "empty"),
+        ("dögs 犬/zz.jpg", "truncated"),
+    ]
+
+
+def test_a_changed_store_breaks_its_seal(stores: Path, tmp_path: Path) -> None:
+    """The documented check of the manifest refuses one with any other byte."""
+    data = (stores / "memmap_fixed" / "store.json").read_bytes()
+    for at in range(0, len(data), 101):
+        (tmp_path / "store.json").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises((AssertionError, ValueError)):
+            by_docs.read_sealed(tmp_path / "store.json")
+
+
+def test_jpeg_files_pass_through_untouched(stores: Path) -> None:
+    """With `--size keep --quality keep`, a value in an lmdb store is the source's file, byte for byte."""
+    store = by_docs.StoreByDocs(stores / "lmdb_as_they_are")
+    shard = store.manifest["shards"][0]
+    data = (stores / "lmdb_as_they_are" / shard["files"][0]["name"]).read_bytes()
+    keys = list(store.texts("key"))
+    checked = 0
+    for row, key in enumerate(keys):
+        start, size = int(store.columns["image.offset"][row]), int(store.columns["image.bytes"][row])
+        if key.endswith(".jpg"):
+            assert data[start : start + size] == (stores / "few" / key).read_bytes()
+            checked += 1
+    assert checked == FEW
+
+
+def test_encoded_jpegs_restart_after_each_row_of_blocks(stores: Path) -> None:
+    """Each JPEG that packing encodes is baseline, and has a restart interval of one row of MCUs."""
+    for name, mcu in (("lmdb_keep", 16), ("lmdb_gray", 8)):
+        store = by_docs.StoreByDocs(stores / name)
+        data = (stores / name / store.manifest["shards"][0]["files"][0]["name"]).read_bytes()
+        for row in range(50):
+            start, size = int(store.columns["image.offset"][row]), int(store.columns["image.bytes"][row])
+            jpeg = data[start : start + size]
+            width = store._shape_of(row)[1]
+            interval = jpeg.index(b"\xff\xdd\x00\x04")
+            assert int.from_bytes(jpeg[interval + 4 : interval + 6], "big") == -(-width // mcu)
+            assert b"\xff\xc0" in jpeg
+            assert b"\xff\xc2" not in jpeg
