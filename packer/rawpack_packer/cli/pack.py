@@ -214,7 +214,12 @@ def as_text(summary: Summary) -> str:
     if manifest.rejects.count:
         reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.rejects.reasons.items())
         rows.append(("rejected", f"{manifest.rejects.count:,} ({reasons}), listed in {path}/rejects.jsonl"))
-    rows += [("counted", f"{count:,} {COUNTS.get(name, name)}") for name, count in manifest.counts.items() if count]
+    told = {"empty_classes", "problems"}
+    rows += [
+        ("counted", f"{count:,} {COUNTS.get(name, name)}")
+        for name, count in manifest.counts.items()
+        if count and name not in told
+    ]
     rows += [("problem", show.plain(problem)) for problem in summary.problems]
     if summary.bytes_in:
         ratio = summary.bytes_out / summary.bytes_in
