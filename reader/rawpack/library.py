@@ -22,7 +22,7 @@ class Library:
     def __init__(self, paths: Sequence[Path], memory: Memory | None = None) -> None:
         """memory: shards of these stores that were read into memory before."""
         self.memory = memory
-        self.stores = [Store(path, memory) for path in paths]
+        self.stores = [Store(path, memory, scattered=True) for path in paths]
         if not self.stores:
             raise UsageError("no store was named")
         first = self.stores[0]
@@ -96,6 +96,11 @@ class Library:
         which = np.searchsorted(self.ends, rows, side="right")
         for k in np.unique(which).tolist():
             self.stores[k].will_need(name, rows[which == k] - (int(self.ends[k - 1]) if k else 0))
+
+    def touch(self, name: str, row: int) -> None:
+        """Read a byte of an image's stored bytes."""
+        store, at = self.locate(row)
+        store.touch(name, at)
 
     def check(self, name: str, row: int) -> None:
         """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""

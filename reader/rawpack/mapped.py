@@ -17,8 +17,11 @@ from rawpack.plainfile import open_plain
 Bytes = NDArray[np.uint8]
 
 
-def map_file(folder: Path, record: FileRecord) -> Bytes:
+def map_file(folder: Path, record: FileRecord, *, scattered: bool = False) -> Bytes:
     """The bytes of a file that the manifest names: read-only, uint8 (record.bytes,).
+
+    scattered: pieces of at least a few pages will be read in no order. The system then reads no more around them than
+    it is asked for, and wants to be asked ahead: see `will_need`.
 
     Refused where it is no plain file, has another size, or its head is not the one that was packed. No descriptor stays
     open; the mapping lives as long as the array or any view of it.
@@ -36,6 +39,8 @@ def map_file(folder: Path, record: FileRecord) -> Bytes:
                 raise StoreError(f"cannot map {path}: {error}") from error
     except FileNotFoundError:
         raise DamagedStoreError(f"{path} is missing; the manifest names it with {record.bytes} bytes") from None
+    if scattered and hasattr(mmap, "MADV_RANDOM"):
+        mapping.madvise(mmap.MADV_RANDOM)
     array = np.frombuffer(mapping, np.uint8)
     if record.head and xxhash.xxh3_64_hexdigest(array[:HEAD_BYTES].data) != record.head:
         raise DamagedStoreError(f"{path} is not the file that was packed: its first bytes differ")

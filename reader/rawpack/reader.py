@@ -90,6 +90,7 @@ class Reader:
                 self._library.read_into(name, rows, out)
                 sample[name] = out[0]
             else:
+                self._library.will_need(name, rows)
                 if self._verify:
                     self._library.check(name, row)
                 sample[name] = np.array(self._library.read(name, row))

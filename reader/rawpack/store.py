@@ -19,6 +19,8 @@ from rawpack.preload import Memory
 from rawpack.stores import FORMATS, FieldReader, Part
 from rawpack.stores.contract import Array, Box
 
+_SCATTERED_BYTES = 16 << 10
+"""Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
 _MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144}
 """How many bytes of pixels one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
 before memory is taken for it."""
@@ -30,9 +32,12 @@ class Store:
     Safe to use from any number of threads. Not for sharing between processes: each opens its own.
     """
 
-    def __init__(self, path: Path, memory: Memory | None = None) -> None:
-        """Raises StoreError and its kinds where the folder is not a whole store."""
-        self.path, self._memory = path, memory
+    def __init__(self, path: Path, memory: Memory | None = None, *, scattered: bool = False) -> None:
+        """memory: its shards, where they were read into memory before. scattered: samples will be read in no order.
+
+        Raises StoreError and its kinds where the folder is not a whole store.
+        """
+        self.path, self._memory, self._scattered = path, memory, scattered
         self.manifest, self.digest = load(path)
         self._check_sizes()
         self.columns = ColumnTable(path, self.manifest)
@@ -99,6 +104,11 @@ class Store:
             # leave held for ever.
             return self._readers.setdefault((shard, name), self._open(shard, name))
 
+    def touch(self, name: str, row: int) -> None:
+        """Read a byte of an image's stored bytes."""
+        shard, at = self.locate(row)
+        self.reader(shard, name).stored(at)[:1].tobytes()
+
     def check(self, name: str, row: int) -> None:
         """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
         shard, at = self.locate(row)
@@ -128,7 +138,8 @@ class Store:
             skip = self._chunks_before(number, name)
             index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
         # Mapped in any case: that is where the file is checked.
-        data = map_file(self.path, record)
+        scattered = self._scattered and placement.bytes >= shard.rows * _SCATTERED_BYTES
+        data = map_file(self.path, record, scattered=scattered)
         if self._memory is not None:
             data = self._memory.view(self.path / record.name)
         where = str(self.path / record.name)

@@ -26,6 +26,10 @@ from rawpack.stats import Times
 _MAX_DEATHS = 3
 _JOIN_TIMEOUT_S = 5.0
 _LOOK_EVERY_S = 0.5
+_START_TIMEOUT_S = 60.0
+"""What a worker is given to start, on a busy machine with slow disks, however short `timeout` is."""
+_CALLER = 6
+"""Frames from where the warning is given up to the loop over the batches."""
 _WARM_TASKS = 32
 
 
@@ -151,10 +155,9 @@ class Crew:
 
     @property
     def asks_ahead(self) -> bool:
-        """Whether the disk should be asked for samples before workers need them.
+        """Whether a worker has waited for the disk lately, so that it should be asked for samples ahead of time.
 
-        Not where all lies in the page cache, for asking costs time. Once asked ahead, workers wait no more, so that
-        warmth is believed only after many tasks, and found to be wrong by the next one that waits.
+        Where all lies in the page cache it should not: asking costs time.
         """
         return self._warm < _WARM_TASKS
 
@@ -256,7 +259,7 @@ class Crew:
             beat = seat.worker.notes.read()[2]
             if beat != seat.beat or not seat.slices:
                 seat.beat, seat.beat_at = beat, now
-            elif now - seat.beat_at > self._timeout:
+            elif now - seat.beat_at > (self._timeout if beat else max(self._timeout, _START_TIMEOUT_S)):
                 stuck.append(number)
         return stuck
 
@@ -278,7 +281,7 @@ class Crew:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"rawpack: {how}; it is replaced and its samples are read again", RuntimeWarning, stacklevel=4
+                f"rawpack: {how}; it is replaced and its samples are read again", RuntimeWarning, stacklevel=_CALLER
             )
         seat.worker = self._hire()
         seat.beat, seat.beat_at = -1, time.monotonic()

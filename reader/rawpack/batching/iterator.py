@@ -153,7 +153,7 @@ class BatchIterator(Iterator[Batch]):
             pending = Pending(self._slot(), rows, self._seed, self.epoch)
             views = self._ring.layout.views(pending.slot.memory, rows)
             views[INDEX][:] = step.rows
-            if crew.asks_ahead:
+            if crew.asks_ahead or self._filler.looks_cold(step.rows):
                 self._filler.will_need(step.rows)
             size = self._ring.layout.size * rows // self._ring.layout.batch_size
             crew.submit(pending, max(1, min(len(crew), size // _SLICE_BYTES)))

@@ -24,6 +24,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+_PROBES = 4
 Views = dict[str, NDArray[Any]]
 INDEX = "index"
 """The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out."""
@@ -49,6 +50,7 @@ class Filler:
     def __init__(self, spec: WorkSpec, library: Library) -> None:
         self._library, self._size, self._verify = library, spec.image_size, spec.verify
         self._names = [field.name for field in spec.layout.fields if field.name != INDEX]
+        self._images = [name for name in self._names if library.fields[name].kind == "image"]
 
     def fill(self, views: Views, start: int, stop: int, times: Times) -> None:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
@@ -65,9 +67,16 @@ class Filler:
 
     def will_need(self, rows: NDArray[np.int64]) -> None:
         """Ask the disk for the images of these samples."""
-        for name in self._names:
-            if self._library.fields[name].kind == "image":
-                self._library.will_need(name, rows)
+        for name in self._images:
+            self._library.will_need(name, rows)
+
+    def looks_cold(self, rows: NDArray[np.int64]) -> bool:
+        """Whether one of a few of these samples had to be waited for: then it is worth asking for all."""
+        faults = major_faults()
+        for name in self._images:
+            for row in rows[:: max(1, len(rows) // _PROBES)].tolist():
+                self._library.touch(name, row)
+        return major_faults() > faults
 
     @property
     def descriptors(self) -> list[int]:
