@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rawpack.errors import RawpackError
 from rawpack.manifest import Field
 from rawpack.store import Store
 from rawpack_packer import history, show
-from rawpack_packer.commit import PROVENANCE
 
 _SHOWN = 20
 _BLOCK = 1 << 20
@@ -76,7 +76,8 @@ def as_text(about: dict[str, Any]) -> str:
             "sizes, height x width\n" + show.table([(name, f"{count:,}") for name, count in about["sizes"].items()])
         )
     recipe = {name: value for name, value in about["recipe"].items() if value is not None and name != "libraries"}
-    made = about["recipe"].get("libraries", {})
+    made = about["recipe"].get("libraries")
+    made = made if isinstance(made, dict) else {}
     recipe_rows = [(name, show.plain(str(value))) for name, value in recipe.items()]
     recipe_rows.append(("made with", show.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
     blocks.append("recipe\n" + show.table(recipe_rows))
@@ -134,17 +135,16 @@ def _raw_bytes(store: Store) -> int:
 
 def _rejects(path: Path) -> list[Any]:
     try:
-        return history.read_rejects(path)[:_SHOWN]
-    except (OSError, ValueError):
+        return list(itertools.islice(history.read_rejects(path), _SHOWN))
+    except (OSError, ValueError, RawpackError):
         return []
 
 
 def _provenance(path: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads((path / PROVENANCE).read_text("utf-8"))
-    except (OSError, ValueError):
+        return history.read_provenance(path)[0]
+    except (OSError, RawpackError):
         return {}
-    return loaded if isinstance(loaded, dict) else {}
 
 
 def _class_text(classes: dict[str, int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from rawpack import manifest as manifests
 from rawpack import npyfile
-from rawpack.errors import StoreError, UsageError
+from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
 from rawpack.manifest import Manifest
+from rawpack.plainfile import open_plain, read_plain
 from rawpack.store import Store
 from rawpack_packer import commit, files
 from rawpack_packer.parts import WORK, Reject
@@ -23,6 +25,8 @@ from rawpack_packer.sources.base import printable
 
 _JOB = "job"
 _SHOWN = 10
+_MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
+"""Bytes: a stranger's store must not fill this machine's memory."""
 Files = dict[str, tuple[int, int]]
 """Key -> size in bytes and mtime in ns of a source's file."""
 
@@ -84,12 +88,10 @@ def read_job(path: Path) -> Job | None:
 def finished_source(path: Path, manifest: Manifest) -> Known:
     """The source that a finished store was packed from."""
     try:
-        provenance = msgspec.json.decode((path / commit.PROVENANCE).read_bytes(), type=dict[str, Any])
+        provenance, states = read_provenance(path)
         digest = str(provenance["source"]["digest"])
-        data = np.frombuffer((path / commit.STATES).read_bytes(), np.uint8)
-        states = npyfile.array(data, str(path / commit.STATES)).astype(np.int64)
-        rejected = read_rejects(path)
-    except (OSError, KeyError, TypeError, msgspec.DecodeError) as error:
+        rejected = list(read_rejects(path))
+    except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is a complete store, but not what it was packed from is known ({error}); --restart packs it anew"
         ) from None
@@ -99,11 +101,29 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
     return Known(digest, keys, states)
 
 
-def read_rejects(path: Path) -> list[Reject]:
-    """The lines of a finished store's `rejects.jsonl`, in the order of the source."""
+def read_provenance(path: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """What a finished store says of its making: `provenance.json`, and size and time of every source file (n, 2).
+
+    Raises DamagedStoreError where either was changed, FileNotFoundError where it is missing.
+    """
+    text, _ = manifests.unseal(read_plain(path / commit.PROVENANCE, _MAX_PROVENANCE), commit.PROVENANCE)
+    data = read_plain(path / commit.STATES, _MAX_STATES)
+    try:
+        provenance = msgspec.json.decode(text, type=dict[str, Any])
+    except ValueError as error:
+        raise DamagedStoreError(f"{commit.PROVENANCE} is no JSON object: {error}") from None
+    if provenance.get("states") != xxhash.xxh3_64_hexdigest(data):
+        raise DamagedStoreError(f"{commit.STATES} was changed: its checksum does not fit")
+    states = npyfile.array(np.frombuffer(data, np.uint8), commit.STATES)
+    return provenance, states.astype(np.int64)
+
+
+def read_rejects(path: Path) -> Iterator[Reject]:
+    """The lines of a finished store's `rejects.jsonl`, in the order of the source. ValueError where one is none."""
     decode = msgspec.json.Decoder(Reject).decode
-    with (path / commit.REJECTS).open("rb") as file:
-        return [decode(line) for line in file]
+    with open_plain(path / commit.REJECTS) as (descriptor, _), open(descriptor, "rb", closefd=False) as file:
+        while line := file.readline(_MAX_LINE):
+            yield decode(line)
 
 
 def check_recipe(path: Path, before: Mapping[str, Any], recipe: Recipe) -> None:

@@ -64,10 +64,13 @@ def _compare_hdf5(store: Store, number: int, name: str, file: Path) -> str | Non
         data = shard[name]
         if data.external or data.is_virtual:
             return f"{name} lies outside the file"
+        field = store.fields[name]
+        if data.dtype != np.dtype(field.dtype) or (field.uniform and data.shape != (rows, *field.shape)):
+            return f"its dataset holds {data.dtype} {data.shape}; the manifest says {field.dtype} {field.shape}"
         start = 0
         for row in range(rows):
             expected = reader.stored(row)
-            if store.fields[name].uniform:
+            if field.uniform:
                 found = np.asarray(data[row]).reshape(-1).view(np.uint8)
             else:
                 found = np.asarray(data[start : start + len(expected)])

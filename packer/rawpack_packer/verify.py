@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 import numpy as np
 import xxhash
 
-from rawpack import manifest as manifests
-from rawpack.errors import DamagedStoreError, RawpackError
+from rawpack.errors import RawpackError
 from rawpack.manifest import FileRecord, Manifest
+from rawpack.mapped import map_file
 from rawpack.store import Store
-from rawpack_packer import files
+from rawpack_packer import history
 from rawpack_packer.commit import PROVENANCE, STATES
 from rawpack_packer.probe import probe_shard
 
@@ -65,27 +63,20 @@ def _check_files(store: Store, quick: bool, tick: Callable[[int], None]) -> Iter
     for name, expected in _records(store.manifest):
         path = store.path / name
         try:
-            size = path.stat().st_size
-            if size != expected.bytes:
-                yield Problem(name, f"has {size} bytes; {expected.bytes} were packed")
-            elif not quick and files.record(path, expected.name).xxh3 != expected.xxh3:
+            data = map_file(path.parent, expected)
+            if not quick and xxhash.xxh3_64_hexdigest(data.data) != expected.xxh3:
                 yield Problem(name, "was changed: its checksum does not fit")
-        except OSError as error:
-            yield Problem(name, f"cannot be read: {error.strerror or error}")
+        except RawpackError as error:
+            yield Problem(name, str(error))
         tick(expected.bytes)
 
 
 def _check_provenance(store: Store) -> Iterator[Problem]:
     """What no digest covers carries its own checksum."""
     try:
-        text, _ = manifests.unseal((store.path / PROVENANCE).read_bytes(), PROVENANCE)
-        states = msgspec.json.decode(text, type=dict[str, Any])["states"]
-        if xxhash.xxh3_64_hexdigest((store.path / STATES).read_bytes()) != states:
-            yield Problem(STATES, "was changed: its checksum does not fit")
-    except OSError as error:
-        yield Problem(PROVENANCE, f"or {STATES} cannot be read: {error.strerror or error}")
-    except (DamagedStoreError, KeyError, msgspec.DecodeError) as error:
-        yield Problem(PROVENANCE, str(error))
+        history.read_provenance(store.path)
+    except (OSError, RawpackError) as error:
+        yield Problem("provenance.*", str(error))
 
 
 def _check_shard(store: Store, number: int, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:

@@ -26,6 +26,8 @@ from rawpack.stats import Stats
 Backend = Literal["process", "thread"]
 AHEAD = 3
 """Batches in the making while the caller holds one."""
+RESIZABLE = ("uint8", "uint16", "float32")
+"""What OpenCV resizes."""
 STATE_VERSION = 1
 Idle = tuple[Crew | None, SlotRing, list[Pending]]
 """Workers, their slots, and the batches that they are still making for an iterator that has ended."""
@@ -250,6 +252,11 @@ def choose_fields(library: Library, fields: Sequence[str] | None, sized: bool) -
         if name not in library.fields:
             raise UsageError(f"there is no field {name!r}; the store has {', '.join(library.fields)}")
         field = library.fields[name]
+        if field.kind == "image" and sized and (field.dtype not in RESIZABLE or len(field.shape) != 3):
+            raise UsageError(
+                f"image_size= resizes (height, width, channels) of {', '.join(RESIZABLE)}; {name!r} is {field.dtype} "
+                f"{field.shape}: leave it out with fields="
+            )
         if field.kind == "image" and not field.uniform and not sized:
             raise UsageError(
                 f"the samples of {name!r} have different sizes, so they make no batch: pass image_size=224 (resize and "

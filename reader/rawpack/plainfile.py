@@ -41,3 +41,12 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
         yield descriptor, status.st_size
     finally:
         os.close(descriptor)
+
+
+def read_plain(path: Path, limit: int) -> bytes:
+    """All bytes of a plain file of at most `limit` bytes. Raises as `open_plain`, and DamagedStoreError if it has more."""
+    with open_plain(path) as (descriptor, size):
+        if size > limit:
+            raise DamagedStoreError(f"{path} has {size} bytes; at most {limit} make sense")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DamagedStoreError
 from rawpack.manifest import FileRecord, Manifest
 from rawpack.memory import anonymous_file
+from rawpack.plainfile import open_plain
 
 _PIECE = 8 << 20
 _PAGE = 4096
@@ -63,7 +64,7 @@ class Memory:
 
 
 def _read(path: Path, target: memoryview, tick: Callable[[int], None]) -> None:
-    with target, path.open("rb", buffering=0) as file:
+    with target, open_plain(path) as (descriptor, _), open(descriptor, "rb", buffering=0, closefd=False) as file:
         done = 0
         while done < len(target):
             count = file.readinto(target[done : done + _PIECE])
