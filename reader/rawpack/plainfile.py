@@ -44,9 +44,9 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_plain(path: Path, limit: int) -> bytes:
-    """All bytes of a plain file of at most `limit` bytes. Raises as `open_plain`, and DamagedStoreError if it has more."""
+    """All bytes of a plain file. Raises as `open_plain`, and DamagedStoreError where it has more than `limit`."""
     with open_plain(path) as (descriptor, size):
         if size > limit:
             raise DamagedStoreError(f"{path} has {size} bytes; at most {limit} make sense")
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(limit)
+            return file.read(size)

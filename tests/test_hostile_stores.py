@@ -1,0 +1,171 @@
+"""Damaged, foreign, newer and hostile stores: an error of rawpack's or correct data, and nothing worse.
+
+Each case is read in a child process: sample by sample, in batches, and some by the full check. It must end without a
+signal, within a time, with memory that the store's own size allows, and without touching a file outside the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hostile
+import pytest
+
+import rawpack
+import rawpack_packer
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory and opened files are watched by means of Linux")
+
+TIMEOUT_S = 20.0
+_IN_OPEN, _IN_ACCESS, _IN_MODIFY, _IN_CREATE, _IN_DELETE = 0x20, 0x01, 0x02, 0x100, 0x200
+
+
+class Reading:
+    """A child that reads stores, started again when it dies."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def read(self, store: Path, sound: Path, check: bool) -> dict[str, Any]:
+        """What the child says of one store; its death or silence is a problem like others."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"path": str(store), "sound": str(sound), "check": check}) + "\n")
+        process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], TIMEOUT_S)
+        line = process.stdout.readline() if ready else ""
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        if ready:
+            status = process.wait()
+            died = signal.Signals(-status).name if status < 0 else f"status {status}"
+            problem = f"the process that read it ended: {died}"
+        else:
+            problem = f"no answer in {TIMEOUT_S:g} s"
+        self.close()
+        return {"problems": [problem], "refusals": [], "differs": False, "grown": 0}
+
+    def close(self) -> None:
+        if self._process is not None:
+            # With it go the processes that it started.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        folders = [str(Path(module.__file__ or "").parent.parent) for module in (rawpack, rawpack_packer)]
+        program = Path(hostile.__file__).with_name("child.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(program), *folders],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0,
+        )  # fmt: skip
+        return self._process
+
+
+class Guard:
+    """Sees every opening of a file in a folder, also by C libraries and other processes (inotify)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        events = _IN_OPEN | _IN_ACCESS | _IN_MODIFY | _IN_CREATE | _IN_DELETE
+        for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
+            if self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), events) < 0:
+                pytest.skip(f"this system gives no more inotify watches ({os.strerror(ctypes.get_errno())})")
+        self.touched()
+
+    def touched(self) -> bool:
+        """Whether anything was opened, read, written, made or removed since the last call."""
+        touched = False
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._descriptor, 1 << 16):
+                touched = True
+        return touched
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@dataclass
+class Sound:
+    """The sound stores, one for each variant."""
+
+    root: Path
+
+    def of(self, variant: str) -> Path:
+        store = self.root / variant
+        if not store.exists():
+            hostile.make_store(self.root / "source", store, variant)
+        return store
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
+    root = tmp_path_factory.mktemp("sound")
+    hostile.make_images(root / "source")
+    return Sound(root)
+
+
+@pytest.fixture(scope="module")
+def reading() -> Iterator[Reading]:
+    child = Reading()
+    yield child
+    child.close()
+
+
+def run_cases(sound: Path, cases: list[hostile.Mutation], folder: Path, reading: Reading) -> list[str]:
+    """What went wrong, case by case."""
+    outside = folder / hostile.OUTSIDE
+    shutil.copytree(sound, outside)
+    guard, failures = Guard(outside), []
+    for number, case in enumerate(cases):
+        path = folder / str(number)
+        shutil.copytree(sound, path, copy_function=os.link)
+        case.apply(hostile.Copy(path))
+        guard.touched()
+        answer = reading.read(path, sound, case.check)
+        if guard.touched():
+            answer["problems"].append("a file outside the store was touched")
+        failures += [f"{case.name}: {problem}" for problem in answer["problems"]]
+        shutil.rmtree(path)
+    guard.close()
+    return failures
+
+
+@pytest.mark.parametrize("variant", hostile.VARIANTS)
+def test_a_hostile_store_ends_in_an_error_or_in_correct_data(
+    variant: str, sound: Sound, reading: Reading, tmp_path: Path
+) -> None:
+    """Whatever is in a store, reading it raises a RawpackError or gives what was packed."""
+    store = sound.of(variant)
+    cases = hostile.daily(list(hostile.mutations(store, variant)), variant)
+    failures = run_cases(store, cases, tmp_path, reading)
+    assert not failures, "\n\n".join(failures)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not os.environ.get("RAWPACK_SOAK"), reason="every case, some 50,000: set RAWPACK_SOAK=1")
+@pytest.mark.parametrize("variant", hostile.VARIANTS)
+def test_every_hostile_store_ends_in_an_error_or_in_correct_data(
+    variant: str, sound: Sound, reading: Reading, tmp_path: Path
+) -> None:
+    """As the daily test, with every value of every field."""
+    store = sound.of(variant)
+    failures = run_cases(store, list(hostile.mutations(store, variant)), tmp_path, reading)
+    assert not failures, f"{len(failures)} failures\n" + "\n\n".join(failures[:100])
