@@ -1,0 +1,126 @@
+"""Work on subjects in this process, which is made for it.
+
+python measure.py prepare '{"subjects": ["memmap", ...], "settings": {...}}'
+python measure.py measure '{"subjects": ["memmap"], "settings": {...}}'      one line of JSON on standard output
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import statistics
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from contract import Epoch, Settings, Subject
+from subjects import SUBJECTS
+
+_WARM_EPOCHS = 3
+"""Each worker meets a random part of the pages in each epoch; after three, nearly all of them."""
+_WARM_S = 3.0
+"""Where epochs are long, further ones are left out once so much time has passed."""
+_DISTRIBUTIONS = (
+    "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py",
+    "torch", "tensordict", "ffcv",
+)  # fmt: skip
+
+
+def main() -> None:
+    action, asked = sys.argv[1], json.loads(sys.argv[2])
+    settings = Settings(**{**asked["settings"], "shape": tuple(asked["settings"]["shape"])})
+    for name in asked["subjects"]:
+        if action == "prepare":
+            SUBJECTS[name]().prepare(settings)
+        else:
+            print(json.dumps(measure(SUBJECTS[name](), settings) | about()), flush=True)
+
+
+def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
+    """Open, warm up, and go through whole epochs until `settings.seconds` have passed."""
+    began = time.perf_counter()
+    subject.open(settings)
+    opened = time.perf_counter() - began
+    warm, epochs = list[Epoch](), list[Epoch]()
+    if settings.warm:
+        while len(warm) < _WARM_EPOCHS and sum(epoch.seconds for epoch in warm) < _WARM_S:
+            warm.append(subject.epoch(len(warm)))
+    cpu = cpu_seconds()
+    while sum(epoch.seconds for epoch in epochs) < settings.seconds:
+        epochs.append(subject.epoch(len(warm) + len(epochs)))
+    cpu = cpu_seconds() - cpu
+    images, seconds = sum(epoch.images for epoch in epochs), sum(epoch.seconds for epoch in epochs)
+    first = (warm + epochs)[0].first_s
+    later = [epoch.first_s for epoch in (warm + epochs)[1:] if epoch.first_s is not None]
+    return {
+        "images_per_s": images / seconds,
+        "images": images,
+        "seconds": seconds,
+        "epochs": len(epochs),
+        "cpu_s_per_1000": cpu / images * 1000,
+        "first_batch_s": None if first is None else opened + first,
+        "next_epoch_s": statistics.median(later) if later else None,
+        **memory(),
+    }
+
+
+def about() -> dict[str, Any]:
+    """Machine, load and versions, for a row that is read elsewhere and later."""
+    from rawpack import machine
+
+    facts = machine.describe()
+    versions = {"python": sys.version.split()[0]}
+    for name in _DISTRIBUTIONS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "machine": {name: facts[name] for name in ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os")},
+        "load": os.getloadavg()[0],
+        "versions": versions,
+    }
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process and all of its children, where the kernel tells; else without living children."""
+    ticks = 0
+    for pid in _children():
+        with suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def memory() -> dict[str, int | None]:
+    """Bytes beside the page cache: this process's own, its largest worker's, and those of shared memory.
+
+    None where the kernel does not tell.
+    """
+    own = _rollup("self")
+    workers = [one for one in map(_rollup, _children()) if one]
+    return {
+        "process_bytes": own.get("Pss_Anon"),
+        "worker_bytes": max((one["Pss_Anon"] for one in workers), default=None),
+        "shared_bytes": sum(one["Pss_Shmem"] for one in (own, *workers)) if own else None,
+    }
+
+
+def _children() -> list[str]:
+    """Process numbers of this process's children; none where the kernel does not list them."""
+    return [pid for listed in Path("/proc/self/task").glob("*/children") for pid in listed.read_text().split()]
+
+
+def _rollup(pid: str) -> dict[str, int]:
+    """Totals of a process's memory in bytes, as the kernel adds them up; empty where it does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return {}
+    return {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Rows of measurements as a table for people: medians, their spread, ratios round by round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tables import Entry, Table
+
+Row = dict[str, Any]
+_HEAD = ("", "images/s", "CPU s/1,000", "ratio", "to", "bar", "first batch", "next epoch", "a worker", "slots")
+
+
+def summary(table: Table, rows: Sequence[Row]) -> list[Row]:
+    """One row for each line of the table that was measured: (median, least, most) of what its rounds gave."""
+    rates = {entry.label: _by_round(rows, entry.label) for entry in table.entries}
+    return [_line(entry, rates, rows) for entry in table.entries if rates[entry.label]]
+
+
+def as_text(table: Table, lines: Sequence[Row]) -> str:
+    """A table for a terminal."""
+    settings = table.settings
+    shape = "x".join(map(str, settings.shape))
+    title = f"{table.name}: {shape}"
+    if not table.name.startswith("packing"):
+        title += f", batch {settings.batch}, shuffled, warm"
+    if settings.workers is not None:
+        title += f", {settings.workers} worker{'s' * (settings.workers != 1)}"
+    cells = [_HEAD, *(_cells(line) for line in lines)]
+    empty = {k for k in range(1, len(_HEAD)) if not any(row[k] for row in cells[1:])}
+    kept = [[cell for k, cell in enumerate(row) if k not in empty] for row in cells]
+    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in kept]
+    return "\n".join([title, *("  " + line for line in text)])
+
+
+def _line(entry: Entry, rates: dict[str, dict[int, float]], rows: Sequence[Row]) -> Row:
+    own = rates[entry.label]
+    other = rates.get(entry.against or "", {})
+    ratios = [rate / other[number] for number, rate in own.items() if number in other]
+    ratio = _spread(ratios)
+    mine = [row for row in rows if row["label"] == entry.label]
+
+    def median(name: str) -> float | None:
+        values = [row[name] for row in mine if row[name] is not None]
+        return statistics.median(values) if values else None
+
+    # The memory of subjects that hand no batches over says nothing of a reader.
+    hands_over = median("first_batch_s") is not None
+    return {
+        "label": entry.label,
+        "images_per_s": _spread(list(own.values())),
+        "cpu_s_per_1000": median("cpu_s_per_1000"),
+        "against": entry.against if ratios else None,
+        "ratio": ratio,
+        "bar": entry.bar,
+        "passed": None if entry.bar is None or ratio is None else ratio[0] >= entry.bar,
+        "first_batch_s": median("first_batch_s"),
+        "next_epoch_s": median("next_epoch_s"),
+        "worker_bytes": median("worker_bytes") if hands_over else None,
+        "shared_bytes": median("shared_bytes") if hands_over else None,
+        "rounds": len(own),
+    }
+
+
+def _cells(line: Row) -> tuple[str, ...]:
+    bar = ""
+    if line["bar"] is not None:
+        verdict = {True: "met", False: "MISSED", None: "not measured"}[line["passed"]]
+        bar = f"{line['bar']:g} {verdict}"
+    return (
+        line["label"],
+        _shown(line["images_per_s"], lambda rate: f"{rate:,.0f}"),
+        f"{line['cpu_s_per_1000']:.2g}",
+        _shown(line["ratio"], lambda ratio: f"{ratio:.2f}"),
+        line["against"] or "",
+        bar,
+        "" if line["first_batch_s"] is None else f"{line['first_batch_s']:.2f} s",
+        "" if line["next_epoch_s"] is None else f"{line['next_epoch_s'] * 1000:.1f} ms",
+        _megabytes(line["worker_bytes"]),
+        _megabytes(line["shared_bytes"]),
+    )
+
+
+def _megabytes(size: float | None) -> str:
+    return "" if not size else f"{size / 1e6:.0f} MB"
+
+
+def _by_round(rows: Sequence[Row], label: str) -> dict[int, float]:
+    return {row["round"]: row["images_per_s"] for row in rows if row["label"] == label}
+
+
+def _spread(values: list[float]) -> tuple[float, float, float] | None:
+    return (statistics.median(values), min(values), max(values)) if values else None
+
+
+def _shown(spread: tuple[float, float, float] | None, one: Callable[[float], str]) -> str:
+    if spread is None:
+        return ""
+    return one(spread[0]) if spread[1] == spread[2] else f"{one(spread[0])} ({one(spread[1])}..{one(spread[2])})"

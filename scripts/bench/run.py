@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Measure reading and packing as ratios to the bare limits of this machine, in one run.
+
+    scripts/bench/run.py                        every table, over made photographs
+    scripts/bench/run.py --data ~/photos        over photographs of yours
+    scripts/bench/run.py --tables reading --rounds 9 --json out.json
+    scripts/bench/run.py --quick                to see that it works; its figures mean nothing
+
+Each subject is measured in fresh processes, in turn with the others of its table, round by round; a ratio is the median
+of the rounds' ratios, with the least and the most. What is not installed is left out, and said.
+
+| file | holds |
+|---|---|
+| `contract.py` | what a subject is: `prepare`, `open`, `epoch` |
+| `subjects/` | one module for each kind |
+| `tables.py` | which subjects make a table, and what each is held against |
+| `data.py` | the images and stores that are read |
+| `measure.py` | one measurement, in a process of its own |
+| `report.py` | medians, spread and ratios as text |
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import data
+import report
+from contract import Settings
+from subjects import SUBJECTS
+from tables import Table, tables
+
+_HERE = Path(__file__).resolve().parent
+_WORK = _HERE.parent.parent / "build" / "bench"
+_QUIET_LOAD = 0.5
+_ONE_EPOCH = 1e-9
+
+
+def main() -> None:
+    asked = arguments()
+    if importlib.util.find_spec("rawpack") is None:
+        sys.exit("rawpack is not installed for this Python: pip install -e . in the checkout, then run this with it")
+    load = os.getloadavg()[0]
+    if load > _QUIET_LOAD:
+        print(f"NOTE: load average {load:.2f} before the start: others use this machine, and figures will show it\n")
+    if asked.quick:
+        print("NOTE: --quick only shows that all works: its figures and verdicts mean nothing\n")
+    results = []
+    for table in plan(asked):
+        missing = {entry.label: gone for entry in table.entries if (gone := missing_modules(entry.subject))}
+        rows = list(measure(table, missing, asked.rounds))
+        lines = report.summary(table, rows)
+        print(report.as_text(table, lines))
+        for label, modules in missing.items():
+            print(f"  left out: {label} (not installed: {', '.join(modules)})")
+        print(flush=True)
+        results.append({"table": table.name, "lines": lines, "left_out": missing, "rows": rows})
+    if asked.json:
+        asked.json.write_text(json.dumps({"load_at_start": load, "quick": asked.quick, "tables": results}, indent=1))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, help="folder with JPEG files [made ones]")
+    parser.add_argument("--work", type=Path, default=_WORK, help="folder for what is made, used again [build/bench]")
+    parser.add_argument("--tables", help="names, or beginnings of them, with commas: reading,small,packing [all]")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement, at least [2]")
+    parser.add_argument("--images", type=int, default=8000, help="to read; files are used repeatedly to make as many")
+    parser.add_argument("--pack-images", type=int, default=2000, help="to pack")
+    parser.add_argument("--json", type=Path, help="write all rows there")
+    parser.add_argument("--quick", action="store_true", help="tiny sets, one round")
+    asked = parser.parse_args()
+    if asked.quick:
+        asked.rounds, asked.seconds, asked.images, asked.pack_images = 1, 0.05, 48, 16
+    if min(asked.rounds, asked.images, asked.pack_images) < 1 or asked.seconds <= 0:
+        parser.error("--rounds, --images and --pack-images from 1 on, --seconds more than 0")
+    return asked
+
+
+def plan(asked: argparse.Namespace) -> list[Table]:
+    """The tables asked for, with their images made."""
+    work: Path = asked.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    shape, small = ((48, 48, 3), 200) if asked.quick else ((224, 224, 3), 60_000)
+    common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}
+    every = tables(
+        Settings(shape=shape, batch=min(256, asked.images // 3 or 1), **common),
+        Settings(shape=(28, 28, 1), consumer="sum", **common),
+        Settings(shape=shape, warm=False, **common | {"seconds": _ONE_EPOCH}),
+    )
+    chosen = [table for table in every if table.name.startswith(tuple((asked.tables or "").split(",")))]
+    if not chosen:
+        sys.exit(f"--tables {asked.tables}: beginnings of {', '.join(table.name for table in every)}")
+    make: dict[str, Callable[[], Path]] = {
+        "photos": lambda: data.photos(work, asked.data, asked.images),
+        "small": lambda: data.small_images(work, small),
+        "packing": lambda: data.photos(work, asked.data, asked.pack_images),
+    }
+    images = {name: str(make[name]()) for name in {table.images for table in chosen}}
+    return [replace(table, settings=replace(table.settings, images=images[table.images])) for table in chosen]
+
+
+def missing_modules(subject: str) -> list[str]:
+    """What a subject needs and is not installed."""
+    return [name for name in SUBJECTS[subject]().needs if importlib.util.find_spec(name) is None]
+
+
+def measure(table: Table, missing: dict[str, list[str]], rounds: int) -> Iterator[dict[str, Any]]:
+    """A row for each line of the table and each round, in turn."""
+    entries = [entry for entry in table.entries if entry.label not in missing]
+    call("prepare", list(dict.fromkeys(entry.subject for entry in entries)), table.settings)
+    for number in range(rounds):
+        for entry in entries:
+            settings = entry.settings(table.settings)
+            row = json.loads(call("measure", [entry.subject], settings))
+            yield {"label": entry.label, "round": number, "settings": asdict(settings), **row}
+
+
+def call(action: str, subjects: list[str], settings: Settings) -> str:
+    """Run `measure.py` in a fresh process; what it printed last."""
+    asked = json.dumps({"subjects": subjects, "settings": asdict(settings)})
+    done = subprocess.run(
+        [sys.executable, _HERE / "measure.py", action, asked], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{action} {', '.join(subjects)} failed with exit code {done.returncode}; see above")
+    return done.stdout.strip().rpartition("\n")[2]
+
+
+if __name__ == "__main__":
+    main()

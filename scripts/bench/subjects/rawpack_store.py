@@ -1,0 +1,29 @@
+"""rawpack's reader over one of its stores."""
+
+from __future__ import annotations
+
+import data
+from contract import Epoch, Settings, consume
+
+
+class RawpackStore:
+    """`Reader.batches` as a user calls it: shuffled, all fields but text."""
+
+    needs: tuple[str, ...] = ()
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+
+    def prepare(self, settings: Settings) -> None:
+        data.make_store(settings, self._form)
+
+    def open(self, settings: Settings) -> None:
+        from rawpack import Reader
+
+        self._consumer = settings.consumer
+        path = data.store_path(settings, self._form)
+        self._batches = Reader(path).batches(settings.batch, shuffle=True, workers=settings.workers)
+
+    def epoch(self, n: int) -> Epoch:
+        self._batches.set_epoch(n)
+        return consume((batch["image"] for batch in self._batches), self._consumer)

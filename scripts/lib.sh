@@ -1,0 +1,53 @@
+# What scripts/demo, scripts/test and .ci/run share. Sourced, not run.
+
+fail() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+say() {
+  if [ -t 1 ]; then printf '\n\033[1m== %s\033[0m\n' "$*"; else printf '\n== %s\n' "$*"; fi
+}
+
+# The first Python on the PATH that is new enough and can make virtual environments.
+find_python() {
+  local name found=
+  for name in ${PYTHON:-python3 python python3.14 python3.13 python3.12 python3.11}; do
+    command -v "$name" >/dev/null || continue
+    "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+    found=$name
+    if "$name" -c 'import ensurepip, venv' 2>/dev/null; then
+      echo "$name"
+      return
+    fi
+  done
+  [ -z "$found" ] || fail "$found has no venv module. On Debian or Ubuntu: apt install python3-venv"
+  fail "needs Python 3.11 or newer, and found none. On Debian or Ubuntu: apt install python3 python3-venv"
+}
+
+# pip_install VENV ARGUMENTS: silent, but where it fails.
+pip_install() {
+  local venv=$1 log=$1/pip.log
+  shift
+  "$venv/bin/python" -m pip install --disable-pip-version-check "$@" >"$log" 2>&1 || {
+    tail -n 40 "$log" >&2
+    fail "pip could not install it, as it says above; is there a network?"
+  }
+}
+
+# make_venv FOLDER CHECKOUT EXTRAS: a virtual environment with the checkout installed in editable mode, such as with
+# EXTRAS "[test]". One that was made for the same pyproject.toml is used as it is.
+make_venv() {
+  local venv=$1 checkout=$2 extras=$3 mark python
+  # The folder too: scripts in an environment name it, and break when it moves.
+  mark="$(cksum <"$checkout/pyproject.toml") $(cd "$checkout" && pwd)"
+  if [ "$(cat "$venv/installed" 2>/dev/null)" = "$mark" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+    return
+  fi
+  python=$(find_python)
+  say "installing into $venv, with $("$python" --version)"
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  pip_install "$venv" --editable "$checkout$extras"
+  echo "$mark" >"$venv/installed"
+}
