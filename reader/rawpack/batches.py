@@ -175,10 +175,9 @@ class Batches(Iterable[Batch]):
     def _steps(self, epoch: int, position: int) -> Iterator[Step]:
         split = self._split_of(epoch)
         for step in range(split.count(position)):
-            rows = split.batch(step, position).samples(self._order, epoch)
-            if self._selection is not None:
-                rows = self._selection[rows]
-            yield Step(rows, split.reached(step + 1, position))
+            span, after = split.batch(step, position), split.reached(step + 1, position)
+            rows = span.samples(self._order, epoch)
+            yield Step(rows if self._selection is None else self._selection[rows], after)
 
     def _split_of(self, epoch: int) -> RankSplit:
         return replace(self._split, length=self._order.length(epoch))

@@ -24,7 +24,7 @@ _SLICE_BYTES = 1 << 18
 """A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Step:
     """The next batch of an epoch, before anything is read."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import zlib
 
 import numpy as np
@@ -12,6 +13,10 @@ from rawpack.errors import DamagedStoreError
 from rawpack.mapped import will_need
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.stores.raw import as_image, span
+
+
+_recent = threading.local()
+"""Each thread's latest piece: samples that are read in order lie in the same one."""
 
 
 class DeflatedRows:
@@ -58,16 +63,8 @@ class DeflatedRows:
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         check_rows(rows, self._rows)
         target = out.reshape(len(out), -1).view(np.uint8)
-        last, piece = -1, np.empty(0, np.uint8)
         for i, row in places(rows, at):
-            start, size = self._where(row)
-            k = start // self._chunk_bytes
-            if start + size > (k + 1) * self._chunk_bytes:
-                target[i] = self.stored(row)
-                continue
-            if k != last:
-                last, piece = k, self._piece(k)
-            target[i] = span(piece, start - k * self._chunk_bytes, size, row)
+            target[i] = self.stored(row)
 
     def _where(self, row: int) -> tuple[int, int]:
         check_row(row, self._rows)
@@ -81,15 +78,21 @@ class DeflatedRows:
     def _piece(self, k: int) -> NDArray[np.uint8]:
         if k >= len(self._chunks):
             raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed pieces; number {k} is needed")
+        piece: NDArray[np.uint8]
+        if getattr(_recent, "of", None) == (id(self._data), k):
+            piece = _recent.piece
+            return piece
         offset, size = self._chunks[k].tolist()
         packed = span(self._data, offset, size, k)
         try:
-            inflater = zlib.decompressobj()
-            piece = inflater.decompress(packed.data, self._chunk_bytes)
+            inflated = zlib.decompressobj().decompress(packed.data, self._chunk_bytes)
         except zlib.error as error:
             raise DamagedStoreError(f"compressed piece {k} of the shard is damaged: {error}") from None
-        if len(piece) != self._chunk_bytes:
+        if len(inflated) != self._chunk_bytes:
             raise DamagedStoreError(
-                f"compressed piece {k} of the shard holds {len(piece)} bytes of {self._chunk_bytes}"
+                f"compressed piece {k} of the shard holds {len(inflated)} bytes of {self._chunk_bytes}"
             )
-        return np.frombuffer(piece, np.uint8)
+        piece = np.frombuffer(inflated, np.uint8)
+        # The data too, so that its id is not another's later.
+        _recent.of, _recent.data, _recent.piece = (id(self._data), k), self._data, piece
+        return piece

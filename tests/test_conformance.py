@@ -1,0 +1,670 @@
+"""Every format keeps the same promises: one suite over all of them.
+
+What is right is said by Pillow, numpy, os.walk and the libraries of the formats, never by rawpack.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+from conftest import FORMATS, Packed, Pixels, pack, picture, save
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from rawpack import Reader, UsageError
+
+SIZE = 48
+TARGETS: dict[str, tuple[int, int]] = {"48": (48, 48), "40x56": (40, 56)}
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""No shrinking: jobs are small as they are, and each attempt packs a store."""
+PART = 64
+"""Samples in a shard of the stores that are made with --shard-size 1: no shard is cut for fewer."""
+
+
+# ---------------------------------------------------------------------------------------------- what is right
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a folder holds, as a plain walk sees it."""
+
+    root: Path
+    keys: list[str]
+    classes: list[str]
+    labels: list[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@cache
+def truth_of(root: Path) -> Truth:
+    """Files in path order, part by part as UTF-8 bytes; labels by the sorted folders of the first level."""
+    keys = []
+    for folder, _, names in os.walk(root):
+        keys += [(Path(folder) / name).relative_to(root).as_posix() for name in names]
+    keys.sort(key=lambda key: [part.encode() for part in key.split("/")])
+    classes = sorted((path.name for path in root.iterdir() if path.is_dir()), key=str.encode)
+    labels = [classes.index(key.split("/")[0]) if "/" in key else -1 for key in keys]
+    return Truth(root, keys, classes, labels)
+
+
+@cache
+def decoded(path: Path, color: str) -> Pixels:
+    """An image file by Pillow: (H, W, 3) RGB or (H, W, 1) grey."""
+    with Image.open(path) as image:
+        if color == "rgb":
+            return np.asarray(image.convert("RGB"))
+        if image.format == "JPEG":
+            image.draft("L", image.size)
+        return np.asarray(image.convert("L"))[..., None]
+
+
+@cache
+def weights(stored: int, wanted: int) -> NDArray[np.float64]:
+    """(wanted, stored): how much of each pixel goes into each new one. Averages where it shrinks, else bilinear."""
+    matrix = np.zeros((wanted, stored))
+    step = stored / wanted
+    for i in range(wanted):
+        if step >= 1:
+            for j in range(int(i * step), min(stored, math.ceil((i + 1) * step))):
+                matrix[i, j] = max(0.0, min(j + 1, (i + 1) * step) - max(j, i * step)) / step
+        else:
+            at = min(max((i + 0.5) * step - 0.5, 0), stored - 1)
+            low = min(int(at), stored - 2)
+            matrix[i, low : low + 2] = 1 - (at - low), at - low
+    return matrix
+
+
+def fitted(pixels: Pixels, target: tuple[int, int]) -> NDArray[np.float64]:
+    """Scaled to cover and centre-cropped, with torchvision's rounding; exact, not rounded to whole levels."""
+    height, width, _ = pixels.shape
+    scale = max(target[0] / height, target[1] / width)
+    if scale == target[0] / height:
+        scaled = target[0], max(target[1], width * target[0] // height)
+    else:
+        scaled = max(target[0], height * target[1] // width), target[1]
+    tall = np.tensordot(weights(height, scaled[0]), pixels.astype(np.float64), 1)
+    whole = np.matmul(weights(width, scaled[1]), tall)
+    top, left = round((scaled[0] - target[0]) / 2), round((scaled[1] - target[1]) / 2)
+    cut: NDArray[np.float64] = whole[top : top + target[0], left : left + target[1]]
+    return cut
+
+
+def worst(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """The largest difference of two images of one shape, in levels."""
+    assert a.shape == b.shape
+    return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+
+
+def psnr(a: NDArray[Any], b: NDArray[Any]) -> float:
+    error = float(np.mean((a.astype(np.float64) - b.astype(np.float64)) ** 2))
+    return math.inf if not error else 10 * math.log10(255**2 / error)
+
+
+# ---------------------------------------------------------------------------------------------- the stores
+
+
+@dataclass(frozen=True)
+class Case:
+    """One store of the suite."""
+
+    path: Path
+    layout: str
+    size: str
+    color: str
+    truth: Truth
+
+    @property
+    def channels(self) -> int:
+        return 3 if self.color == "rgb" else 1
+
+    @property
+    def keep(self) -> bool:
+        return self.size == "keep"
+
+    @property
+    def batch_options(self) -> dict[str, Any]:
+        """What `batches` needs to make batches of this store."""
+        return {"image_size": SIZE} if self.keep else {}
+
+    def original(self, i: int) -> Pixels:
+        return decoded(self.truth.root / self.truth.keys[i], self.color)
+
+    def expected(self, i: int) -> NDArray[Any]:
+        """Image i before any JPEG encoding."""
+        return self.original(i) if self.keep else fitted(self.original(i), TARGETS[self.size])
+
+
+ALL = [
+    (layout, size, color)
+    for layout in FORMATS
+    for size in ("48", "keep")
+    for color in ("rgb", "gray")
+    if (layout, size) != ("hdf5-chunk4", "keep")
+]
+SIZED = [asked for asked in ALL if asked[1] != "keep"]
+KEPT = [asked for asked in ALL if asked[1] == "keep"]
+RGB = [asked for asked in ALL if asked[2] == "rgb"]
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, packed: Packed, images: Path) -> Case:
+    layout, size, color = request.param
+    return Case(packed(layout, "--size", size, "--color", color), layout, size, color, truth_of(images))
+
+
+def over(cases: list[tuple[str, str, str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, indirect=True, ids=["-".join(asked) for asked in cases])
+
+
+# ---------------------------------------------------------------------------------------------- single samples
+
+
+@over(ALL)
+def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
+    """Pixels are what Pillow decodes, resized by exact averaging; an lmdb store adds JPEG loss and nothing else."""
+    reader, quality = Reader(case.path), []
+    for i in range(len(case.truth)):
+        image, expected = reader[i]["image"], case.expected(i)
+        if case.layout == "lmdb":
+            assert image.shape == expected.shape
+            quality.append(psnr(image, expected))
+        else:
+            assert worst(image, expected) <= 2, case.truth.keys[i]
+    assert not quality or (np.mean(quality) > 30 and min(quality) > 25)
+
+
+@over(ALL)
+def test_order_labels_keys_and_classes_are_those_of_the_folder(case: Case) -> None:
+    """Samples come in path order, with their keys to the letter, and labels as torchvision numbers folders."""
+    reader = Reader(case.path)
+    samples = [reader[i] for i in range(len(reader))]
+    assert len(reader) == len(case.truth)
+    assert [sample["key"] for sample in samples] == case.truth.keys
+    assert [int(sample["label"]) for sample in samples] == case.truth.labels
+    assert [int(sample["index"]) for sample in samples] == list(range(len(samples)))
+    assert reader.classes == tuple(case.truth.classes)
+    assert reader.class_to_idx == {name: i for i, name in enumerate(case.truth.classes)}
+
+
+@over(ALL)
+def test_a_sample_is_a_dict_of_new_arrays(case: Case) -> None:
+    """reader[i] has the fields that the reader names, each of its dtype and shape, and its image is the caller's."""
+    reader = Reader(case.path)
+    sample = reader[3]
+    assert set(sample) == {*reader.fields, "index"} == {"image", "label", "key", "index"}
+    assert sample["image"].dtype == np.uint8
+    assert sample["image"].shape == (case.original(3).shape if case.keep else (SIZE, SIZE, case.channels))
+    assert reader.fields["image"].shape == ((None, None) if case.keep else (SIZE, SIZE)) + (case.channels,)
+    assert sample["label"].dtype == np.int64
+    assert isinstance(sample["key"], str)
+    before = sample["image"].copy()
+    sample["image"][:] = 0
+    np.testing.assert_array_equal(reader[3]["image"], before)
+
+
+@over(ALL)
+def test_samples_are_counted_from_either_end(case: Case) -> None:
+    """Negative numbers count from the end, as in a list; beyond either end is an IndexError."""
+    reader, count = Reader(case.path), len(case.truth)
+    assert reader[-1]["key"] == case.truth.keys[-1]
+    assert reader[-count]["key"] == case.truth.keys[0]
+    np.testing.assert_array_equal(reader[-2]["image"], reader[count - 2]["image"])
+    for wrong in (count, -count - 1, 10**12, -(10**12)):
+        with pytest.raises(IndexError, match=str(count)):
+            reader[wrong]
+
+
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+@pytest.mark.parametrize("size", ["48", "keep", "40x56"])
+def test_raw_formats_hold_the_same_pixels_bit_for_bit(packed: Packed, size: str, color: str) -> None:
+    """memmap and every layout of hdf5 hold the same pixels for one recipe."""
+    layouts = [name for name in FORMATS if name != "lmdb" and (name, size) != ("hdf5-chunk4", "keep")]
+    first, *others = [Reader(packed(name, "--size", size, "--color", color)) for name in layouts]
+    for i in range(len(first)):
+        image = first[i]["image"]
+        for other in others:
+            np.testing.assert_array_equal(other[i]["image"], image)
+
+
+@pytest.mark.parametrize("size", ["48", "keep"])
+def test_lmdb_loses_what_jpeg_loses(packed: Packed, size: str) -> None:
+    """At the default quality of 90, an lmdb store is within 30 dB of the memmap store of the same recipe."""
+    raw, jpeg = Reader(packed("memmap", "--size", size)), Reader(packed("lmdb", "--size", size))
+    assert np.mean([psnr(raw[i]["image"], jpeg[i]["image"]) for i in range(len(raw))]) > 30
+
+
+def test_real_photographs_are_the_same_in_every_format(photos: Path, tmp_path: Path) -> None:
+    """Photographs from cameras: equal pixels in memmap and hdf5, and in lmdb a mean PSNR above 30 dB."""
+    source = tmp_path / "source"
+    for path in sorted(photos.rglob("*.*"))[::8]:
+        link = source / path.relative_to(photos)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path)
+    readers = {
+        layout: Reader(pack(source, tmp_path / layout, *FORMATS[layout], "--size", "128"))
+        for layout in ("memmap", "hdf5", "lmdb")
+    }
+    assert len(readers["memmap"]) == len(readers["lmdb"]) >= 50
+    quality = []
+    for i in range(len(readers["memmap"])):
+        image = readers["memmap"][i]["image"]
+        np.testing.assert_array_equal(readers["hdf5"][i]["image"], image)
+        quality.append(psnr(image, readers["lmdb"][i]["image"]))
+    assert np.mean(quality) > 30
+
+
+# ---------------------------------------------------------------------------------------------- batches
+
+
+@cache
+def singles(store: Path) -> list[Pixels]:
+    """The images of a store as `reader[i]` gives them."""
+    reader = Reader(store)
+    return [reader[i]["image"] for i in range(len(reader))]
+
+
+@cache
+def fitted_singles(store: Path, target: tuple[int, int]) -> list[NDArray[np.float64]]:
+    return [fitted(image, target) for image in singles(store)]
+
+
+def check_batches(case: Case, batches: list[dict[str, Any]], sizes: list[int]) -> None:
+    """All arrays of all batches agree with the samples that `index` names."""
+    assert [len(batch["index"]) for batch in batches] == sizes
+    for batch in batches:
+        for k, row in enumerate(batch["index"].tolist()):
+            assert batch["label"][k] == case.truth.labels[row]
+            if case.keep:
+                assert worst(batch["image"][k], fitted_singles(case.path, (SIZE, SIZE))[row]) <= 1.5
+            else:
+                np.testing.assert_array_equal(batch["image"][k], singles(case.path)[row])
+
+
+def sizes_of(count: int, batch_size: int, drop_last: bool) -> list[int]:
+    whole, rest = divmod(count, batch_size)
+    return [batch_size] * whole + ([rest] if rest and not drop_last else [])
+
+
+def everything(batches: Any) -> list[dict[str, Any]]:
+    """All batches of one epoch, held at once."""
+    return list(batches)
+
+
+@over(ALL)
+def test_batches_of_any_size_hold_the_samples_in_order(case: Case) -> None:
+    """Whatever the batch size, batches are the samples one after another; the last is short, or dropped."""
+    reader, count = Reader(case.path), len(case.truth)
+    for batch_size in (1, 7, count - 1, count, count + 20):
+        for drop_last in (False, True):
+            # Pixels of two sizes say all; beyond them, which samples come is what differs.
+            whole = batch_size in (7, count + 20) and not drop_last
+            options = {"workers": 0, **case.batch_options} if whole else {"workers": 0, "fields": ["label"]}
+            batches = reader.batches(batch_size, drop_last=drop_last, **options)
+            sizes = sizes_of(count, batch_size, drop_last)
+            assert len(batches) == len(sizes)
+            got = everything(batches)
+            assert [len(batch["index"]) for batch in got] == sizes
+            assert [row for batch in got for row in batch["index"].tolist()] == list(range(sum(sizes)))
+            if whole:
+                check_batches(case, got, sizes)
+
+
+@over(RGB)
+@pytest.mark.parametrize("shuffle", [True, "block"])
+def test_a_shuffled_epoch_has_every_sample_once(case: Case, shuffle: Any) -> None:
+    """Shuffled, each epoch has another order, every sample once, and arrays that belong together stay together."""
+    batches = Reader(case.path).batches(16, shuffle=shuffle, seed=5, workers=0, **case.batch_options)
+    orders: list[list[int]] = []
+    for _ in range(2):
+        got = everything(batches)
+        if not orders:
+            check_batches(case, got, sizes_of(len(case.truth), 16, False))
+        orders.append([row for batch in got for row in batch["index"].tolist()])
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(len(case.truth)))
+    assert orders[0] != orders[1]
+    batches.set_epoch(0)
+    assert next(iter(batches))["index"].tolist() == orders[0][:16]
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_the_order_is_the_same_in_every_format(packed: Packed, shuffle: Any) -> None:
+    """Seed and epoch make the order: neither the format, nor shards, nor workers."""
+    orders: set[tuple[int, ...]] = set()
+    for layout, size, color in RGB:
+        reader = Reader(packed(layout, "--size", size, "--color", color))
+        batches = reader.batches(
+            16, shuffle=shuffle, seed=11, fields=["label"], workers=len(orders) % 3, backend="thread"
+        )
+        batches.set_epoch(4)
+        orders.add(tuple(row for batch in batches for row in batch["index"].tolist()))
+    assert len(orders) == 1
+
+
+@over(RGB)
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_workers_give_the_same_batches_as_none(case: Case, backend: Any) -> None:
+    """One or two workers, threads or processes: the same batches in the same order as in this very process."""
+    reader = Reader(case.path)
+    options = {"batch_size": 16, "shuffle": True, "seed": 2, **case.batch_options}
+    alone = everything(reader.batches(workers=0, **options))
+    # Processes take a while to start; that one is enough for a rule that two keep is shown by the threads.
+    for workers in (1, 2) if backend == "thread" else (2,):
+        together = everything(reader.batches(workers=workers, backend=backend, **options))
+        assert len(together) == len(alone)
+        for a, b in zip(alone, together, strict=True):
+            assert list(a) == list(b)
+            for name in a:
+                np.testing.assert_array_equal(a[name], b[name])
+
+
+@over(SIZED)
+def test_arrays_of_a_batch_are_plain_and_writable(case: Case) -> None:
+    """image is uint8 (n, H, W, C), label and index are int64 (n,); all are writable and do not reach the store."""
+    reader = Reader(case.path)
+    batch = next(iter(reader.batches(10, workers=0)))
+    assert set(batch) == {"image", "label", "index"}
+    assert (batch["image"].dtype, batch["image"].shape) == (np.uint8, (10, SIZE, SIZE, case.channels))
+    assert (batch["label"].dtype, batch["label"].shape) == (np.int64, (10,))
+    assert (batch["index"].dtype, batch["index"].shape) == (np.int64, (10,))
+    before = reader[4]["image"]
+    for array in batch.values():
+        assert isinstance(array, np.ndarray)
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+        array[:] = 1
+    np.testing.assert_array_equal(reader[4]["image"], before)
+
+
+@over(SIZED)
+def test_held_batches_never_change(case: Case) -> None:
+    """Batches that are kept, or any view of one, still hold their samples when all others were made."""
+    reader, kept = Reader(case.path), []
+    for batch in reader.batches(4, workers=2, backend="thread"):
+        kept.append((batch["index"].copy(), batch["image"][1:]))
+    for index, images in kept:
+        for k, row in enumerate(index.tolist()[1:]):
+            np.testing.assert_array_equal(images[k], singles(case.path)[row])
+
+
+@over(ALL)
+def test_fields_are_what_was_asked_for(case: Case) -> None:
+    """fields= chooses; texts come as a list of str; index always comes; an unknown name is refused with the known."""
+    reader = Reader(case.path)
+    batches = everything(reader.batches(20, shuffle=True, fields=["key", "label"], workers=0))
+    for batch in batches:
+        assert set(batch) == {"key", "label", "index"}
+        assert isinstance(batch["key"], list)
+        assert batch["key"] == [case.truth.keys[row] for row in batch["index"].tolist()]
+    assert set(next(iter(reader.batches(4, fields=[], workers=0)))) == {"index"}
+    assert set(next(iter(reader.batches(4, fields=["index", "label"], workers=0)))) == {"index", "label"}
+    with pytest.raises(UsageError, match=r"'depth'.*image, label, key"):
+        reader.batches(4, fields=["depth"])
+
+
+@over(KEPT)
+def test_images_of_different_sizes_need_an_image_size(case: Case) -> None:
+    """Without image_size the error names the cure; with it, images are resized to cover and centre-cropped."""
+    reader = Reader(case.path)
+    with pytest.raises(UsageError, match=r"different sizes.*image_size=224"):
+        reader.batches(4)
+    batch = next(iter(reader.batches(75, image_size=(40, 56), workers=2, backend="thread")))
+    assert batch["image"].shape == (75, 40, 56, case.channels)
+    for i in range(75):
+        assert worst(batch["image"][i], fitted_singles(case.path, (40, 56))[i]) <= 1.5
+
+
+@over(SIZED)
+def test_an_image_size_resizes_images_of_one_size_too(case: Case) -> None:
+    """image_size= smaller than what is stored shrinks; the same size changes nothing."""
+    reader = Reader(case.path)
+    small = next(iter(reader.batches(8, image_size=(20, 30), workers=0)))["image"]
+    same = next(iter(reader.batches(8, image_size=SIZE, workers=0)))["image"]
+    for i in range(8):
+        assert worst(small[i], fitted(reader[i]["image"], (20, 30))) <= 1.5
+        np.testing.assert_array_equal(same[i], reader[i]["image"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": True}, "batch_size=True"),
+        ({"batch_size": 2.0}, "batch_size=2.0"),
+        ({"batch_size": 4, "workers": -1}, "workers=-1"),
+        ({"batch_size": 4, "backend": "fork"}, "backend='fork'"),
+        ({"batch_size": 4, "image_size": 0}, "image_size=0"),
+        ({"batch_size": 4, "image_size": (8, 8, 3)}, "image_size="),
+        ({"batch_size": 4, "shuffle": "yes"}, "shuffle='yes'"),
+        ({"batch_size": 4, "timeout": 0}, "timeout=0"),
+    ],
+)
+def test_nonsense_is_refused_with_its_value(packed: Packed, options: dict[str, Any], words: str) -> None:
+    """What `batches` cannot do is a UsageError that shows the value, before anything is read."""
+    with pytest.raises(UsageError) as refused:
+        Reader(packed("memmap", "--size", "48")).batches(**options)
+    assert words in str(refused.value)
+
+
+# ---------------------------------------------------------------------------------------------- without rawpack
+
+
+def shards(path: Path, suffix: str) -> list[Path]:
+    return sorted(path.glob(f"shard-*{suffix}"))
+
+
+def stored_images(case: Case) -> Iterator[Pixels]:
+    """All images of a store by numpy, h5py, lmdb and Pillow alone, as the format's documentation says."""
+    columns = case.path / "columns-1"
+    if case.layout == "memmap" and not case.keep:
+        for path in shards(case.path, ".npy"):
+            yield from np.load(path, mmap_mode="r")
+    elif case.layout == "memmap":
+        (path,) = shards(case.path, ".npy")
+        assert np.load(path, mmap_mode="r").ndim == 1
+        whole = np.memmap(path, np.uint8, "r")
+        shapes = np.load(columns / "image.shape.npy")
+        offsets, sizes = np.load(columns / "image.offset.npy"), np.load(columns / "image.bytes.npy")
+        for shape, offset, size in zip(shapes.tolist(), offsets.tolist(), sizes.tolist(), strict=True):
+            yield whole[offset : offset + size].reshape(shape)
+    elif case.layout.startswith("hdf5"):
+        for path in shards(case.path, ".h5"):
+            with h5py.File(path, "r") as file:
+                if not case.keep:
+                    yield from file["image"][:]
+                    continue
+                for start, (h, w, c) in zip(file["image_start"][:], file["image_shape"][:], strict=True):
+                    yield file["image"][start : start + int(h) * int(w) * int(c)].reshape(h, w, c)
+    else:
+        for path in shards(case.path, ".lmdb"):
+            with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+                for row in range(env.stat()["entries"]):
+                    value = bytes(transaction.get(b"%012d" % row) or b"")
+                    with Image.open(io.BytesIO(value)) as image:
+                        pixels = np.asarray(image)
+                    yield pixels.reshape(*pixels.shape[:2], -1)
+
+
+@over(ALL)
+def test_a_stranger_reads_the_images_with_the_formats_own_tools(case: Case) -> None:
+    """numpy opens memmap shards, h5py hdf5 shards, lmdb and any JPEG decoder lmdb shards: the same pixels, in order."""
+    reader, seen = Reader(case.path), 0
+    for i, image in enumerate(stored_images(case)):
+        # Decoders of JPEG differ by a level or two.
+        assert worst(image, reader[i]["image"]) <= (2 if case.layout == "lmdb" else 0)
+        seen += 1
+    assert seen == len(case.truth)
+    wanted = 1 if case.keep else math.ceil(len(case.truth) / PART)
+    assert len(list(case.path.glob("shard-*"))) == wanted
+
+
+@over(ALL)
+def test_a_stranger_reads_the_columns_with_numpy(case: Case) -> None:
+    """Labels are an .npy file; keys are UTF-8 in one and their ends in another."""
+    columns = case.path / "columns-1"
+    assert np.load(columns / "label.npy").tolist() == case.truth.labels
+    text, ends = np.load(columns / "key.npy").tobytes(), np.load(columns / "key.offset.npy").tolist()
+    keys = [text[start:stop].decode() for start, stop in itertools.pairwise(ends)]
+    assert keys == case.truth.keys
+
+
+@over([asked for asked in RGB if asked[0].startswith("hdf5")])
+def test_an_hdf5_shard_explains_itself(case: Case) -> None:
+    """An HDF5 file alone has images, labels and keys under plain names, each with an attribute that says how."""
+    row = 0
+    for path in shards(case.path, ".h5"):
+        with h5py.File(path, "r") as file:
+            rows = len(file["label"])
+            assert file["label"][:].tolist() == case.truth.labels[row : row + rows]
+            assert [key.decode() for key in file["key"][:]] == case.truth.keys[row : row + rows]
+            assert file["image"].dtype == np.uint8
+            assert all("how_to_read" in dataset.attrs for dataset in file.values())
+            assert file["image"].compression == ("gzip" if case.layout == "hdf5-gzip" else None)
+            if not case.keep:
+                chunk = {"hdf5-chunk4": 4}.get(case.layout, 1)
+                assert file["image"].chunks == (chunk, SIZE, SIZE, 3)
+                assert worst(file["image"][7], case.expected(row + 7)) <= 2
+            row += rows
+    assert row == len(case.truth)
+
+
+@over([asked for asked in RGB if asked[0].startswith("hdf5")])
+def test_an_hdf5_shard_keeps_no_times(case: Case) -> None:
+    """No group or dataset has a time in it: two runs would make different bytes."""
+    for path in shards(case.path, ".h5"):
+        with h5py.File(path, "r") as file:
+            for thing in (file, *file.values()):
+                assert h5py.h5g.get_objinfo(thing.id).mtime == 0, thing.name
+
+
+@over(ALL)
+def test_the_manifest_is_plain_json(case: Case) -> None:
+    """store.json tells format, samples, classes, fields, and every file with its true size."""
+    manifest = json.loads((case.path / "store.json").read_text("utf-8"))
+    assert manifest["format"] == case.layout.split("-")[0]
+    assert manifest["samples"] == len(case.truth)
+    assert manifest["classes"] == case.truth.classes
+    assert list(manifest["fields"]) == ["image", "label", "key"]
+    assert sum(shard["rows"] for shard in manifest["shards"]) == len(case.truth)
+    named = {file["name"]: file["bytes"] for shard in manifest["shards"] for file in shard["files"]}
+    named |= {f"columns-1/{file['name']}": file["bytes"] for part in manifest["columns"] for file in part["files"]}
+    named |= {"rejects.jsonl": manifest["rejects"]["file"]["bytes"]}
+    there = {path.relative_to(case.path).as_posix(): path.stat().st_size for path in case.path.rglob("*.*")}
+    for name in ("store.json", "provenance.json", "provenance.npy"):
+        there.pop(name)
+    assert {name: size for name, size in there.items() if (case.path / name).is_file()} == named
+
+
+# ---------------------------------------------------------------------------------------------- round trips
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> dict[str, Any]:
+    layout = draw(st.sampled_from(sorted(FORMATS)))
+    keep = draw(st.booleans()) and layout != "hdf5-chunk4"
+    return {
+        "layout": layout,
+        "size": None if keep else draw(st.tuples(st.integers(1, 9), st.integers(1, 9))),
+        "color": draw(st.sampled_from(["rgb", "gray"])),
+        "count": draw(st.sampled_from([1, 2, 3, 63, 64, 65, 100, 128, 130])),
+        "shard_size": draw(st.sampled_from(["1", "16KiB", "1MiB"])),
+        "batch_size": draw(st.integers(1, 140)),
+        "workers": draw(st.integers(0, 2)),
+        "shuffle": draw(st.sampled_from([False, True, "block"])),
+        "drop_last": draw(st.booleans()),
+        "seed": draw(st.integers(0, 2**32)),
+    }
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=PHASES)
+@given(jobs())
+def test_what_is_packed_comes_back(job: dict[str, Any]) -> None:
+    """For any count, size, colour, shard size, batch size, workers and order: the images of the folder, each once.
+
+    The files are PNGs of the stored size, so that raw formats must give back every bit.
+    """
+    random = np.random.default_rng(job["seed"])
+    with tempfile.TemporaryDirectory() as folder:
+        source, images = Path(folder) / "source", []
+        for i in range(job["count"]):
+            height, width = job["size"] or random.integers(1, 10, 2).tolist()
+            shape = (height, width, 3) if job["color"] == "rgb" else (height, width)
+            pixels = random.integers(0, 256, shape).astype(np.uint8)
+            save(source / f"{i % 3}" / f"{i:04d}.png", pixels)
+            images.append((f"{i % 3}/{i:04d}.png", pixels.reshape(height, width, -1)))
+        images.sort(key=lambda image: image[0])
+        size = "keep" if job["size"] is None else "{}x{}".format(*job["size"])
+        store = pack(
+            source, Path(folder) / "store", *FORMATS[job["layout"]], "--size", size, "--color", job["color"],
+            "--shard-size", job["shard_size"],
+        )  # fmt: skip
+        reader = Reader(store)
+        for i, (key, pixels) in enumerate(images):
+            sample = reader[i]
+            assert sample["key"] == key
+            assert sample["image"].shape == pixels.shape
+            if job["layout"] != "lmdb":
+                np.testing.assert_array_equal(sample["image"], pixels)
+        fields = ["key", "label"] + (["image"] if job["size"] else [])
+        batches = everything(
+            reader.batches(
+                job["batch_size"],
+                shuffle=job["shuffle"],
+                drop_last=job["drop_last"],
+                seed=job["seed"],
+                fields=fields,
+                workers=job["workers"],
+                backend="thread",
+            )
+        )
+        sizes = sizes_of(job["count"], job["batch_size"], job["drop_last"])
+        assert [len(batch["index"]) for batch in batches] == sizes
+        rows = [row for batch in batches for row in batch["index"].tolist()]
+        assert len(set(rows)) == len(rows) == sum(sizes)
+        for batch in batches:
+            for k, row in enumerate(batch["index"].tolist()):
+                assert batch["key"][k] == images[row][0]
+                assert batch["label"][k] == int(images[row][0][0])
+                if job["size"]:
+                    np.testing.assert_array_equal(batch["image"][k], reader[row]["image"])
+
+
+@pytest.mark.parametrize(("layout", "count", "batch_size"), [("memmap", 1, 3), ("hdf5-gzip", 90, 17), ("lmdb", 65, 64)])
+def test_what_is_packed_comes_back_from_processes(layout: str, count: int, batch_size: int) -> None:
+    """The same with two packing processes and two reading ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        pixels = [picture(6, 5, i) for i in range(count)]
+        for i in range(count):
+            save(source / f"{i:04d}.png", pixels[i])
+        store = pack(
+            source, Path(folder) / "store", *FORMATS[layout], "--size", "6x5", "--shard-size", 1, "--workers", 2
+        )
+        reader = Reader(store)
+        assert "label" not in reader.fields
+        assert reader.classes is None
+        assert reader.class_to_idx == {}
+        seen = 0
+        for batch in reader.batches(batch_size, workers=2, backend="process"):
+            for image in batch["image"]:
+                expected = pixels[seen] if layout != "lmdb" else reader[seen]["image"]
+                np.testing.assert_array_equal(image, expected)
+                seen += 1
+        assert seen == count

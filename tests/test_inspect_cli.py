@@ -1,0 +1,316 @@
+"""`rawpack inspect` and `rawpack doctor`: what they tell, what they find, and what never reaches a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import FORMATS, Packed, Ran, pack, picture, run_here, save, states_of
+from PIL import Image
+
+LAYOUTS = [(layout, size) for layout in FORMATS for size in ("48", "keep") if (layout, size) != ("hdf5-chunk4", "keep")]
+over_stores = pytest.mark.parametrize(("layout", "size"), LAYOUTS, ids=["-".join(one) for one in LAYOUTS])
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """`small("hdf5", "24")`: a store of 40 images in two classes with one reject, in one shard."""
+    root = tmp_path_factory.mktemp("small")
+    for i in range(40):
+        save(root / "source" / f"class {i % 2}" / f"{i:02d}.jpg", picture(30 + i % 3, 40, i))
+    (root / "source" / "class 0" / "bad.jpg").write_text("no image")
+
+    def get(layout: str, size: str) -> Path:
+        store = root / f"{layout}-{size}"
+        if not store.exists():
+            options = [*FORMATS[layout], "--size", size, "--shard-size", 1, "--max-rejects", 1]
+            pack(root / "source", store, *options)
+        return store
+
+    return get
+
+
+# ---------------------------------------------------------------------------------------------- what is in there
+
+
+@over_stores
+def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str) -> None:
+    """Format, version, samples, fields with dtype and shape, classes with counts, shards, bytes, recipe, origin."""
+    ran = run_here("inspect", packed(layout, "--size", size))
+    assert (ran.code, ran.err) == (0, "")
+    assert f"{layout.split('-')[0]}, version 1" in ran.out
+    assert re.search(r"samples +75\b", ran.out)
+    assert re.search(r"shards +" + ("1," if size == "keep" else "2,"), ran.out)
+    assert re.search(r"field image +uint8 " + (r"\?x\?x3" if size == "keep" else "48x48x3"), ran.out)
+    assert re.search(r"field label +int64", ran.out)
+    assert re.search(r"field key +str", ran.out)
+    assert re.search(r"a sample +[\d.]+ k?B, [\d.]+% of raw", ran.out)
+    assert "6 classes" in ran.out
+    assert re.search(r"two words +15\b", ran.out)
+    assert re.search(r"猫 и собаки +14\b", ran.out)
+    assert re.search(r"\(no class\) +2\b", ran.out)
+    assert re.search(r"\n  size +" + size, ran.out)
+    assert "opencv" in ran.out
+    assert "nothing was rejected" in ran.out
+    assert re.search(r"\n  started +\d{4}-\d\d-\d\dT", ran.out)
+    assert ("sizes, height x width" in ran.out) == (size == "keep")
+    if size == "keep":
+        assert re.search(r"97x51 +14\b", ran.out)
+
+
+def test_inspect_tells_rejects(small: Callable[[str, str], Path]) -> None:
+    """Rejects are counted by reason and the first are shown with key and detail."""
+    ran = run_here("inspect", small("memmap", "24"))
+    assert "1 reject (not_an_image 1)" in ran.out
+    assert "class 0/bad.jpg" in ran.out
+    told = json.loads(run_here("inspect", "--json", small("memmap", "24")).out)
+    assert told["rejects"]["count"] == 1
+    assert told["rejects"]["first"][0]["reason"] == "not_an_image"
+
+
+@over_stores
+def test_inspect_json_is_for_programs(packed: Packed, layout: str, size: str) -> None:
+    """--json prints one object with the same facts, and true byte counts."""
+    store = packed(layout, "--size", size)
+    ran = run_here("inspect", "--json", store)
+    assert (ran.code, ran.err) == (0, "")
+    told = json.loads(ran.out)
+    assert (told["format"], told["samples"], told["version"]) == (layout.split("-")[0], 75, 1)
+    assert told["classes"]["line\nbreak"] == 14
+    assert told["classes"]["Empty"] == 0
+    assert sum(told["classes"].values()) == 75
+    assert told["bytes"]["shards"] == sum(path.stat().st_size for path in store.glob("shard-*"))
+    assert told["bytes"]["columns"] == sum(path.stat().st_size for path in (store / "columns-1").iterdir())
+    assert told["fields"]["image"]["dtype"] == "uint8"
+    assert told["recipe"]["size"] == (48 if size == "48" else "keep")
+    assert f'"checksum": "xxh3-128:{told["digest"]}"' in (store / "store.json").read_text("utf-8")
+    assert (told["sizes"] is None) == (size != "keep")
+    if size == "keep":
+        assert sum(told["sizes"].values()) == 75
+
+
+def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:
+    """A missing folder, another folder, an unfinished store: exit code 1 and one line that says which."""
+    (tmp_path / "unfinished" / ".rawpack").mkdir(parents=True)
+    for name, words in (("missing", "is not a folder"), (".", "not a rawpack store"), ("unfinished", "did not finish")):
+        ran = run_here("inspect", tmp_path / name)
+        assert ran.code == 1
+        assert words in ran.err
+        assert ran.err.startswith("rawpack: ")
+        assert len(ran.err.splitlines()) == 1
+    assert run_here("inspect").code == 2
+
+
+EVIL = "\x1b[31m\x07\u202e\x9b2J\r"
+"""What a terminal would obey: colour, bell, right-to-left, clear screen, carriage return."""
+
+
+def test_control_codes_never_reach_the_terminal(tmp_path: Path) -> None:
+    """Names of classes, files and folders with control codes are shown escaped, by every command, on both streams."""
+    source = tmp_path / f"source{EVIL}"
+    save(source / f"class{EVIL}" / f"key{EVIL}.png", picture(16, 16, 0))
+    (source / f"class{EVIL}" / f"bad{EVIL}.jpg").write_text(EVIL)
+    (source / f"class{EVIL}" / f"link{EVIL}.jpg").symlink_to(f"nowhere{EVIL}")
+    save(source / f"class{EVIL}" / f"later{EVIL}.png", picture(16, 16, 1))
+    store, options = tmp_path / f"store{EVIL}", ["--size", "keep", "--max-rejects", 2]
+    ran = [run_here("pack", "--workers", 0, *options, source, store)]
+    assert ran[0].code == 0
+    ran.append(run_here("pack", "--workers", 0, *options, source, store))
+    ran.append(run_here("pack", "--workers", 0, "--size", 8, source, store))
+    ran.append(run_here("pack", "--workers", 0, "--strict", source, tmp_path / "strict"))
+    ran.append(run_here("pack", source / "missing", tmp_path / "other"))
+    ran.append(run_here("pack", source, source))
+    ran.append(run_here("inspect", store))
+    (shard,) = store.glob("shard-*")
+    damage(shard, shard.stat().st_size - 10)
+    ran.append(run_here("inspect", "--verify", store))
+    assert ran[-1].code == 1
+    save(source / f"class{EVIL}" / f"new{EVIL}.png", picture(16, 16, 0))
+    ran.append(run_here("pack", "--workers", 0, *options, source, store))
+    ran.append(run_here("inspect", source))
+    ran.append(run_here("inspect", "--grid", tmp_path / f"sheet{EVIL}.txt", store))
+    ran.append(run_here("inspect", "--grid", tmp_path / f"sheet{EVIL}.png", store))
+    for one in ran:
+        for text in (one.out, one.err):
+            shown = text.replace("\n", "")
+            assert shown.isprintable(), ascii(shown)
+    assert r"\x1b[31m\x07\u202e" in ran[0].out + ran[0].err
+    assert r"\x1b[31m\x07\u202e" in ran[6].out
+    # JSON escapes by its own rules, and gives the names back to the letter.
+    told = run_here("inspect", "--json", store)
+    assert told.out.replace("\n", "").isprintable()
+    assert f"class{EVIL}" in json.loads(told.out)["classes"]
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+@pytest.mark.parametrize("size", ["48", "keep"])
+def test_grid_draws_a_contact_sheet(packed: Packed, tmp_path: Path, layout: str, size: str) -> None:
+    """--grid writes a picture of 48 samples, 8 in a row, with the images in it."""
+    sheet = tmp_path / "sheet.png"
+    ran = run_here("inspect", "--grid", sheet, packed(layout, "--size", size))
+    assert ran.code == 0
+    assert "48 samples drawn" in ran.err
+    with Image.open(sheet) as image:
+        assert image.mode == "RGB"
+        width, height = image.size
+        pixels = np.asarray(image)
+    assert 8 * 100 <= width <= 8 * 300
+    assert 6 * 100 <= height <= 6 * 400
+    # Coloured pictures fill most of what is no margin or text.
+    assert (np.ptp(pixels, axis=2) > 20).mean() > 0.3
+
+
+def test_grid_takes_few_samples_and_grey_ones(tmp_path: Path) -> None:
+    """Fewer samples than the sheet has places make a smaller sheet; grey images stay grey."""
+    for i in range(3):
+        save(tmp_path / "source" / f"{i}.png", picture(20, 30, i))
+    store = pack(tmp_path / "source", tmp_path / "store", "--size", "keep", "--color", "gray")
+    assert run_here("inspect", "--grid", tmp_path / "sheet.jpg", store).code == 0
+    with Image.open(tmp_path / "sheet.jpg") as image:
+        assert image.size[0] < 8 * 100
+    ran = run_here("inspect", "--grid", tmp_path / "sheet.txt", store)
+    assert (ran.code, ran.out) == (2, "")
+    assert "sheet.txt" in ran.err
+    ran = run_here("inspect", "--grid", tmp_path / "no" / "folder" / "sheet.png", store)
+    assert ran.code in (1, 2)
+    assert str(tmp_path / "no" / "folder") in ran.err
+
+
+# ---------------------------------------------------------------------------------------------- whether it is sound
+
+
+def damage(path: Path, at: int) -> None:
+    """Flip one bit."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 4]))
+
+
+@pytest.mark.parametrize("option", ["--verify", "--verify-quick"])
+@over_stores
+def test_a_sound_store_verifies(packed: Packed, layout: str, size: str, option: str) -> None:
+    """A store as it was packed: exit code 0, said so, and nothing is written."""
+    store = packed(layout, "--size", size)
+    before = states_of(store)
+    ran = run_here("inspect", option, store)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.rstrip().endswith("sound")
+    assert json.loads(run_here("inspect", "--json", option, store).out)["problems"] == []
+    assert states_of(store) == before
+
+
+def copied(store: Path, to: Path) -> Path:
+    shutil.copytree(store, to)
+    return to
+
+
+SMALL = [
+    (layout, size) for layout, size in (*((name, "24") for name in FORMATS), ("memmap", "keep"), ("hdf5-gzip", "keep"))
+]
+
+
+@pytest.mark.parametrize(("layout", "size"), SMALL, ids=["-".join(one) for one in SMALL])
+def test_one_flipped_bit_is_found_in_every_file(
+    small: Callable[[str, str], Path], tmp_path: Path, layout: str, size: str
+) -> None:
+    """One bit anywhere, in a shard, a column, the rejects or the manifest: exit code 1, and the file is named."""
+    sound = small(layout, size)
+    names = sorted(path.relative_to(sound).as_posix() for path in sound.rglob("*") if path.is_file())
+    names = [name for name in names if not name.startswith("provenance.")]
+    assert {"store.json", "rejects.jsonl", "columns-1/label.npy", "columns-1/key.npy"} < set(names)
+    random = np.random.default_rng(7)
+    store = copied(sound, tmp_path / "store")
+    for name in names:
+        length = (sound / name).stat().st_size
+        anywhere = int(random.integers(length))
+        for at in {0, anywhere, length - 1} if name.startswith("shard") else {anywhere}:
+            damage(store / name, at)
+            ran = run_here("inspect", "--verify", store)
+            damage(store / name, at)
+            assert ran.code == 1, (name, at)
+            assert name in ran.out + ran.err, (name, at)
+            assert "Traceback" not in ran.out + ran.err
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_a_damaged_sample_is_named_by_its_key(small: Callable[[str, str], Path], tmp_path: Path, layout: str) -> None:
+    """A bit flipped in the pixels of one sample: the report has the sample's number and key, and no other's."""
+    store = copied(small(layout, "24"), tmp_path / "store")
+    shard = min(store.glob("shard-00000.*"))
+    if layout == "hdf5-gzip":
+        pieces = np.load(store / "columns-1" / "image.chunk.npy")
+        at = int(pieces[10, 0]) + 40
+    elif layout == "lmdb":
+        at = int(np.load(store / "columns-1" / "image.offset.npy")[10]) + 300
+    else:
+        at = (
+            json.loads((store / "store.json").read_text())["shards"][0]["fields"]["image"]["offset"]
+            + 10 * 24 * 24 * 3
+            + 5
+        )
+    damage(shard, at)
+    keys = [f"class {k}/{i:02d}.jpg" for k in range(2) for i in range(k, 40, 2)]
+    told = json.loads(run_here("inspect", "--json", "--verify", store).out)
+    assert any(f"sample 10 ({keys[10]})" in problem["where"] for problem in told["problems"])
+    samples = {problem["where"] for problem in told["problems"] if problem["where"].startswith("sample")}
+    assert samples == {f"sample 10 ({keys[10]})"}
+    text = run_here("inspect", "--verify", store)
+    assert text.code == 1
+    assert keys[10] in text.out
+
+
+@pytest.mark.parametrize("option", ["--verify", "--verify-quick"])
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+def test_what_was_cut_lost_or_added_is_found(
+    small: Callable[[str, str], Path], tmp_path: Path, layout: str, option: str
+) -> None:
+    """Truncated or missing files and files that do not belong: exit code 1, the file is named, quick or not."""
+    sound = small(layout, "24")
+    names = sorted(path.relative_to(sound).as_posix() for path in sound.rglob("*") if path.is_file())
+    store = copied(sound, tmp_path / "store")
+    for name in (name for name in names if not name.startswith("provenance.")):
+        for length in (0, -1, None):
+            data = (sound / name).read_bytes()
+            (store / name).write_bytes(data[:length])
+            if length is None:
+                (store / name).unlink()
+            ran = run_here("inspect", option, store)
+            (store / name).write_bytes(data)
+            assert ran.code == 1, (name, length)
+            assert name in ran.out + ran.err, (name, length)
+    (store / "shard-00099.npy").write_bytes(b"")
+    ran = run_here("inspect", option, store)
+    assert (ran.code, "shard-00099.npy" in ran.out) == (1, True)
+
+
+# ---------------------------------------------------------------------------------------------- doctor
+
+
+def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
+    """`rawpack doctor` names version, decoders, the one that is used, CPUs, memory and packages; --json parses."""
+    ran = run_cli("doctor")
+    assert (ran.code, ran.err) == (0, "")
+    for words in ("rawpack ", "jpeg decoders", "simplejpeg", "opencv", ", used", "packages", "numpy", "gpu"):
+        assert words in ran.out
+    told = json.loads(run_here("doctor", "--json").out)
+    assert told["jpeg"]["used"] in {one["name"] for one in told["jpeg"]["decoders"] if one["works"]}
+    assert told["packages"]["numpy"] == np.__version__
+    assert isinstance(told["gpu"], list)
+
+
+def test_doctor_says_what_is_wrong_with_a_chosen_decoder(run_cli: Callable[..., Ran]) -> None:
+    """RAWPACK_JPEG with an unknown decoder is told, not a crash, and cannot move the cursor."""
+    ran = run_cli("doctor", RAWPACK_JPEG="mosaic\x1b[2J")
+    assert (ran.code, ran.err) == (0, "")
+    assert "RAWPACK_JPEG=mosaic\\x1b[2J" in ran.out
+    assert "\x1b" not in ran.out
+    assert ", used" not in ran.out
+    assert "mosaic" in json.loads(run_cli("doctor", "--json", RAWPACK_JPEG="mosaic").out)["jpeg"]["used"]

@@ -1,0 +1,719 @@
+"""`rawpack pack` as its user sees it: exit codes, messages, what is written and what never is."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import psutil  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from conftest import FORMATS, Pixels, Ran, files_of, pack, picture, run_command, run_here, save, started, states_of
+from PIL import Image
+
+from rawpack import Reader, StoreError, UnfinishedStoreError
+
+SHARD = ("--size", "16", "--shard-size", "1")
+"""Shards of 64 images: the fewest that a shard is cut for."""
+
+
+def here(*args: object) -> Ran:
+    """`rawpack pack --workers 0`, in this process."""
+    return run_here("pack", "--workers", 0, *args)
+
+
+def many(root: Path, count: int) -> Path:
+    """A folder of small images in two classes: so many names of two files."""
+    for k in range(2):
+        first = save(root / f"class {k}" / "0000.jpg", picture(20, 24, k))
+        for i in range(1, count // 2):
+            os.link(first, root / f"class {k}" / f"{i:04d}.jpg")
+    return root
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """A folder of six images."""
+    return many(tmp_path / "few", 6)
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that takes minutes to pack: 3,000 names of one large image."""
+    root = tmp_path_factory.mktemp("lasting") / "source"
+    first = save(root / "0000.jpg", picture(1600, 1600, 3))
+    for i in range(1, 3000):
+        os.link(first, root / f"{i:04d}.jpg")
+    return root
+
+
+def settled(store: Path) -> dict[str, bytes]:
+    """The files that must be the same in every run: all but provenance."""
+    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
+
+
+def rejects_of(store: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (store / "rejects.jsonl").read_text("utf-8").splitlines()]
+
+
+def one_line(ran: Ran) -> str:
+    """The error: one line on stderr, none on stdout, no traceback."""
+    assert ran.out == ""
+    lines = [line for line in ran.err.splitlines() if not re.match(r"rawpack: [\d,]+ images? in", line)]
+    assert len(lines) == 1, ran.err
+    assert lines[0].startswith("rawpack: ")
+    return lines[0]
+
+
+# ---------------------------------------------------------------------------------------------- done
+
+
+def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
+    """Exit code 0, and a summary with samples, classes, counts, bytes, where it lies, and Python that reads it."""
+    store = tmp_path / "store"
+    ran = here("--size", 32, few, store)
+    assert ran.code == 0
+    assert "6 of 6 seen, 32x32x3 (memmap)" in ran.out
+    assert re.search(r"classes +2\b", ran.out)
+    assert "6 images that had to be enlarged" in ran.out
+    assert re.search(r"bytes +\S+ kB in, \S+ kB out", ran.out)
+    assert re.search(r"lies in +" + re.escape(str(store)), ran.out)
+    line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)
+    assert line
+    import rawpack
+
+    assert next(iter(eval(line[1], {"rawpack": rawpack})))["image"].shape == (6, 32, 32, 3)
+
+
+def test_the_line_of_python_fits_a_store_of_different_sizes(few: Path, tmp_path: Path) -> None:
+    """The line that the summary shows for --size keep runs too."""
+    ran = here("--size", "keep", few, tmp_path / "store")
+    line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)
+    assert line
+    import rawpack
+
+    assert len(next(iter(eval(line[1], {"rawpack": rawpack})))["image"]) == 6
+
+
+def test_json_is_for_programs(few: Path, tmp_path: Path) -> None:
+    """--json prints one JSON object on stdout and nothing else."""
+    ran = here("--json", *SHARD, few, tmp_path / "store")
+    assert (ran.code, ran.err) == (0, "")
+    told = json.loads(ran.out)
+    assert (told["format"], told["samples"], told["seen"], told["packed_now"]) == ("memmap", 6, 6, 6)
+    assert (told["classes"], told["rejects"], told["already_complete"]) == (2, 0, False)
+    again = json.loads(here("--json", *SHARD, few, tmp_path / "store").out)
+    assert (again["already_complete"], again["packed_now"], again["digest"]) == (True, 0, told["digest"])
+
+
+def test_quiet_says_nothing_but_errors(few: Path, tmp_path: Path) -> None:
+    """--quiet leaves stdout and stderr empty; an error still shows."""
+    assert here("--quiet", *SHARD, few, tmp_path / "store") == Ran(0, "", "")
+    assert "rawpack: " in one_line(here("--quiet", *SHARD, few / "missing", tmp_path / "other"))
+
+
+def test_a_process_of_its_own_does_the_same(few: Path, tmp_path: Path, run_cli: Callable[..., Ran]) -> None:
+    """`python -m rawpack_packer` exits 0 when done, 2 when asked wrongly, with the same words."""
+    ran = run_cli("pack", *SHARD, "--workers", 1, few, tmp_path / "store")
+    assert ran.code == 0
+    assert ran.out.startswith("Packed.\n")
+    assert ran.err == f"rawpack: 6 images in 2 classes in {few}\n"
+    assert settled(tmp_path / "store") == settled(pack(few, tmp_path / "other", *SHARD))
+    ran = run_cli("pack", "--size", "big", few, tmp_path / "third")
+    assert ran.code == 2
+    assert "--size 'big'" in one_line(ran)
+    assert not (tmp_path / "third").exists()
+
+
+def test_size_is_height_by_width_and_crop_is_not(tmp_path: Path) -> None:
+    """--size 24x16 is 24 high; --crop 10,2,30,20 cuts 30 wide and 20 high, 10 from the left and 2 from the top."""
+    pixels = picture(40, 60, 1)
+    save(tmp_path / "source" / "a.png", pixels)
+    sized = Reader(pack(tmp_path / "source", tmp_path / "sized", "--size", "24x16"))
+    assert sized[0]["image"].shape == (24, 16, 3)
+    cut = Reader(pack(tmp_path / "source", tmp_path / "cut", "--size", "keep", "--crop", "10,2,30,20"))
+    np.testing.assert_array_equal(cut[0]["image"], pixels[2:22, 10:40])
+
+
+def test_crop_comes_before_resizing_and_rejects_what_is_smaller(tmp_path: Path) -> None:
+    """A box that reaches beyond an image rejects it as crop_outside, whatever --size says."""
+    save(tmp_path / "source" / "large.png", picture(40, 60, 1))
+    save(tmp_path / "source" / "small.png", picture(15, 60, 1))
+    ran = here("--size", 8, "--crop", "0,0,60,16", "--max-rejects", 1, tmp_path / "source", tmp_path / "store")
+    assert ran.code == 0
+    assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [("small.png", "crop_outside")]
+
+
+def test_gray_stores_one_channel(tmp_path: Path) -> None:
+    """--color gray makes (H, W, 1), in every format, of colour images with the usual weights."""
+    pixels = picture(20, 20, 1)
+    save(tmp_path / "source" / "a.png", pixels)
+    expected = np.asarray(Image.fromarray(pixels).convert("L"), int)
+    for layout in ("memmap", "hdf5", "lmdb"):
+        store = pack(tmp_path / "source", tmp_path / layout, *FORMATS[layout], "--size", "20", "--color", "gray")
+        image = Reader(store)[0]["image"]
+        assert image.shape == (20, 20, 1)
+        assert np.abs(image[..., 0] - expected).max() <= (25 if layout == "lmdb" else 1)
+
+
+def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path) -> None:
+    """A higher --quality makes larger files; --subsampling is what the JPEG headers say."""
+    size = {}
+    for quality, subsampling, sampling in ((50, "420", (2, 2)), (90, "422", (2, 1)), (95, "444", (1, 1))):
+        store = tmp_path / f"{quality}"
+        pack(few, store, "--format", "lmdb", "--size", 64, "--quality", quality, "--subsampling", subsampling)
+        (value, *_) = values_of(store)
+        with Image.open(io.BytesIO(value)) as image:
+            assert image.layer[0][1:3] == sampling  # type: ignore[attr-defined]
+        size[quality] = len(value)
+    assert size[50] < size[90] < size[95]
+
+
+# ---------------------------------------------------------------------------------------------- asked wrongly
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--size", "0"], "--size 0"),
+        (["--size", "224x"], "--size '224x'"),
+        (["--size", "-5"], "--size '-5'"),
+        (["--size", "1x2x3"], "--size '1x2x3'"),
+        (["--size", "99999"], "--size 99999"),
+        (["--size", ""], "--size ''"),
+        (["--crop", "1,2,3"], "--crop '1,2,3'"),
+        (["--crop", "0,0,0,5"], "--crop 0,0,0,5"),
+        (["--crop", "-1,0,5,5"], "--crop '-1,0,5,5'"),
+        (["--format", "lmdb", "--quality", "0"], "--quality '0'"),
+        (["--format", "lmdb", "--quality", "101"], "--quality '101'"),
+        (["--format", "lmdb", "--quality", "best"], "--quality 'best'"),
+        (["--format", "lmdb", "--subsampling", "410"], "--subsampling '410'"),
+        (["--quality", "90"], "--quality belongs to --format lmdb"),
+        (["--subsampling", "420"], "--subsampling belongs to --format lmdb"),
+        (["--compression", "gzip"], "--compression belongs to --format hdf5"),
+        (["--format", "lmdb", "--chunk", "4"], "--chunk belongs to --format hdf5"),
+        (["--format", "hdf5", "--size", "keep", "--chunk", "4"], "--chunk"),
+        (["--size", "keep", "--fit", "stretch"], "--fit"),
+        (["--fast", "--size", "keep"], "--fast"),
+        (["--shard-size", "lots"], "--shard-size 'lots'"),
+        (["--shard-size", "0"], "--shard-size 0"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_make_no_sense_are_refused(few: Path, tmp_path: Path, options: list[str], words: str) -> None:
+    """One line that shows option and value, exit code 2, and nothing is written."""
+    ran = here(*options, few, tmp_path / "store")
+    assert ran.code == 2
+    assert words in one_line(ran)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--format", "zip"],
+        ["--fit", "tight"],
+        ["--color", "cmyk"],
+        ["--interpolation", "magic"],
+        ["--chunk", "0"],
+        ["--max-pixels", "0"],
+        ["--workers", "-1"],
+        ["--max-rejects", "-1"],
+        ["--max-rejects", "many"],
+        ["--max-rejects", "200%"],
+        ["--max-rejects", "1.5"],
+        ["--no-such-option"],
+    ],
+    ids=" ".join,
+)
+def test_options_that_do_not_parse_are_refused(few: Path, tmp_path: Path, options: list[str]) -> None:
+    """Exit code 2, the option is named, and nothing is written."""
+    ran = run_here("pack", *options, few, tmp_path / "store")
+    assert ran.code == 2
+    assert options[0] in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_source_must_be_a_folder_with_images(tmp_path: Path) -> None:
+    """Missing, a file, empty, or without an image: one line that names it, exit code 2, and no destination."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("no image")
+    file = save(tmp_path / "a.jpg", picture(8, 8, 0))
+    cases = (("missing", "there is no folder"), (file.name, "is a file"), ("empty", "no image"), ("texts", "no image"))
+    for name, words in cases:
+        ran = here(tmp_path / name, tmp_path / "store")
+        line = one_line(ran)
+        assert (ran.code, words in line, str(tmp_path / name) in line) == (2, True, True), line
+    assert here("", tmp_path / "store").code == 2
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_destination_must_be_free(few: Path, tmp_path: Path) -> None:
+    """A folder with anything else in it, or a file, is refused by name and stays as it is."""
+    full, file = tmp_path / "full", tmp_path / "file"
+    full.mkdir()
+    (full / "thesis.txt").write_text("precious")
+    file.write_text("precious too")
+    before = states_of(tmp_path)
+    for destination, words in ((full, "thesis.txt"), (file, "is a file"), (file / "below", "is a file")):
+        for extra in ([], ["--restart"]):
+            ran = here(*extra, *SHARD, few, destination)
+            assert ran.code == 2
+            assert words in one_line(ran)
+    assert states_of(tmp_path) == before
+
+
+def test_a_destination_must_lie_apart_from_the_source(few: Path, tmp_path: Path) -> None:
+    """The source itself, a folder inside it or one around it, also through a link, is refused."""
+    link = tmp_path / "link"
+    link.symlink_to(few)
+    before = states_of(tmp_path)
+    for destination in (few, few / "store", tmp_path, link, link / "deep" / "store", few / ".." / few.name):
+        ran = here(*SHARD, few, destination)
+        assert ran.code == 2
+        assert "source" in one_line(ran)
+    assert states_of(tmp_path) == before
+    assert not (few / "store").exists()
+
+
+def test_a_destination_must_be_writable(few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that may not be written to is refused before anything is read."""
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    # The superuser, as whom tests often run in containers, may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: not mode & os.W_OK)
+    for destination in (locked, locked / "store"):
+        ran = here(*SHARD, few, destination)
+        assert ran.code == 2
+        assert "not writable" in one_line(ran)
+
+
+def test_too_little_space_is_seen_before_anything_is_written(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that cannot fit is refused with both figures."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    ran = here("--size", "512", few, tmp_path / "store")
+    assert ran.code == 2
+    assert "0.0 GB free" in one_line(ran)
+    assert not (tmp_path / "store").exists()
+
+
+# ---------------------------------------------------------------------------------------------- again
+
+
+def test_a_finished_store_is_left_alone(few: Path, tmp_path: Path) -> None:
+    """The same command on a finished store says so, exits 0, and rewrites nothing."""
+    store = pack(few, tmp_path / "store", *SHARD)
+    before = states_of(store)
+    ran = here(*SHARD, few, store)
+    assert ran.code == 0
+    assert "complete already: 6 samples" in ran.out
+    assert states_of(store) == before
+
+
+def test_another_recipe_or_source_is_refused_and_named(few: Path, tmp_path: Path) -> None:
+    """Another option or another file: exit code 2, what differs, and the store stays as it is."""
+    store = pack(few, tmp_path / "store", *SHARD)
+    before = states_of(store)
+    ran = here("--size", "24", "--shard-size", "1", few, store)
+    assert (ran.code, "size: 16 then, 24 now" in one_line(ran)) == (2, True)
+    ran = here("--format", "lmdb", *SHARD, few, store)
+    assert (ran.code, "format: 'memmap' then, 'lmdb' now" in one_line(ran)) == (2, True)
+    save(few / "class 0" / "new.jpg", picture(9, 9, 0))
+    (few / "class 1" / "0001.jpg").unlink()
+    ran = here(*SHARD, few, store)
+    line = one_line(ran)
+    assert ran.code == 2
+    assert "added: class 0/new.jpg" in line
+    assert "removed: class 1/0001.jpg" in line
+    assert "--restart" in line
+    assert states_of(store) == before
+
+
+def test_restart_makes_another_store_of_it(few: Path, tmp_path: Path) -> None:
+    """--restart replaces a finished store, also by one of another format, and leaves nothing of the old one."""
+    store = pack(few, tmp_path / "store", *SHARD)
+    pack(few, store, "--restart", "--format", "lmdb", "--size", "8")
+    assert Reader(store)[0]["image"].shape == (8, 8, 3)
+    assert settled(store) == settled(pack(few, tmp_path / "fresh", "--format", "lmdb", "--size", "8"))
+
+
+def test_workers_and_limits_are_no_part_of_the_recipe(few: Path, tmp_path: Path) -> None:
+    """A finished store is the same store for other --workers, --max-rejects and --strict."""
+    store = pack(few, tmp_path / "store", *SHARD)
+    ran = run_here("pack", "--workers", 2, "--max-rejects", "5%", "--strict", *SHARD, few, store)
+    assert (ran.code, "complete already" in ran.out) == (0, True)
+
+
+def another_second() -> None:
+    """Let the clock go on to the next second: some libraries write it into their files."""
+    began = int(time.time())
+    while int(time.time()) == began:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("layout", "size"),
+    [
+        ("memmap", "16"),
+        ("memmap", "keep"),
+        ("lmdb", "16"),
+        ("lmdb", "keep"),
+        ("hdf5", "16"),
+        ("hdf5", "keep"),
+        ("hdf5-gzip", "16"),
+        ("hdf5-gzip", "keep"),
+        ("hdf5-chunk4", "16"),
+    ],
+)
+def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path, layout: str, size: str) -> None:
+    """Every file but provenance is byte for byte the same for 0, 1 and 2 workers, in runs at different times."""
+    source, stores = many(tmp_path / "source", 150), []
+    for n in (0, 1, 2) if (layout, size) == ("memmap", "16") else (0, 2):
+        where = tmp_path / f"{n}"
+        pack(source, where, *FORMATS[layout], "--size", size, "--shard-size", 1, "--workers", n)
+        stores.append(settled(where))
+        if not stores[1:]:
+            another_second()
+    assert all(store == stores[0] for store in stores)
+    assert sum(name.startswith("shard-") for name in stores[0]) == (3 if size == "16" else 1)
+
+
+# ---------------------------------------------------------------------------------------------- rejects
+
+
+def bad_folder(root: Path, good: int = 70) -> Path:
+    """Good images, and one bad file of each kind among them."""
+    many(root, good)
+    whole = (root / "class 0" / "0000.jpg").read_bytes()
+    bad = root / "class 1"
+    (bad / "bad empty.jpg").write_bytes(b"")
+    (bad / "bad text.jpg").write_text("this is no image")
+    (bad / "bad truncated.jpg").write_bytes(whole[: len(whole) // 2])
+    save(bad / "bad huge.png", np.zeros((300, 400), np.uint8))
+    return root
+
+
+BAD = {
+    "class 1/bad empty.jpg": "empty",
+    "class 1/bad huge.png": "too_large",
+    "class 1/bad text.jpg": "not_an_image",
+    "class 1/bad truncated.jpg": "truncated",
+}
+LIMIT = ("--max-pixels", 400 * 300 - 1)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_cannot_be_packed_is_listed_with_its_reason(tmp_path: Path, layout: str, workers: int) -> None:
+    """Truncated, empty, text named .jpg, more pixels than allowed: each has a line with key, code and detail.
+
+    Samples and rejects together are all images that were seen, and the others keep key and label.
+    """
+    source, store = bad_folder(tmp_path / "source"), tmp_path / "store"
+    options = ["--json", "--max-rejects", "10%", *LIMIT, *FORMATS[layout], *SHARD, "--workers", workers]
+    ran = run_here("pack", *options, source, store)
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert (told["seen"], told["samples"], told["rejects"]) == (74, 70, 4)
+    assert told["reject_reasons"] == dict.fromkeys(sorted(BAD.values()), 1)
+    lines = rejects_of(store)
+    assert {line["key"]: line["reason"] for line in lines} == BAD
+    assert all(line["detail"] and str(tmp_path) not in line["detail"] for line in lines)
+    everything = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.*"))
+    assert [everything[line["sample"]] for line in lines] == [line["key"] for line in lines]
+    reader = Reader(store)
+    assert [reader[i]["key"] for i in range(len(reader))] == [key for key in everything if key not in BAD]
+    assert [int(reader[i]["label"]) for i in range(len(reader))] == [0] * 35 + [1] * 35
+
+
+def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path: Path) -> None:
+    """Beyond --max-rejects: exit code 1, no manifest. A larger limit finishes without packing a shard again."""
+    source, store = bad_folder(tmp_path / "source", 150), tmp_path / "store"
+    ran = here(*LIMIT, *SHARD, source, store)
+    assert ran.code == 1
+    line = one_line(ran)
+    assert "4 of 154 images were rejected" in line
+    assert "--max-rejects allows 1" in line
+    assert not (store / "store.json").exists()
+    with pytest.raises(UnfinishedStoreError, match="run the same command again"):
+        Reader(store)
+    shards = {name: state for name, state in states_of(store).items() if name.startswith("shard-")}
+    assert len(shards) == 3
+    ran = here("--json", "--max-rejects", 4, *LIMIT, *SHARD, source, store)
+    assert ran.code == 0
+    assert json.loads(ran.out)["packed_now"] == 0
+    after = states_of(store)
+    assert {name: after[name] for name in shards} == shards
+    fresh = pack(source, tmp_path / "fresh", "--max-rejects", 4, *LIMIT, *SHARD)
+    assert settled(store) == settled(fresh)
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [("3", 1), ("4", 0), ("5%", 1), ("6%", 0), ("0.05", 1), ("0.06", 0), ("0", 1)]
+)
+def test_the_limit_is_a_share_or_a_number(tmp_path: Path, limit: str, code: int) -> None:
+    """Of 74 images with 4 rejects: numbers count images, shares below 1 and percentages count parts of the whole."""
+    source = bad_folder(tmp_path / "source")
+    assert here("--max-rejects", limit, *LIMIT, *SHARD, source, tmp_path / "store").code == code
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_strict_stops_at_the_first(tmp_path: Path, workers: int) -> None:
+    """--strict: exit code 1, the key and the reason, no manifest."""
+    source, store = bad_folder(tmp_path / "source"), tmp_path / "store"
+    ran = run_here("pack", "--workers", workers, "--strict", "--max-rejects", "100%", *LIMIT, *SHARD, source, store)
+    assert ran.code == 1
+    line = one_line(ran)
+    assert "class 1/bad empty.jpg" in line
+    assert "empty" in line
+    assert not (store / "store.json").exists()
+
+
+def test_a_part_without_one_good_image_makes_no_shard(tmp_path: Path) -> None:
+    """64 bad files in a row fill a whole part: the store has the other samples, and no empty shard."""
+    source = many(tmp_path / "source", 140)
+    (source / "class 0b").mkdir()
+    for i in range(200):
+        (source / "class 0b" / f"{i:04d}.jpg").write_text("no image")
+    for layout in ("memmap", "hdf5-gzip", "lmdb"):
+        store = pack(source, tmp_path / layout, "--max-rejects", "100%", *FORMATS[layout], *SHARD)
+        reader = Reader(store)
+        assert len(reader) == 140
+        assert [int(label) for batch in reader.batches(32, workers=0) for label in batch["label"]] == [0] * 70 + [
+            2
+        ] * 70
+        assert len(rejects_of(store)) == 200
+        assert len(list(store.glob("shard-*"))) < 6
+        assert run_here("inspect", "--verify", store).code == 0
+
+
+def test_a_source_of_bad_files_alone_makes_no_store(tmp_path: Path) -> None:
+    """Where every image is rejected there is nothing to read: exit code 1, and the reasons."""
+    (tmp_path / "source").mkdir()
+    for i in range(5):
+        (tmp_path / "source" / f"{i}.jpg").write_text("no image")
+    ran = here("--max-rejects", "100%", *SHARD, tmp_path / "source", tmp_path / "store")
+    assert ran.code == 1
+    assert "not_an_image 5" in one_line(ran)
+    assert not (tmp_path / "store" / "store.json").exists()
+
+
+# ---------------------------------------------------------------------------------------------- passed through
+
+
+def values_of(store: Path) -> list[bytes]:
+    """The files in an lmdb store, in order, by lmdb alone."""
+    values = []
+    for path in sorted(store.glob("shard-*.lmdb")):
+        with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+            values += [bytes(value) for _, value in transaction.cursor()]
+    return values
+
+
+def mixed_folder(root: Path) -> tuple[Path, list[str]]:
+    """Images of every kind, and the names of those whose bytes may pass through."""
+    color: Pixels = picture(40, 56, 1)
+    upright, turned = Image.Exif(), Image.Exif()
+    upright[0x0112], turned[0x0112] = 1, 6
+    save(root / "a baseline.jpg", color)
+    save(root / "b grey.jpg", color[..., 0])
+    save(root / "c progressive.jpg", color, progressive=True)
+    save(root / "d upright.jpg", color, exif=upright)
+    save(root / "e turned.jpg", color, exif=turned)
+    save(root / "f lossless.png", color)
+    Image.fromarray(np.dstack([color, color[..., 0]]), "CMYK").save(root / "g ink.jpg", quality=95)
+    return root, ["a baseline.jpg", "b grey.jpg", "c progressive.jpg", "d upright.jpg"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_quality_keep_passes_jpeg_files_through(tmp_path: Path) -> None:
+    """8-bit grey and YCbCr JPEGs that stand upright are stored byte for byte; the others are re-encoded and counted."""
+    source, passing = mixed_folder(tmp_path / "source")
+    store = tmp_path / "store"
+    ran = here("--json", "--format", "lmdb", "--size", "keep", "--quality", "keep", source, store)
+    assert ran.code == 0, ran.err
+    counts = json.loads(ran.out)["counts"]
+    assert (counts["passed_through"], counts["reencoded"]) == (4, 3)
+    reader, values = Reader(store), values_of(store)
+    for i, value in enumerate(values):
+        key = reader[i]["key"]
+        data = (source / key).read_bytes()
+        assert (value == data) == (key in passing)
+        with Image.open(io.BytesIO(data)) as image:
+            size = image.size if key != "e turned.jpg" else image.size[::-1]
+        assert reader[i]["image"].shape == (size[1], size[0], 3)
+        with Image.open(io.BytesIO(value)) as stored:
+            assert stored.size == size
+            pixels = np.asarray(stored.convert("RGB"), int)
+        assert np.abs(pixels - reader[i]["image"]).max() <= 2
+
+
+def test_quality_keep_re_encodes_what_the_recipe_changes(few: Path, tmp_path: Path) -> None:
+    """With a crop or a size nothing can pass through: all is re-encoded, and counted."""
+    for options in (["--size", "keep", "--crop", "0,0,8,8"], ["--size", "16"]):
+        store = tmp_path / options[1]
+        ran = here("--json", "--format", "lmdb", "--quality", "keep", *options, few, store)
+        counts = json.loads(ran.out)["counts"]
+        assert (counts.get("passed_through", 0), counts["reencoded"]) == (0, 6)
+
+
+# ---------------------------------------------------------------------------------------------- stopped in the middle
+
+
+def until(what: Callable[[], bool], process: Any) -> None:
+    """Wait for something that a running command is about to do."""
+    while not what():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def children(pid: int) -> list[psutil.Process]:
+    return list(psutil.Process(pid).children(recursive=True))
+
+
+def finished_parts(store: Path) -> list[Path]:
+    return sorted((store / ".rawpack").glob("*.done"))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """A child gets Ctrl-C's signal even where these tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+@pytest.mark.parametrize(
+    "layout",
+    ["memmap", "lmdb", "hdf5", "hdf5-gzip"],
+)
+def test_a_killed_run_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str) -> None:
+    """After SIGKILL in the middle, the same command goes on, keeps the finished shards, and ends with equal bytes."""
+    source = many(tmp_path / "source", 1600)
+    options = [*FORMATS[layout], "--size", "96", "--shard-size", 1]
+    store = tmp_path / "store"
+    with started("pack", "--workers", 2, *options, source, store) as run:
+        until(lambda: len(finished_parts(store)) >= 2, run)
+        workers = children(run.pid)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    # Workers notice by themselves that their parent is gone.
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
+    done = [path.name.removeprefix("part-").removesuffix(".done") for path in finished_parts(store)]
+    assert 2 <= len(done) < 25
+    with pytest.raises(UnfinishedStoreError):
+        Reader(store)
+    before = states_of(store)
+    ran = run_here("pack", "--workers", 0, *options, source, store)
+    assert ran.code == 0, ran.err
+    assert "going on after" in ran.err
+    after = states_of(store)
+    for name, state in before.items():
+        if any(name.startswith(f"shard-{number}.") for number in done):
+            assert after[name] == state
+    assert settled(store) == settled(pack(source, tmp_path / "undisturbed", *options))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path, lasting: Path, workers: int) -> None:
+    """Ctrl-C in a run of minutes: it ends at once with 130, one line says how to go on, no process is left."""
+    store = tmp_path / "store"
+    with interruptible(), started("pack", "--workers", workers, "--size", 64, lasting, store) as run:
+        until(lambda: any((store / ".rawpack").glob("shard-*")), run)
+        below = children(run.pid)
+        assert len(below) >= workers
+        run.send_signal(signal.SIGINT)
+        # Far less than the minutes that the run would take.
+        out, err = run.communicate(timeout=15)
+    assert run.returncode == 130
+    assert out == ""
+    assert [line for line in err.splitlines() if line][1:] == [
+        "rawpack: interrupted; the same command goes on from here"
+    ]
+    _, alive = psutil.wait_procs(below, timeout=15)
+    assert not alive
+    assert not (store / "store.json").exists()
+
+
+def test_two_runs_into_one_destination_do_not_mix(tmp_path: Path, lasting: Path) -> None:
+    """While one run packs, another into the same folder is refused with exit code 2, and the first goes on."""
+    store = tmp_path / "store"
+    with started("pack", "--workers", 1, "--size", 64, lasting, store) as run:
+        until(lambda: any((store / ".rawpack").glob("shard-*")), run)
+        for extra in ([], ["--restart"]):
+            second = here(*extra, "--size", 64, lasting, store)
+            assert second.code == 2
+            assert "another run is packing into" in one_line(second)
+        assert run.poll() is None
+        assert any((store / ".rawpack").glob("shard-*"))
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+def test_nothing_outside_the_destination_is_touched(tmp_path: Path, layout: str) -> None:
+    """Packing leaves the source, the temporary folder, the home and the working folder as they were."""
+    around = tmp_path / "around"
+    source = bad_folder(around / "source")
+    for name in ("tmp", "home", "cwd"):
+        (around / name).mkdir()
+        (around / name / "data").mkdir()
+        (around / name / "data" / "precious").write_text("keep me")
+    before, folders = states_of(around), {path: path.stat().st_mtime_ns for path in around.rglob("*") if path.is_dir()}
+    where = {"TMPDIR": str(around / "tmp"), "HOME": str(around / "home"), "XDG_CACHE_HOME": str(around / "home")}
+    ran = run_command(
+        "pack", "--workers", 2, "--max-rejects", "10%", *LIMIT, *FORMATS[layout], *SHARD, source, tmp_path / "store",
+        **where,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert states_of(around) == before
+    assert {path: path.stat().st_mtime_ns for path in around.rglob("*") if path.is_dir()} == folders
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["around", "store"]
+
+
+def test_a_finished_store_has_no_leftovers(few: Path, tmp_path: Path) -> None:
+    """Nothing but the files of the format stays in the destination."""
+    for layout, suffix in (("memmap", "npy"), ("hdf5", "h5"), ("lmdb", "lmdb")):
+        store = pack(few, tmp_path / layout, *FORMATS[layout], *SHARD)
+        assert sorted(path.name for path in store.iterdir()) == [
+            "columns-1", "provenance.json", "provenance.npy", "rejects.jsonl", f"shard-00000.{suffix}", "store.json",
+        ]  # fmt: skip
+
+
+def test_an_unfinished_store_goes_on_only_with_the_same_job(tmp_path: Path) -> None:
+    """A run that was stopped does not go on with another recipe or source: what differs is named."""
+    source, store = bad_folder(tmp_path / "source"), tmp_path / "store"
+    assert here(*LIMIT, *SHARD, source, store).code == 1
+    ran = here("--size", 24, "--shard-size", 1, *LIMIT, source, store)
+    assert (ran.code, "size: 16 then, 24 now" in one_line(ran)) == (2, True)
+    save(source / "class 1" / "late.jpg", picture(9, 9, 0))
+    ran = here("--max-rejects", "100%", *LIMIT, *SHARD, source, store)
+    assert ran.code == 2
+    assert "added: class 1/late.jpg" in one_line(ran)
+    assert here("--restart", "--quiet", "--max-rejects", "100%", *LIMIT, *SHARD, source, store).code == 0
+
+
+def test_a_folder_that_is_no_store_does_not_open(tmp_path: Path) -> None:
+    """Reader says what a folder lacks that was never packed into."""
+    with pytest.raises(StoreError, match=r"not a rawpack store.*store\.json"):
+        Reader(tmp_path)
+    with pytest.raises(StoreError, match="is not a folder"):
+        Reader(tmp_path / "missing")
