@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,14 @@ def map_file(folder: Path, record: FileRecord, *, scattered: bool = False) -> By
     if record.head and xxhash.xxh3_64_hexdigest(array[:HEAD_BYTES].data) != record.head:
         raise DamagedStoreError(f"{path} is not the file that was packed: its first bytes differ")
     return array
+
+
+def open_whole(folder: Path, record: FileRecord) -> int:
+    """A descriptor of a file that `map_file` has checked, for the caller to close."""
+    with open_plain(folder / record.name) as (descriptor, size):
+        if size != record.bytes:
+            raise DamagedStoreError(f"{folder / record.name} has {size} bytes; {record.bytes} were packed")
+        return os.dup(descriptor)
 
 
 def will_need(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from rawpack.columns import ColumnTable
 from rawpack.errors import DamagedStoreError
 from rawpack.manifest import Field, load
-from rawpack.mapped import map_file
+from rawpack.mapped import map_file, open_whole
 from rawpack.preload import Memory
 from rawpack.stores import FORMATS, FieldReader, Part
 from rawpack.stores.contract import Array, Box
+from rawpack.stores.gather import Gather
 
 _SCATTERED_BYTES = 16 << 10
 """Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
@@ -44,6 +45,7 @@ class Store:
         rows = [shard.rows for shard in self.manifest.shards]
         self.ends = np.cumsum(rows, dtype=np.int64)
         """(shards,): the row after each shard's last."""
+        self._gathers: dict[str, Gather | None] = {}
         self._first_chunks: dict[str, NDArray[np.int64]] = {}
         self._readers: dict[tuple[int, str], FieldReader] = {}
 
@@ -71,8 +73,47 @@ class Store:
         if len(self.ends) == 1:
             self.reader(0, name).read_into(rows, out)
             return
+        gather = self._gather(name)
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
         for shard, local, at in self._by_shard(rows):
             self.reader(shard, name).read_into(local, out, at)
+
+    def _gather(self, name: str) -> Gather | None:
+        """What reads rows of several shards in one call; None where the field or the system does not allow that."""
+        try:
+            return self._gathers[name]
+        except KeyError:
+            return self._gathers.setdefault(name, self._make_gather(name))
+
+    def _make_gather(self, name: str) -> Gather | None:
+        field, shards = self.fields[name], self.manifest.shards
+        placements = [shard.fields[name] for shard in shards]
+        offset = placements[0].offset
+        if field.encoding != "raw" or not field.uniform or any(placed.offset != offset for placed in placements):
+            return None
+        if self._memory is not None:
+            return None
+        records = [shard.files[placed.file] for shard, placed in zip(shards, placements, strict=True)]
+
+        def open_shard(number: int) -> int:
+            self.reader(number, name)  # all that is to be checked is checked there
+            return open_whole(self.path, records[number])
+
+        shape, dtype = tuple(n or 0 for n in field.shape), np.dtype(field.dtype)
+        try:
+            return Gather(
+                [record.bytes for record in records],
+                self.ends,
+                offset,
+                dtype,
+                shape,
+                open_shard,
+                scattered=self._scattered and dtype.itemsize * math.prod(shape) >= _SCATTERED_BYTES,
+            )
+        except OSError:
+            return None
 
     def will_need(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.will_need`."""
@@ -120,7 +161,7 @@ class Store:
     def use(self, memory: Memory) -> None:
         """Read shards from memory from now on."""
         self._memory = memory
-        self._readers = {}
+        self._readers, self._gathers = {}, {}
 
     def _open(self, number: int, name: str) -> FieldReader:
         shard = self.manifest.shards[number]

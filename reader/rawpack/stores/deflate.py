@@ -14,7 +14,6 @@ from rawpack.mapped import will_need
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.stores.raw import as_image, span
 
-
 _recent = threading.local()
 """Each thread's latest piece: samples that are read in order lie in the same one."""
 
