@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError, StoreError
 from rawpack.manifest import HEAD_BYTES, FileRecord
+from rawpack.memory import advise, map_descriptor
 from rawpack.plainfile import open_plain
 
 Bytes = NDArray[np.uint8]
@@ -35,14 +35,15 @@ def map_file(folder: Path, record: FileRecord, *, scattered: bool = False) -> By
             if not size:
                 return np.empty(0, np.uint8)
             try:
-                mapping = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+                mapping = map_descriptor(descriptor, size)
             except (OSError, ValueError, OverflowError) as error:
                 raise StoreError(f"cannot map {path}: {error}") from error
     except FileNotFoundError:
         raise DamagedStoreError(f"{path} is missing; the manifest names it with {record.bytes} bytes") from None
-    if scattered and hasattr(mmap, "MADV_RANDOM"):
-        mapping.madvise(mmap.MADV_RANDOM)
     array = np.frombuffer(mapping, np.uint8)
+    array.flags.writeable = False
+    if scattered and hasattr(mmap, "MADV_RANDOM"):
+        advise(array.ctypes.data, size, mmap.MADV_RANDOM)
     if record.head and xxhash.xxh3_64_hexdigest(array[:HEAD_BYTES].data) != record.head:
         raise DamagedStoreError(f"{path} is not the file that was packed: its first bytes differ")
     return array
@@ -59,24 +60,19 @@ def open_whole(folder: Path, record: FileRecord) -> int:
 def will_need(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
     """Ask the disk for pieces of a mapped file, which are then read while other work goes on.
 
-    data: what `map_file` gave, or a view of it; starts and sizes: bytes of it, pieces outside are left out. Does
-    nothing where the system has no such call, or the bytes are no file's.
+    data: what `map_file` gave, or a view of it; starts and sizes: bytes of it, what is outside is left out. Does
+    nothing where the system has no such call.
     """
-    if not hasattr(mmap, "MADV_WILLNEED"):
+    if not hasattr(mmap, "MADV_WILLNEED") or not len(starts):
         return
-    owner: Any = data
-    while isinstance(owner, np.ndarray):
-        owner, whole = owner.base, owner
-    if not isinstance(owner, mmap.mmap):
-        return
-    shift = data.ctypes.data - whole.ctypes.data
+    begin = data.ctypes.data
     order = np.argsort(starts)
-    first = np.maximum(starts[order] + shift, 0) // mmap.PAGESIZE * mmap.PAGESIZE
-    last = np.minimum(starts[order] + sizes[order] + shift, len(owner))
+    first = (np.maximum(starts[order], 0) + begin) // mmap.PAGESIZE * mmap.PAGESIZE
+    last = np.minimum(starts[order] + sizes[order], data.nbytes) + begin
     # Neighbours are asked for together: one request for a block of samples instead of one for each.
     furthest = np.maximum.accumulate(last)
     begins = np.flatnonzero(np.concatenate([[True], first[1:] > furthest[:-1]]))
     ends = furthest[np.concatenate([begins[1:] - 1, [len(first) - 1]])]
     for start, end in zip(first[begins].tolist(), ends.tolist(), strict=True):
         if start < end:
-            owner.madvise(mmap.MADV_WILLNEED, start, end - start)
+            advise(start, end - start, mmap.MADV_WILLNEED)

@@ -1,10 +1,24 @@
-"""Anonymous shared memory: nothing of it has a name, so nothing can be left behind or collide."""
+"""Memory that processes share, and files mapped into it: without names, and without keeping descriptors.
+
+Python's own `mmap` keeps a duplicate of the descriptor it is given, so that a store of a thousand shards, or a list of
+a thousand batches, would need a thousand; the C library's does not.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import sys
 import tempfile
+import weakref
+from functools import cache
+from typing import Any
+
+_READ, _WRITE = 1, 2
+_SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10
+_ANONYMOUS, _NORESERVE = 0x20, 0x4000
+_FAILED = ctypes.c_void_p(-1).value
 
 
 def anonymous_file(size: int) -> int:
@@ -20,3 +34,60 @@ def anonymous_file(size: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def map_descriptor(descriptor: int, size: int, *, writable: bool = False) -> Any:
+    """A file's first `size` bytes, from 1 on, as an object with a buffer; unmapped when the last view of it is gone.
+
+    The descriptor stays the caller's, who may close it. Where not `writable`, nobody may write into the buffer,
+    whatever it says of itself: that would end the process. Raises OSError.
+    """
+    if os.name != "posix":
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+    address = _map(None, size, _READ | (_WRITE if writable else 0), _SHARED, descriptor)
+    return _owner(address, size)
+
+
+def reserve(size: int) -> Any:
+    """A range of `size` addresses with nothing behind them, for `put`. Linux; raises OSError elsewhere."""
+    if sys.platform != "linux":
+        raise OSError("ranges of addresses are reserved on Linux only")
+    return _owner(_map(None, size, 0, _PRIVATE | _ANONYMOUS | _NORESERVE, -1), size)
+
+
+def put(descriptor: int, size: int, reserved: Any, offset: int) -> None:
+    """Map a file's first `size` bytes, to be read, into a reserved range from `offset` on, which is whole pages."""
+    _map(ctypes.addressof(reserved) + offset, size, _READ, _SHARED | _FIXED, descriptor)
+
+
+def advise(address: int, size: int, advice: int) -> None:
+    """Tell the system how mapped bytes will be used: `mmap.MADV_...`. `address` begins a page. Errors do not matter."""
+    _libc().madvise(address, size, advice)
+
+
+def _owner(address: int, size: int) -> Any:
+    """An object that exports the mapped bytes and unmaps them at its end."""
+    whole = (ctypes.c_char * size).from_address(address)
+    # Not at exit: threads may still be reading, and the system takes everything back then.
+    weakref.finalize(whole, _libc().munmap, address, size).atexit = False
+    return whole
+
+
+def _map(place: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
+    address = _libc().mmap(place, size, protection, flags, descriptor, 0)
+    if address is None or address == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return int(address)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+    ]  # fmt: skip
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return libc

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 import select
 import threading
 import time
 import warnings
-import weakref
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -145,8 +143,6 @@ class Crew:
         self._warm = 0
         self._warned = False
         self._seats: list[_Seat] = []
-        # Also when the program ends in the middle of an epoch, or an exception leaves no other trace of the crew.
-        self._end = weakref.finalize(self, _dismiss, self._seats, os.getpid())
         try:
             for _ in range(workers):
                 self._seats.append(_Seat(self._hire()))
@@ -222,7 +218,9 @@ class Crew:
 
     def close(self) -> None:
         """End all workers. Nothing they hold matters any more."""
-        self._end()
+        seats, self._seats = self._seats, []
+        for seat in seats:
+            seat.worker.kill()
 
     def _hire(self) -> _Worker:
         if self._backend == "thread":
@@ -299,14 +297,6 @@ class Crew:
         if 0 <= position < piece.pending.rows:
             return self._filler.name(int(views["index"][position]))
         return f"one of the samples {views['index'][piece.task.start : piece.task.stop].tolist()}"
-
-
-def _dismiss(seats: list[_Seat], process: int) -> None:
-    """End the workers, in the process that started them."""
-    if os.getpid() == process:
-        for seat in seats:
-            seat.worker.kill()
-    seats.clear()
 
 
 def _careful(task: Task) -> Task:

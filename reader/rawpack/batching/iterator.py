@@ -84,10 +84,10 @@ class BatchIterator(Iterator[Batch]):
             raise RawpackError("two threads use one iterator at once; give each its own iter()")
         began = time.perf_counter()
         try:
-            step, pending, batch = self._here() if self._crew is None else self._from_crew(self._crew)
+            step, batch = self._here() if self._crew is None else self._from_crew(self._crew)
             if self._texts is not None:
                 batch.update(self._texts(step.rows))
-            self._count(step, pending, began)
+            self._count(step, began)
             return batch
         except StopIteration:
             self._end([])
@@ -118,20 +118,19 @@ class BatchIterator(Iterator[Batch]):
         if hasattr(self, "_last"):
             self._leave()
 
-    def _here(self) -> tuple[Step, Pending, Batch]:
+    def _here(self) -> tuple[Step, Batch]:
         """The next batch, made in this process."""
         step = next(self._steps)
         rows = len(step.rows)
-        pending = Pending(self._slot(), rows, self._seed, self.epoch)
-        batch: Batch = self._ring.hand_over(pending.slot, rows)
+        batch: Batch = self._ring.hand_over(self._slot(), rows)
         batch[INDEX][:] = step.rows
         try:
-            self._filler.fill(batch, 0, rows, pending.times)
+            self._filler.fill(batch, 0, rows, self._owner.counted.times)
         except Exception as error:
             raise blame(self._filler, batch, error) from error
-        return step, pending, batch
+        return step, batch
 
-    def _from_crew(self, crew: Crew) -> tuple[Step, Pending, Batch]:
+    def _from_crew(self, crew: Crew) -> tuple[Step, Batch]:
         """The next batch of those in the making; another is begun in its place."""
         self._submit(crew)
         if not self._pending:
@@ -139,7 +138,8 @@ class BatchIterator(Iterator[Batch]):
         step, pending = self._pending[0]
         crew.wait(pending)
         self._pending.popleft()
-        return step, pending, self._ring.hand_over(pending.slot, pending.rows)
+        self._owner.counted.times.add(pending.times)
+        return step, self._ring.hand_over(pending.slot, pending.rows)
 
     def _submit(self, crew: Crew) -> None:
         """Have `ahead` batches in the making beside the next one, as far as `max_slots` allows."""
@@ -165,15 +165,14 @@ class BatchIterator(Iterator[Batch]):
         self._owner.counted.slots_s += time.perf_counter() - began
         return slot
 
-    def _count(self, step: Step, pending: Pending, began: float) -> None:
-        stats, now = self._owner.counted, time.perf_counter()
-        stats.times.add(pending.times)
-        stats.samples += pending.rows
+    def _count(self, step: Step, began: float) -> None:
+        stats, now, rows = self._owner.counted, time.perf_counter(), len(step.rows)
+        stats.samples += rows
         stats.batches += 1
         if self._last:
             # The clock runs from hand-over to hand-over, so that workers' start-up does not count as waiting.
-            stats.timed_samples += pending.rows
-            stats.timed_bytes += self._ring.layout.size * pending.rows // self._ring.layout.batch_size
+            stats.timed_samples += rows
+            stats.timed_bytes += self._ring.layout.size * rows // self._ring.layout.batch_size
             stats.elapsed_s += now - self._last
             stats.waited_s += now - began
         else:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from pathlib import Path
+from typing import Any
 
 from rawpack.batching.messages import Task
 from rawpack.batching.slots import SlotLayout
 from rawpack.batching.work import Filler, Views, WorkSpec, serve
 from rawpack.child import Channel, Notes
 from rawpack.library import Library
+from rawpack.memory import map_descriptor
 from rawpack.preload import Memory
 
 
@@ -26,13 +27,13 @@ class SlotMap:
 
     def __init__(self, layout: SlotLayout) -> None:
         self._layout = layout
-        self._slots: dict[int, mmap.mmap] = {}
+        self._slots: dict[int, Any] = {}
 
     def views_of(self, task: Task, descriptors: list[int]) -> Views:
         """The arrays of the task's slot, mapped at its first use."""
         if not descriptors:
             return self._layout.views(self._slots[task.slot], task.rows)
-        memory = mmap.mmap(descriptors[0], task.size)
+        memory = map_descriptor(descriptors[0], task.size, writable=True)
         os.close(descriptors[0])
         if task.keep:
             self._slots[task.slot] = memory

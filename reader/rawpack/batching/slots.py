@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import os
 import weakref
 from collections import deque
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
-from rawpack.memory import anonymous_file
+from rawpack.memory import anonymous_file, map_descriptor
 
 _ALIGN = 4096
 
@@ -62,11 +61,21 @@ class SlotLayout:
 class Slot:
     """One piece of anonymous shared memory. Nothing of it has a name, so nothing can be left behind or collide."""
 
-    def __init__(self, number: int, size: int, *, fresh: bool) -> None:
+    def __init__(self, number: int, size: int, returned: deque[int], *, fresh: bool) -> None:
+        """returned: where its number is put when a lease of it has ended."""
+        owner = os.getpid()
+
+        def ended(_: Any) -> None:
+            # A forked child has a copy of every lease; the slot is the parent's business.
+            if os.getpid() == owner:
+                returned.append(number)
+
+        self.ended = ended
         self.number, self.size, self.fresh = number, size, fresh
+        self.lease_type = ctypes.c_char * size
         self.descriptor: int | None = anonymous_file(size)
         try:
-            self.memory = mmap.mmap(self.descriptor, size)
+            self.memory = map_descriptor(self.descriptor, size, writable=True)
         except BaseException:
             self.close_descriptor()
             raise
@@ -98,7 +107,7 @@ class SlotRing:
             )
         if self._free:
             return self.slots[self._free.pop()]
-        slot = Slot(self._next, self.layout.size, fresh=len(self.slots) >= self.ring)
+        slot = Slot(self._next, self.layout.size, self._returned, fresh=len(self.slots) >= self.ring)
         self._next += 1
         self.slots[slot.number] = slot
         return slot
@@ -111,15 +120,8 @@ class SlotRing:
 
     def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays that keep it from being used again while any of them, or a view, lives."""
-        lease = (ctypes.c_char * slot.size).from_buffer(slot.memory)
-        returned, number, owner = self._returned, slot.number, os.getpid()
-
-        def end(_: Any) -> None:
-            # A forked child has a copy of every lease; the slot is the parent's business.
-            if os.getpid() == owner:
-                returned.append(number)
-
-        self._leases[number] = weakref.ref(lease, end)
+        lease = slot.lease_type.from_buffer(slot.memory)
+        self._leases[slot.number] = weakref.ref(lease, slot.ended)
         if slot.fresh:
             slot.close_descriptor()
         return self.layout.views(lease, rows)

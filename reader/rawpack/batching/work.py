@@ -49,19 +49,21 @@ class Filler:
 
     def __init__(self, spec: WorkSpec, library: Library) -> None:
         self._library, self._size, self._verify = library, spec.image_size, spec.verify
-        self._names = [field.name for field in spec.layout.fields if field.name != INDEX]
-        self._images = [name for name in self._names if library.fields[name].kind == "image"]
+        names = [field.name for field in spec.layout.fields if field.name != INDEX]
+        self._fields = [(name, library.fields[name]) for name in names]
+        self._images = [name for name, field in self._fields if field.kind == "image"]
 
     def fill(self, views: Views, start: int, stop: int, times: Times) -> None:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
         rows = views[INDEX][start:stop]
-        for name in self._names:
-            out, field = views[name][start:stop], self._library.fields[name]
+        for name, field in self._fields:
+            out = views[name][start:stop]
             if self._size is not None and field.kind == "image":
                 self._fit(name, rows, out, times)
                 continue
             began = time.perf_counter()
-            self._check(name, field, rows)
+            if self._verify:
+                self._check(name, field, rows)
             self._library.read_into(name, rows, out)
             _add(times, field, time.perf_counter() - began)
 
@@ -91,7 +93,7 @@ class Filler:
             return f"sample {row}"
 
     def _check(self, name: str, field: Field, rows: NDArray[np.int64]) -> None:
-        if self._verify and field.kind == "image":
+        if field.kind == "image":
             for row in rows.tolist():
                 self._library.check(name, row)
 
@@ -102,7 +104,8 @@ class Filler:
         assert self._size is not None
         for i, row in enumerate(rows.tolist()):
             began = time.perf_counter()
-            self._check(name, self._library.fields[name], rows[i : i + 1])
+            if self._verify:
+                self._check(name, self._library.fields[name], rows[i : i + 1])
             image = self._library.read(name, row)
             read = time.perf_counter()
             out[i] = fit(image, self._size)[0]

@@ -13,21 +13,16 @@ import ctypes
 import math
 import mmap
 import os
-import sys
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.memory import advise, put, reserve
 from rawpack.stores.contract import Array, Rows
 
 _MAX_SPAN = 1 << 45
-_PROT_NONE, _PROT_READ = 0, 1
-_MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED = 0x01, 0x02, 0x10
-_MAP_ANONYMOUS, _MAP_NORESERVE = 0x20, 0x4000
-_FAILED = ctypes.c_void_p(-1).value
 
 
 class Gather:
@@ -55,18 +50,13 @@ class Gather:
         step = math.lcm(row_bytes, mmap.PAGESIZE)
         starts = np.concatenate([[0], np.cumsum([-(-size // step) for size in sizes])])
         span = int(starts[-1]) * step + mmap.PAGESIZE
-        if not sys.platform.startswith("linux") or span > _MAX_SPAN:
-            raise OSError(f"no range of {span} addresses here")
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.mmap.restype = ctypes.c_void_p
-        self._libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        self._libc.munmap.argtypes = self._libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        self._libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        self._base = self._mmap(None, span, _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE, -1)
-        whole: Any = (ctypes.c_char * span).from_address(self._base)
-        weakref.finalize(whole, self._libc.munmap, self._base, span)
+        if span > _MAX_SPAN:
+            raise OSError(f"a range of {span} addresses is too long")
+        self._range = reserve(span)
         virtual = (span - offset) // row_bytes
-        self._rows: NDArray[Any] = np.frombuffer(whole, dtype, virtual * math.prod(shape), offset).reshape(virtual, -1)
+        flat: NDArray[Any] = np.frombuffer(self._range, dtype, virtual * math.prod(shape), offset)
+        flat.flags.writeable = False
+        self._rows = flat.reshape(virtual, -1)
         self._places = [int(start) * step for start in starts[:-1]]
         self._sizes, self._ends, self._open, self._scattered = sizes, ends, open_shard, scattered
         firsts = np.concatenate([[0], ends[:-1]])
@@ -87,17 +77,9 @@ class Gather:
         """Put a shard at its place. Two threads may both do it: the second mapping replaces the first, of the same."""
         descriptor = self._open(shard)
         try:
-            place, size = self._base + self._places[shard], self._sizes[shard]
-            self._mmap(place, size, _PROT_READ, _MAP_SHARED | _MAP_FIXED, descriptor)
-            if self._scattered:
-                self._libc.madvise(place, size, mmap.MADV_RANDOM)
+            put(descriptor, self._sizes[shard], self._range, self._places[shard])
         finally:
             os.close(descriptor)
+        if self._scattered:
+            advise(ctypes.addressof(self._range) + self._places[shard], self._sizes[shard], mmap.MADV_RANDOM)
         self._mapped[shard] = True
-
-    def _mmap(self, place: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
-        address = self._libc.mmap(place, size, protection, flags, descriptor, 0)
-        if address is None or address == _FAILED:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return int(address)
