@@ -97,10 +97,10 @@ class Library:
         for k in np.unique(which).tolist():
             self.stores[k].will_need(name, rows[which == k] - (int(self.ends[k - 1]) if k else 0))
 
-    def touch(self, name: str, row: int) -> None:
-        """Read a byte of an image's stored bytes."""
+    def is_cached(self, name: str, row: int) -> bool:
+        """Whether an image lies in the page cache; see `FieldReader.is_cached`."""
         store, at = self.locate(row)
-        store.touch(name, at)
+        return store.is_cached(name, at)
 
     def check(self, name: str, row: int) -> None:
         """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""

@@ -145,10 +145,10 @@ class Store:
             # leave held for ever.
             return self._readers.setdefault((shard, name), self._open(shard, name))
 
-    def touch(self, name: str, row: int) -> None:
-        """Read a byte of an image's stored bytes."""
+    def is_cached(self, name: str, row: int) -> bool:
+        """Whether an image lies in the page cache; see `FieldReader.is_cached`."""
         shard, at = self.locate(row)
-        self.reader(shard, name).stored(at)[:1].tobytes()
+        return self.reader(shard, name).is_cached(at)
 
     def check(self, name: str, row: int) -> None:
         """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""

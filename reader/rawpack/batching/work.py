@@ -73,12 +73,12 @@ class Filler:
             self._library.will_need(name, rows)
 
     def looks_cold(self, rows: NDArray[np.int64]) -> bool:
-        """Whether one of a few of these samples had to be waited for: then it is worth asking for all."""
-        faults = major_faults()
-        for name in self._images:
-            for row in rows[:: max(1, len(rows) // _PROBES)].tolist():
-                self._library.touch(name, row)
-        return major_faults() > faults
+        """Whether one of a few of these samples is not in the page cache: then it is worth asking for all.
+
+        Touches nothing: of a file that was cut short, that would end this process.
+        """
+        few = rows[:: max(1, len(rows) // _PROBES)].tolist()
+        return not all(self._library.is_cached(name, row) for name in self._images for row in few)
 
     @property
     def descriptors(self) -> list[int]:

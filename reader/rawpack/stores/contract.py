@@ -36,6 +36,9 @@ class FieldReader(Protocol):
     def will_need(self, rows: Rows, /) -> None:
         """Ask the disk for these samples, which are then read while other work goes on. Returns at once."""
 
+    def is_cached(self, row: int, /) -> bool:
+        """Whether the sample's first byte lies in the page cache, as far as the system tells; nothing is touched."""
+
     def shape(self, row: int, /) -> tuple[int, ...]:
         """Shape of one sample, from the index: nothing is decoded."""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
 from rawpack.mapped import will_need
+from rawpack.memory import is_cached
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.stores.raw import as_image, span
 
@@ -44,6 +45,10 @@ class DeflatedRows:
         pieces = np.unique([self._where(row)[0] // self._chunk_bytes for row in rows.tolist()])
         chunks = self._chunks[pieces[pieces < len(self._chunks)]]
         will_need(self._data, chunks[:, 0], chunks[:, 1])
+
+    def is_cached(self, row: int, /) -> bool:
+        k = self._where(row)[0] // self._chunk_bytes
+        return k >= len(self._chunks) or is_cached(self._data.ctypes.data + int(self._chunks[k, 0]))
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         check_row(row, self._rows)

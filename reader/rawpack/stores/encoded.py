@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from rawpack import jpeg
 from rawpack.errors import DamagedStoreError, DecodeError
 from rawpack.mapped import will_need
+from rawpack.memory import is_cached
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, places
 from rawpack.stores.raw import span
 
@@ -31,6 +32,9 @@ class JpegRows:
 
     def will_need(self, rows: Rows, /) -> None:
         will_need(self._data, self._offsets[rows], self._sizes[rows])
+
+    def is_cached(self, row: int, /) -> bool:
+        return is_cached(self.stored(row).ctypes.data)
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         check_row(row, len(self._offsets))

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
 from rawpack.mapped import will_need
+from rawpack.memory import is_cached
 from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 
 
@@ -32,6 +33,10 @@ class UniformRows:
     def will_need(self, rows: Rows, /) -> None:
         size = self._flat.strides[0]
         will_need(self._flat, rows * size, np.full(len(rows), size, np.int64))
+
+    def is_cached(self, row: int, /) -> bool:
+        check_row(row, len(self._flat))
+        return is_cached(self._flat.ctypes.data + row * self._flat.strides[0])
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         check_row(row, len(self._flat))
@@ -63,6 +68,9 @@ class VariedRows:
 
     def will_need(self, rows: Rows, /) -> None:
         will_need(self._data, self._offsets[rows], self._sizes[rows])
+
+    def is_cached(self, row: int, /) -> bool:
+        return is_cached(self.stored(row).ctypes.data)
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         check_row(row, len(self._offsets))

@@ -1,0 +1,191 @@
+"""Whatever is done to iterators and workers, in any order: batches are those of a plain list, and nothing is left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from conftest import Packed
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from reading import SOAK, WAYS, Truth, children, descriptors, rows_of, wait_until, workers_of
+
+from rawpack import Reader
+
+BATCH = 8
+STEPS = 30
+SEED = 3
+KILLS = 300 if SOAK else 10
+PICK = st.integers(0, 1 << 20)
+
+
+@dataclass
+class Opened:
+    """An iterator and the batches that are still to come from it, by the model."""
+
+    iterator: Any
+    epoch: int
+    step: int
+    expected: list[list[int]]
+
+
+class ReaderMachine(RuleBasedStateMachine):
+    """Batches of one reader beside a plain list of their rows."""
+
+    store: ClassVar[Path]
+    truth: ClassVar[Truth]
+    epochs: ClassVar[list[list[int]]]
+    way: ClassVar[dict[str, Any]]
+    kills: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        gc.collect()
+        self.before, self.opened_before = children(), descriptors()
+        self.opened: list[Opened] = []
+        self.kept: list[dict[str, Any]] = []
+        self.latest: tuple[int, int] = (0, 0)
+        self.state: tuple[dict[str, Any], int, int] | None = None
+        self.newest: Opened | None = None
+        self.next: tuple[int, int] = (0, 0)
+
+    @initialize()
+    def open(self) -> None:
+        self.batches = Reader(self.store).batches(BATCH, shuffle=True, seed=SEED, **self.way)
+
+    def epoch(self, number: int) -> list[list[int]]:
+        """The rows of an epoch's batches."""
+        rows = self.epochs[number]
+        return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+
+    @precondition(lambda self: len(self.opened) < 3)
+    @rule()
+    def iterate(self) -> None:
+        """iter(): the next epoch, from where a state was loaded on."""
+        epoch, step = self.next
+        self.opened.append(Opened(iter(self.batches), epoch, step, self.epoch(epoch)[step:]))
+        self.latest, self.next = (epoch, step), (epoch + 1, 0)
+        self.newest = self.opened[-1]
+
+    @precondition(lambda self: self.opened)
+    @rule(pick=PICK, count=st.integers(1, 6), keep=st.booleans())
+    def take(self, pick: int, count: int, keep: bool) -> None:
+        """next(), some times; the batches are kept or let go."""
+        one = self.opened[pick % len(self.opened)]
+        for _ in range(count):
+            batch = next(one.iterator, None)
+            if not one.expected:
+                assert batch is None
+                self.opened.remove(one)
+                return
+            assert batch is not None
+            assert batch["index"].tolist() == one.expected.pop(0)
+            assert self.truth.holds(batch)
+            one.step += 1
+            if one is self.newest:
+                self.latest = (one.epoch, one.step)
+            if keep:
+                self.kept.append(batch)
+
+    @precondition(lambda self: self.kept)
+    @rule(pick=PICK)
+    def let_go(self, pick: int) -> None:
+        del self.kept[pick % len(self.kept) :: 2]
+
+    @precondition(lambda self: self.opened)
+    @rule(pick=PICK, close=st.booleans())
+    def abandon(self, pick: int, close: bool) -> None:
+        """An iterator is closed, or forgotten."""
+        one = self.opened.pop(pick % len(self.opened))
+        if close:
+            one.iterator.close()
+            assert next(one.iterator, None) is None
+
+    @precondition(lambda self: self.opened and self.way["backend"] == "process" and ReaderMachine.kills < KILLS)
+    @rule(pick=PICK, sign=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
+    def kill(self, pick: int, sign: signal.Signals) -> None:
+        one = self.opened[pick % len(self.opened)]
+        os.kill(workers_of(one.iterator)[pick % 2], sign)
+        ReaderMachine.kills += 1
+
+    @precondition(lambda self: self.next != (0, 0))
+    @rule()
+    def save(self) -> None:
+        epoch, step = self.latest
+        if not self.epoch(epoch)[step:]:
+            epoch, step = epoch + 1, 0
+        self.state = (self.batches.state_dict(), epoch, step)
+
+    @precondition(lambda self: self.state)
+    @rule(anew=st.booleans())
+    def resume(self, anew: bool) -> None:
+        """Load a state, into these batches or into new ones; open iterators are not disturbed."""
+        assert self.state is not None
+        state, epoch, step = self.state
+        if anew:
+            self.batches = Reader(self.store).batches(BATCH, shuffle=True, seed=SEED, **self.way)
+            self.newest = None
+        self.batches.load_state_dict(state)
+        self.latest = self.next = (epoch, step)
+
+    @precondition(lambda self: hasattr(self, "batches"))
+    @rule(epoch=st.integers(0, 4))
+    def set_epoch(self, epoch: int) -> None:
+        self.batches.set_epoch(epoch)
+        self.latest = self.next = (epoch, 0)
+
+    @invariant()
+    def kept_batches_are_right(self) -> None:
+        assert all(self.truth.holds(batch) for batch in self.kept)
+
+    def teardown(self) -> None:
+        """All iterators end as the list says; then workers and descriptors are gone, and kept batches still right."""
+        while self.opened:
+            one = self.opened.pop()
+            assert [batch["index"].tolist() for batch in one.iterator] == one.expected
+            del one
+        self.newest = None
+        self.__dict__.pop("batches", None)
+        gc.collect()
+        wait_until(lambda: children() <= self.before, "the workers have ended")
+        assert all(self.truth.holds(batch) for batch in self.kept)
+        self.kept.clear()
+        gc.collect()
+        wait_until(lambda: descriptors() <= self.opened_before, "the descriptors are closed")
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 160)
+
+
+@pytest.mark.timeout(3600 if SOAK else 300)
+@pytest.mark.parametrize("way", ["threads", "processes"])
+def test_against_a_list(store: Path, way: str) -> None:
+    """Iterators that are opened, read, abandoned and resumed in any order, while workers are killed, give what a plain
+    list gives; batches that are kept stay right; nothing is left behind."""
+    alone = Reader(store).batches(BATCH, shuffle=True, seed=SEED, workers=0)
+    epochs = [rows_of(alone) for _ in range(STEPS + 5)]
+    machine = type(
+        "Machine", (ReaderMachine,), {"store": store, "truth": Truth(store), "epochs": epochs, "way": WAYS[way]}
+    )
+    ReaderMachine.kills = 0
+    runs = 500 if SOAK else 12
+    bounds = settings(
+        max_examples=runs, stateful_step_count=STEPS, deadline=None, database=None, derandomize=not SOAK,
+        phases=[Phase.generate],  # a run that waits in vain for a process to end would be shrunk for hours
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "rawpack: a worker died", RuntimeWarning)
+        machine.TestCase.settings = bounds  # type: ignore[attr-defined]
+        machine.TestCase("runTest").debug()  # type: ignore[attr-defined]
+    if way == "processes":
+        assert ReaderMachine.kills == KILLS

@@ -1,0 +1,721 @@
+"""Workers that die, hang or raise, main processes that end: the epoch stays what it is, or an error says why not."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+import pytest
+import xxhash
+from conftest import Packed, environment, states_of
+from reading import (
+    SOAK,
+    WAYS,
+    Truth,
+    children,
+    gone,
+    nothing_left,
+    rows_of,
+    run_script,
+    running,
+    said,
+    script,
+    wait_until,
+    workers_of,
+)
+
+from rawpack import RawpackError, Reader, WorkerError, manifest
+from rawpack.batches import Batches
+from rawpack.batching import process
+from rawpack.batching.crew import Pending
+from rawpack.batching.iterator import BatchIterator
+from rawpack.batching.work import WorkSpec
+from rawpack.child import Channel, Notes
+
+BATCH = 6
+PROCESSES = WAYS["processes"]
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    """Samples large enough that both workers have a slice of every batch."""
+    return packed("memmap", "--size", 160)
+
+
+@pytest.fixture(scope="module")
+def truth(store: Path) -> Truth:
+    return Truth(store)
+
+
+@pytest.fixture
+def copy(packed: Packed, tmp_path: Path) -> Callable[[str], Path]:
+    """A store of some layout, to be damaged."""
+
+    def made(layout: str) -> Path:
+        return shutil.copytree(packed(layout, "--size", 160), tmp_path / layout)
+
+    return made
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, Any], None]], None]:
+    """`poison(before)`: worker processes call `before(rows, out)` ahead of every reading of images."""
+
+    def start(before: Callable[[Any, Any], None]) -> None:
+        real = process.main
+
+        def main(channel: Channel, notes: Notes, spec: WorkSpec, descriptors: list[int]) -> None:
+            from rawpack.library import Library
+
+            read = Library.read_into
+
+            def read_into(self: Library, name: str, rows: Any, out: Any) -> None:
+                if name == "image":
+                    before(rows, out)
+                read(self, name, rows, out)
+
+            Library.read_into = read_into  # type: ignore[method-assign]
+            real(channel, notes, spec, descriptors)
+
+        # Nested functions travel to the workers by their code.
+        monkeypatch.setattr(process, "main", main)
+
+    return start
+
+
+# ---------------------------------------------------------------------------------------------- death
+
+
+@pytest.mark.parametrize("seed", range(20 if SOAK else 3))
+def test_killed_workers_change_nothing(store: Path, truth: Truth, seed: int) -> None:
+    """However many workers are killed at random moments, the epoch is what it would have been; one warning tells."""
+    chance = random.Random(seed)
+    reader = Reader(store)
+    expected = rows_of(reader.batches(BATCH, shuffle=True, seed=seed, workers=0))
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, seed=seed, **PROCESSES)
+        iterator = iter(batches)
+        kept = []
+
+        def loop(iterator: BatchIterator) -> None:
+            for batch in iterator:
+                kept.append(batch)
+                if len(kept) == 1 or chance.random() < 0.2:
+                    os.kill(chance.choice(workers_of(iterator)), signal.SIGKILL)
+
+        with pytest.warns(RuntimeWarning, match="a worker died.*replaced") as caught:
+            loop(iterator)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__, "the warning points to the loop"
+        assert rows_of(kept) == expected
+        assert all(truth.holds(batch) for batch in kept)
+        del batches, iterator
+
+
+def test_killed_between_epochs(store: Path, truth: Truth) -> None:
+    """All workers killed while nobody iterates: the next epoch is whole."""
+    batches = Reader(store).batches(BATCH, shuffle=True, **PROCESSES)
+    iterator = iter(batches)
+    workers = workers_of(iterator)
+    list(iterator)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match="a worker died"):
+        assert sorted(rows_of(batches)) == list(range(len(truth)))
+
+
+def test_killed_in_the_middle_of_a_slice(
+    store: Path, truth: Truth, poison: Callable[..., None], tmp_path: Path
+) -> None:
+    """A worker that dies with half a slice written leaves nothing of it behind: the slice is done again."""
+    once = tmp_path / "once"
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if 40 in rows and not once.exists():
+            once.touch()
+            out[: len(out) // 2] = 13
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    poison(before)
+    with pytest.warns(RuntimeWarning, match=r"a worker died \(exit status -9\)") as caught:
+        seen = [truth.holds(batch) for batch in Reader(store).batches(BATCH, **PROCESSES)]
+    assert seen == [True] * -(-len(truth) // BATCH)
+    assert (len(caught), once.exists()) == (1, True)
+
+
+def test_a_sample_that_kills_three_workers(store: Path, poison: Callable[..., None]) -> None:
+    """A sample that kills every worker ends the iteration with an error that has its row and key; what came before is
+    right, and the next iteration starts anew."""
+    reader, victim = Reader(store), 40
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if victim in rows:
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    poison(before)
+    key = re.escape(repr(reader[victim]["key"]))
+    batches, seen = reader.batches(BATCH, **PROCESSES), list[dict[str, Any]]()
+    with (
+        pytest.warns(RuntimeWarning, match="a worker died"),
+        pytest.raises(WorkerError, match=rf"a worker died \(exit status -11\) 3 times at sample {victim} \({key}\)"),
+    ):
+        seen.extend(batches)
+    assert rows_of(seen) == list(range(victim - victim % BATCH))
+    assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
+
+
+# ---------------------------------------------------------------------------------------------- hanging
+
+
+def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
+    """Workers that make no progress for `timeout` seconds are killed and replaced, and the epoch is whole."""
+    with nothing_left():
+        batches = Reader(store).batches(BATCH, shuffle=True, timeout=1, **PROCESSES)
+        iterator = iter(batches)
+        seen = [truth.holds(next(iterator))]
+        for pid in workers_of(iterator):
+            os.kill(pid, signal.SIGSTOP)
+        with pytest.warns(RuntimeWarning, match="made no progress for 1 s.*replaced") as caught:
+            seen += [truth.holds(batch) for batch in iterator]
+        assert len(caught) == 1
+        assert seen == [True] * len(batches)
+        del batches, iterator
+
+
+def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., None]) -> None:
+    """A sample on which every worker hangs ends the iteration with an error that names it."""
+    victim = 40
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if victim in rows:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    poison(before)
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match="no progress"),
+        pytest.raises(WorkerError, match=rf"made no progress for 0\.3 s.* 3 times at sample {victim} "),
+    ):
+        list(Reader(store).batches(BATCH, timeout=0.3, **PROCESSES))
+
+
+def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that hangs and cannot be killed ends the iteration; the batches that are held stay right, and its slots
+    are used by nobody again."""
+    batches = Reader(store).batches(BATCH, timeout=0.3, **PROCESSES)
+    iterator = iter(batches)
+    held = [next(iterator)]
+    stuck, other = workers_of(iterator)
+    assert iterator._crew is not None
+    worker = iterator._crew._seats[0].worker
+    end = worker.kill
+    monkeypatch.setattr(worker, "kill", lambda: False)
+    os.kill(stuck, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match="cannot be ended: is the disk or network share of the store alive"):
+        held.extend(iterator)
+    wait_until(lambda: other not in children(), "the other worker has ended")
+    os.kill(stuck, signal.SIGCONT)
+    assert rows_of(batches) == list(range(len(truth)))
+    assert all(truth.holds(batch) for batch in held)
+    end()
+
+
+def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker thread that hangs cannot be killed: the iteration ends with an error instead of waiting for ever."""
+    reader, release = Reader(store), threading.Event()
+    read = reader._library.read_into
+
+    def read_into(name: str, rows: Any, out: Any) -> None:
+        if 40 in rows:
+            release.wait()
+        read(name, rows, out)
+
+    monkeypatch.setattr(reader._library, "read_into", read_into)
+    monkeypatch.setattr("rawpack.batching.crew._JOIN_TIMEOUT_S", 0.3)
+    with pytest.raises(WorkerError, match=r"no progress for 0\.3 s, and cannot be ended"):
+        list(reader.batches(BATCH, timeout=0.3, **WAYS["threads"]))
+    release.set()
+
+
+# ---------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_sample(packed: Packed, copy: Callable[[str], Path], way: str) -> None:
+    """A sample that does not decode raises here, with its row, its key and, from a worker, the original traceback; the
+    other samples go on being read."""
+    undamaged, damaged, victim = packed("lmdb", "--size", 160), copy("lmdb"), 40
+    offset = int(np.load(damaged / "columns-1" / "image.offset.npy")[victim])
+    with (damaged / "shard-00000.lmdb").open("r+b") as file:
+        file.seek(offset)
+        file.write(bytes(2))
+    reader = Reader(damaged)
+    key = re.escape(repr(Reader(undamaged)[victim]["key"]))
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    with pytest.raises(WorkerError, match=rf"sample {victim} \({key}\) failed: DamagedStoreError") as caught:
+        list(batches)
+    if way == "here":
+        assert caught.value.__cause__ is not None
+    else:
+        assert "Traceback (most recent call last)" in str(caught.value)
+        assert "encoded.py" in str(caught.value)
+    others = [row for row in range(len(reader)) if row != victim]
+    assert rows_of(reader.select(others).batches(BATCH, **WAYS[way])) == others
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_shard_that_shrinks_before_it_is_read(copy: Callable[[str], Path], way: str) -> None:
+    """A shard that was cut short under an open reader is refused, by name, with both sizes."""
+    path = copy("memmap")
+    batches = Reader(path).batches(BATCH, **WAYS[way])
+    os.truncate(path / "shard-00001.npy", 5000)
+    with pytest.raises(RawpackError, match=r"shard-00001\.npy has 5000 bytes; \d+ were packed"):
+        list(batches)
+
+
+SHRINK = """
+import os, sys, warnings
+from rawpack import RawpackError, Reader
+warnings.simplefilter("ignore")
+batches = Reader(sys.argv[1]).batches(6, workers=2, backend="process")
+for _ in range(4):
+    list(batches)
+try:
+    for number, _ in enumerate(batches):
+        if number == 1:
+            os.truncate(os.path.join(sys.argv[1], "shard-00000.npy"), 4096)
+except RawpackError as error:
+    print(str(error).splitlines()[0])
+"""
+
+
+def test_a_shard_that_shrinks_while_it_is_read(copy: Callable[[str], Path], tmp_path: Path) -> None:
+    """A shard cut short while workers have it mapped may kill them (SIGBUS), but never the main process, where an error
+    names sample and shard."""
+    ran = run_script(script(tmp_path, SHRINK), copy("memmap"))
+    assert (ran.code, ran.err) == (0, "")
+    assert re.search(r"sample \d+ .*shard-00000\.npy has 4096 bytes; \d+ were packed", ran.out), ran.out
+
+
+# ---------------------------------------------------------------------------------------------- the main process ends
+
+LOOP = """
+import os, sys, time
+from rawpack import Reader
+batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process", timeout=600)
+iterator = iter(batches)
+next(iterator)
+print("workers", *(seat.worker.process.pid for seat in iterator._crew._seats), flush=True)
+if sys.argv[2] == "busy":
+    while True:
+        for batch in batches:
+            pass
+if sys.argv[2] == "waiting":
+    import signal
+    for seat in iterator._crew._seats:
+        os.kill(seat.worker.process.pid, signal.SIGSTOP)
+    print("stopped", flush=True)
+    for batch in iterator:
+        pass
+time.sleep(600)
+"""
+
+STATES = ("idle", "busy", "waiting")
+
+
+def started_loop(loop: subprocess.Popen[str], state: str) -> list[int]:
+    """The workers of a script that runs LOOP."""
+    workers = [int(pid) for pid in said(loop, "workers").split()]
+    if state == "waiting":
+        said(loop, "stopped")
+        wait_until(
+            lambda: all(psutil.Process(pid).status() == "stopped" for pid in workers), "the workers have stopped"
+        )
+    return workers
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> None:
+    """After SIGKILL of the main process, whatever it was at, its workers end by themselves, and nothing is left."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with running(script(tmp_path, LOOP), store, state, TMPDIR=str(scratch)) as loop:
+        workers = started_loop(loop, state)
+        for pid in (loop.pid, *workers):
+            assert "/dev/shm" not in Path(f"/proc/{pid}/maps").read_text()
+        loop.kill()
+        loop.wait()
+        wait_until(lambda: all(map(gone, workers)), "the workers have ended")
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_ctrl_c(store: Path, tmp_path: Path, state: str) -> None:
+    """Ctrl-C at a terminal ends a script by KeyboardInterrupt, with one traceback, its own; workers end too."""
+    with running(script(tmp_path, LOOP), store, state) as loop:
+        workers = started_loop(loop, state)
+        os.killpg(loop.pid, signal.SIGINT)
+        _, err = loop.communicate(timeout=20)
+        assert loop.returncode == -signal.SIGINT, err
+        assert err.count("Traceback") == 1, err
+        assert err.strip().endswith("KeyboardInterrupt"), err
+        wait_until(lambda: all(map(gone, workers)), "the workers have ended")
+
+
+def test_ctrl_c_reaches_no_worker(store: Path, truth: Truth) -> None:
+    """A SIGINT that a worker gets all the same does not disturb it."""
+    iterator = iter(Reader(store).batches(BATCH, **PROCESSES))
+    next(iterator)
+    for pid in workers_of(iterator):
+        os.kill(pid, signal.SIGINT)
+    assert len(rows_of(iterator)) == len(truth) - BATCH
+
+
+END = """
+import sys, threading
+from rawpack import Reader
+batches = Reader(sys.argv[1]).batches(6, **eval(sys.argv[2]))
+ended = list(batches)
+held = iter(batches)
+batch = next(held)
+for batch in batches:
+    break
+
+
+def prefetch():
+    while True:
+        for _ in batches:
+            ready.set()
+
+
+ready = threading.Event()
+threading.Thread(target=prefetch, daemon=True).start()
+ready.wait()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_ends_with_iterators_open(store: Path, tmp_path: Path, way: str) -> None:
+    """A script may end at any point, with batches held, iterators open and a thread that iterates, silently."""
+    ran = run_script(script(tmp_path, END), store, repr(WAYS[way]), options=())
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
+# ---------------------------------------------------------------------------------------------- iterators
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_iterators_that_are_left(store: Path, truth: Truth, way: str) -> None:
+    """break, a forgotten iterator and close() leave the next epochs whole, and nothing behind."""
+    with nothing_left():
+        batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
+        for batch in batches:
+            assert truth.holds(batch)
+            break
+        iter(batches)
+        iterator = iter(batches)
+        first = next(iterator)
+        iterator.close()
+        iterator.close()
+        assert list(iterator) == []
+        assert len(rows_of(batches)) == len(truth)
+        assert truth.holds(first)
+        assert truth.holds(batch)
+        del batches, iterator, first, batch
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_iterators_at_once(store: Path, truth: Truth, way: str) -> None:
+    """Two iterators over one Batches take two epochs, neither disturbed by the other; nested loops work."""
+    reader = Reader(store)
+    want = reader.batches(BATCH, shuffle=True, workers=0)
+    expected = [rows_of(want) for _ in range(2)]
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+        pairs = list(zip(batches, batches, strict=True))
+        assert [rows_of(one) for one in zip(*pairs, strict=True)] == expected
+        assert all(truth.holds(batch) for pair in pairs for batch in pair)
+        batches.set_epoch(0)
+        for outer, _ in zip(batches, range(2), strict=False):
+            assert sorted(rows_of(batches)) == list(range(len(truth)))
+            assert truth.holds(outer)
+        del batches, pairs, outer
+
+
+def test_two_threads_on_one_iterator(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second thread on the same iterator is told so, and does not disturb the first; it cannot close it either."""
+    batches = Reader(store).batches(BATCH, **PROCESSES)
+    iterator = iter(batches)
+    seen = [next(iterator)]
+    crew, waits, go_on = iterator._crew, threading.Event(), threading.Event()
+    assert crew is not None
+    wait = crew.wait
+
+    def slowly(pending: Pending) -> None:
+        waits.set()
+        go_on.wait()
+        wait(pending)
+
+    monkeypatch.setattr(crew, "wait", slowly)
+    thread = threading.Thread(target=lambda: seen.extend(iterator))
+    thread.start()
+    waits.wait()
+    with pytest.raises(RawpackError, match="two threads use one iterator"):
+        next(iterator)
+    with pytest.raises(RawpackError, match="another thread waits for this iterator"):
+        iterator.close()
+    go_on.set()
+    thread.join()
+    assert rows_of(seen) == list(range(len(truth)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str) -> None:
+    """Threads that each call iter() take different epochs, each of them whole."""
+    reader = Reader(store)
+    want = reader.batches(BATCH, shuffle=True, workers=0)
+    expected = [rows_of(want) for _ in range(4)]
+    taken: list[list[int]] = []
+
+    def work(batches: Batches) -> None:
+        kept = list(batches)
+        if all(truth.holds(batch) for batch in kept):
+            taken.append(rows_of(kept))
+
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+        threads = [threading.Thread(target=work, args=(batches,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(taken) == sorted(expected)
+        del batches
+
+
+# ---------------------------------------------------------------------------------------------- fork, pickle, scripts
+
+FORK = """
+import os, sys
+import numpy as np
+from rawpack import RawpackError, Reader
+
+reader, way = Reader(sys.argv[1]), eval(sys.argv[2])
+expected = [b["index"].tolist() for b in reader.batches(6, shuffle=True, workers=0)]
+batches = reader.batches(6, shuffle=True, **way)
+iterator = iter(batches)
+seen = [next(iterator)["index"].tolist()]
+
+
+def in_child():
+    try:
+        next(iterator)
+    except RawpackError as error:
+        assert "iter() again after a fork" in str(error), error
+    else:
+        raise AssertionError("the parent's iterator works in the child")
+    batches.set_epoch(0)
+    assert [b["index"].tolist() for b in batches] == expected
+
+
+for end in (os._exit, sys.exit):
+    child = os.fork()
+    if not child:
+        try:
+            in_child()
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        end(0)
+    assert os.waitpid(child, 0)[1] == 0
+    seen.append(next(iterator)["index"].tolist())
+seen += [b["index"].tolist() for b in iterator]
+assert seen == expected
+assert len(list(batches)) == len(expected)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fork(store: Path, tmp_path: Path, way: str) -> None:
+    """After os.fork(), the child iterates on its own, is refused its parent's iterator, and may end as it likes; the
+    parent goes on undisturbed."""
+    # Python itself warns of a fork where threads are, from 3.12 on.
+    ran = run_script(script(tmp_path, FORK), store, repr(WAYS[way]), options=("-W", "ignore::DeprecationWarning"))
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
+UNPICKLE = """
+import pickle, sys
+with open(sys.argv[1], "rb") as file:
+    reader = pickle.load(file)
+batches = reader.batches(6, shuffle=True, workers=2, backend="process")
+print(len(reader), [row for batch in batches for row in batch["index"].tolist()])
+"""
+
+
+def test_a_pickled_reader(store: Path, tmp_path: Path) -> None:
+    """A reader, or a selection of it, pickled into another process reads the same there."""
+    reader = Reader(store).select(range(70, 20, -2))
+    for _ in reader.batches(BATCH, workers=0):
+        pass
+    (tmp_path / "reader.pickle").write_bytes(pickle.dumps(reader))
+    assert (tmp_path / "reader.pickle").stat().st_size < 4096
+    ran = run_script(script(tmp_path, UNPICKLE), tmp_path / "reader.pickle")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"25 {rows_of(reader.batches(BATCH, shuffle=True, workers=0))}\n"
+
+
+PLAIN = """
+import sys
+from rawpack import Reader
+print(sum(len(batch["index"]) for batch in Reader(sys.argv[1]).batches(6, image_size=32, workers=2, backend="process")))
+"""
+
+
+def test_a_script_without_a_guard(store: Path, tmp_path: Path, truth: Truth) -> None:
+    """A script needs no `if __name__ == "__main__"`: it is never run again in a worker."""
+    ran = run_script(script(tmp_path, PLAIN), store)
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
+
+
+@pytest.mark.parametrize("start", ["in that folder", "with -P"])
+def test_modules_of_the_user_shadow_nothing(store: Path, tmp_path: Path, truth: Truth, start: str) -> None:
+    """A `numpy.py`, `queue.py` or `cv2.py` of the user's in the working folder reaches no worker."""
+    folder = tmp_path / "folder"
+    for name in ("numpy", "queue", "cv2", "socket", "rawpack"):
+        script(folder, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
+    inside = start == "with -P"
+    path = script(folder if inside else tmp_path, PLAIN)
+    ran = run_script(path, store, options=("-P",) if inside else (), folder=folder)
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
+
+
+def test_modules_beside_the_script_shadow_nothing_in_workers(store: Path, tmp_path: Path, truth: Truth) -> None:
+    """A `queue.py` and a `cv2.py` beside the script, which Python puts first on its path, reach no worker."""
+    for name in ("queue", "cv2", "simplejpeg"):
+        script(tmp_path, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
+    ran = run_script(script(tmp_path, PLAIN), store)
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
+
+
+# ---------------------------------------------------------------------------------------------- narrow machines
+
+
+def sealed(path: Path, head: bool = False) -> manifest.FileRecord:
+    data = path.read_bytes()
+    start = xxhash.xxh3_64_hexdigest(data[: manifest.HEAD_BYTES]) if head else ""
+    return manifest.FileRecord(name=path.name, bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data), head=start)
+
+
+def tiny_shards(root: Path, shards: int) -> Path:
+    """A memmap store of so many shards of two samples each; sample i is filled with i % 251."""
+    (root / "columns-1").mkdir(parents=True)
+    made, rows = [], 2 * shards
+    for number in range(shards):
+        images = np.empty((2, 4, 4, 3), np.uint8)
+        images[0], images[1] = 2 * number % 251, (2 * number + 1) % 251
+        path = root / f"shard-{number:05}.npy"
+        np.save(path, images)
+        place = manifest.Placement(offset=path.stat().st_size - images.nbytes, bytes=images.nbytes)
+        made.append(manifest.Shard(rows=2, files=(sealed(path, head=True),), fields={"image": place}))
+    np.save(root / "columns-1" / "label.npy", np.arange(rows))
+    np.save(root / "columns-1" / "image.xxh3.npy", np.zeros(rows, np.uint64))
+    (root / "rejects.jsonl").write_bytes(b"")
+    columns = [sealed(root / "columns-1" / name) for name in ("label.npy", "image.xxh3.npy")]
+    whole = manifest.Manifest(
+        rawpack=1, format="memmap", samples=rows,
+        fields={
+            "image": manifest.Field(kind="image", dtype="uint8", shape=(4, 4, 3)),
+            "label": manifest.Field(kind="number", dtype="int64"),
+        },
+        classes=None, shards=tuple(made),
+        columns=(manifest.Columns(folder="columns-1", rows=rows, files=tuple(columns)),),
+        rejects=manifest.Rejects(count=0, reasons={}, file=sealed(root / "rejects.jsonl")),
+        counts={}, recipe={},
+    )  # fmt: skip
+    (root / manifest.NAME).write_bytes(manifest.dump(whole))
+    return root
+
+
+MANY_SHARDS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from rawpack import Reader
+reader = Reader(sys.argv[1])
+for way in ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"}):
+    held, rows = [], 0
+    for batch in reader.batches(64, shuffle=True, **way):
+        assert (batch["image"] == (batch["index"] % 251)[:, None, None, None]).all()
+        rows += len(batch["index"])
+        held.append(batch)
+    assert rows == len(reader) == 2000
+print("done")
+"""
+
+
+def test_1000_shards_under_256_descriptors(tmp_path: Path) -> None:
+    """A store of 1,000 shards is read, shuffled, where a process may open no more than 256 files."""
+    ran = run_script(script(tmp_path, MANY_SHARDS), tiny_shards(tmp_path / "store", 1000))
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
+def mountable() -> bool:
+    """Whether this process may mount in a namespace of its own."""
+    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+MOUNTS = {
+    "/dev/shm of 1 MB": "mount -t tmpfs -o size=1m none /dev/shm",
+    "/dev/shm read-only": "mount -t tmpfs -o ro none /dev/shm",
+    "a read-only store": 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && ! touch "$1/new" 2>/dev/null',
+}
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="the unshare command is missing")
+@pytest.mark.parametrize("narrow", MOUNTS)
+def test_narrow_mounts(store: Path, tmp_path: Path, truth: Truth, narrow: str) -> None:
+    """Batches far larger than /dev/shm come as ever, and nothing is written to the store."""
+    if not mountable():
+        pytest.skip("mounting in a namespace of one's own is not permitted here")
+    before = states_of(store)
+    path = script(tmp_path, PLAIN.replace("image_size=32, ", ""))
+    ran = subprocess.run(
+        ["unshare", "-m", "sh", "-ec", f'{MOUNTS[narrow]}; exec "$0" "$2" "$1"', sys.executable, store, path],
+        capture_output=True, encoding="utf-8", timeout=60, env=environment(), check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{len(truth)}\n", "")
+    assert states_of(store) == before
+
+
+def test_no_warning_without_a_cause(store: Path) -> None:
+    """An epoch in which nothing happens warns of nothing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(Reader(store).batches(BATCH, **PROCESSES))
+    assert caught == []
