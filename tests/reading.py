@@ -68,6 +68,13 @@ def workers_of(iterator: BatchIterator) -> list[int]:
     return [seat.worker.process.pid for seat in iterator._crew._seats]  # type: ignore[attr-defined]
 
 
+def wait_for_workers(iterator: BatchIterator) -> None:
+    """Wait until each worker of an iterator has begun its first task."""
+    assert iterator._crew is not None
+    notes = [seat.worker.notes for seat in iterator._crew._seats]
+    wait_until(lambda: all(one.read()[2] for one in notes), "all workers have begun")
+
+
 def gone(pid: int) -> bool:
     """Whether a process that is no child of this one has ended. Who must reap it then is not the tests' business."""
     try:

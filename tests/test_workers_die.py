@@ -33,11 +33,12 @@ from reading import (
     running,
     said,
     script,
+    wait_for_workers,
     wait_until,
     workers_of,
 )
 
-from rawpack import RawpackError, Reader, WorkerError, manifest
+from rawpack import RawpackError, Reader, UsageError, WorkerError, manifest
 from rawpack.batches import Batches
 from rawpack.batching import process
 from rawpack.batching.crew import Pending
@@ -192,6 +193,7 @@ def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
         batches = Reader(store).batches(BATCH, shuffle=True, timeout=1, **PROCESSES)
         iterator = iter(batches)
         seen = [truth.holds(next(iterator))]
+        wait_for_workers(iterator)
         for pid in workers_of(iterator):
             os.kill(pid, signal.SIGSTOP)
         with pytest.warns(RuntimeWarning, match="made no progress for 1 s.*replaced") as caught:
@@ -394,7 +396,7 @@ def test_ctrl_c_reaches_no_worker(store: Path, truth: Truth) -> None:
 
 
 END = """
-import sys, threading
+import sys
 from rawpack import Reader
 batches = Reader(sys.argv[1]).batches(6, **eval(sys.argv[2]))
 ended = list(batches)
@@ -402,24 +404,13 @@ held = iter(batches)
 batch = next(held)
 for batch in batches:
     break
-
-
-def prefetch():
-    while True:
-        for _ in batches:
-            ready.set()
-
-
-ready = threading.Event()
-threading.Thread(target=prefetch, daemon=True).start()
-ready.wait()
 print("done")
 """
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_script_ends_with_iterators_open(store: Path, tmp_path: Path, way: str) -> None:
-    """A script may end at any point, with batches held, iterators open and a thread that iterates, silently."""
+    """A script may end at any point, with batches held and iterators open, silently."""
     ran = run_script(script(tmp_path, END), store, repr(WAYS[way]), options=())
     assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
 
@@ -588,6 +579,15 @@ def test_a_pickled_reader(store: Path, tmp_path: Path) -> None:
     ran = run_script(script(tmp_path, UNPICKLE), tmp_path / "reader.pickle")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == f"25 {rows_of(reader.batches(BATCH, shuffle=True, workers=0))}\n"
+
+
+def test_batches_are_not_pickled(store: Path) -> None:
+    """Batches and their iterators do not travel, and the error says what does."""
+    batches = Reader(store).batches(BATCH, workers=0)
+    list(batches)
+    for what in (batches, iter(batches)):
+        with pytest.raises(UsageError, match="pickle the reader"):
+            pickle.dumps(what)
 
 
 PLAIN = """

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import xxhash
@@ -20,6 +20,7 @@ from rawpack.batching.slots import SlotField, SlotLayout, SlotRing
 from rawpack.batching.work import INDEX, Filler, WorkSpec
 from rawpack.errors import UsageError
 from rawpack.library import Library
+from rawpack.manifest import dump
 from rawpack.order import Order, RankSplit
 from rawpack.stats import Stats
 
@@ -80,13 +81,17 @@ class Batches(Iterable[Batch]):
         stores = tuple(str(store.path.resolve()) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         size = options.image_size if images else None
-        self._spec = WorkSpec(stores, layout, size, options.verify, memory)
+        manifests = tuple(dump(store.manifest) for store in library.stores)
+        self._spec = WorkSpec(stores, manifests, layout, size, options.verify, memory)
         self._filler = Filler(self._spec, library)
         self.counted = Stats(workers=options.workers)
         self._epoch = self._position = 0
         self._latest: weakref.ref[BatchIterator] | None = None
         self._state: tuple[int, int] = (0, 0)
         self._own()
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError("batches have workers and memory of their own: pickle the reader, and call batches() there")
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in a whole epoch: the one that `iter()` takes next."""

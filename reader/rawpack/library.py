@@ -19,10 +19,15 @@ from rawpack.stores.contract import Array, Box
 class Library:
     """The samples of one or more stores with the same fields, whatever their formats."""
 
-    def __init__(self, paths: Sequence[Path], memory: Memory | None = None) -> None:
-        """memory: shards of these stores that were read into memory before."""
+    def __init__(
+        self, paths: Sequence[Path], memory: Memory | None = None, sealed: Sequence[bytes] | None = None
+    ) -> None:
+        """memory: shards of these stores that were read into memory before. sealed: their manifests, see `Store`."""
         self.memory = memory
-        self.stores = [Store(path, memory, scattered=True) for path in paths]
+        known = [None] * len(paths) if sealed is None else sealed
+        self.stores = [
+            Store(path, memory, scattered=True, sealed=manifest) for path, manifest in zip(paths, known, strict=True)
+        ]
         if not self.stores:
             raise UsageError("no store was named")
         first = self.stores[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +108,9 @@ class Reader:
         One of: indices, whole numbers (negative ones count from the end); mask, one boolean per sample; classes, names
         out of `reader.classes`. Labels stay what they are, and `index` stays the row in the whole store.
         """
-        selected = copy.copy(self)
+        selected = object.__new__(type(self))
+        # The same open stores, also those in memory: a copy through pickle's protocol would open them anew.
+        selected.__dict__.update(self.__dict__)
         selected._selection = rows_of(self._library, self._selection, indices, mask, classes)
         return selected
 
@@ -163,7 +164,7 @@ class Reader:
         chosen = choose_fields(self._library, fields, size is not None)
         number, kind = choose_workers(self._library, chosen, workers, backend, size is not None)
         if len(self) == 0:
-            raise UsageError("the store holds no samples")
+            raise UsageError("there are no samples to read: the store or the selection is empty")
         order = self._order(shuffle, block, window, sampler, seed)
         options = Options(
             batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
@@ -217,6 +218,8 @@ def _opened(paths: list[Path], selection: NDArray[np.int64] | None, preload: boo
 def _order_name(order: Order) -> str:
     if isinstance(order, BlockShuffled):
         return f"block {order.block} {order.window}"
+    if isinstance(order, Sampled) and order.digest is not None:
+        return f"sampled {order.digest}"
     return type(order).__name__.lower()
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.columns import ColumnTable
 from rawpack.errors import DamagedStoreError
-from rawpack.manifest import Field, load
+from rawpack.manifest import Field, load, parse
 from rawpack.mapped import map_file, open_whole
 from rawpack.preload import Memory
 from rawpack.stores import FORMATS, FieldReader, Part
@@ -33,13 +33,16 @@ class Store:
     Safe to use from any number of threads. Not for sharing between processes: each opens its own.
     """
 
-    def __init__(self, path: Path, memory: Memory | None = None, *, scattered: bool = False) -> None:
+    def __init__(
+        self, path: Path, memory: Memory | None = None, *, scattered: bool = False, sealed: bytes | None = None
+    ) -> None:
         """memory: its shards, where they were read into memory before. scattered: samples will be read in no order.
+        sealed: the manifest by which the store was opened before, in place of the one that lies there now.
 
         Raises StoreError and its kinds where the folder is not a whole store.
         """
         self.path, self._memory, self._scattered = path, memory, scattered
-        self.manifest, self.digest = load(path)
+        self.manifest, self.digest = load(path) if sealed is None else parse(sealed, str(path))
         self._check_sizes()
         self.columns = ColumnTable(path, self.manifest)
         rows = [shard.rows for shard in self.manifest.shards]

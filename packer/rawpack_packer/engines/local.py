@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import sys
 import time
 import traceback
 from collections import Counter
@@ -157,6 +158,7 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
 
     # One worker a core is the parallelism; more threads would only fight.
     cv2.setNumThreads(1)
+    _hush()
 
     def say(message: Tick | _Ended) -> None:
         try:
@@ -174,6 +176,15 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
             say(_Ended(_portable(error, task)))
         else:
             say(_Ended(None))
+
+
+def _hush() -> None:
+    """Keep what C libraries print of broken images, which are rejected anyway, from the terminal; Python's own stderr,
+    with the traceback of what nobody expected, stays."""
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    os.close(nothing)
 
 
 def _portable(error: Exception, task: PartTask) -> Exception:

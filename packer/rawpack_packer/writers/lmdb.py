@@ -39,6 +39,9 @@ class LmdbWriter:
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self._path, self._map = path, _FIRST_MAP
+        self._pending: list[NDArray[np.uint8]] = []
+        self._pending_bytes = self._need = 0
+        self._sizes: list[int] = []
         path.unlink(missing_ok=True)
         try:
             # lock=False: one writer, and no lock file beside the shard. The caller syncs the file once, before its
@@ -48,9 +51,6 @@ class LmdbWriter:
             )
         except lmdb.Error as error:
             raise self._explained(error) from error
-        self._pending: list[NDArray[np.uint8]] = []
-        self._pending_bytes = self._need = 0
-        self._sizes: list[int] = []
 
     def add(self, sample: Prepared, /) -> None:
         self._pending.append(sample.image)

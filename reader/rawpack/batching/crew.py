@@ -108,7 +108,9 @@ class ThreadWorker:
             return layout.views(slots[task.slot].memory, task.rows)
 
         def run() -> None:
-            serve(theirs, filler, views_of, self.notes)
+            # A slot that is gone: nobody waits for the batch any more.
+            with contextlib.suppress(KeyError):
+                serve(theirs, filler, views_of, self.notes)
             theirs.close()
 
         self.thread = threading.Thread(target=run, daemon=True, name="rawpack")

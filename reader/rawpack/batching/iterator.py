@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.batching.crew import Crew, Pending
 from rawpack.batching.slots import SlotRing
 from rawpack.batching.work import INDEX, Filler, blame
-from rawpack.errors import RawpackError
+from rawpack.errors import RawpackError, UsageError
 from rawpack.stats import Stats
 
 Batch = dict[str, Any]
@@ -74,6 +75,9 @@ class BatchIterator(Iterator[Batch]):
         self._ended = False
         self._busy = threading.Lock()
         self._last = 0.0
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError("an iterator has workers of its own: pickle the reader and a state_dict() instead")
 
     def __next__(self) -> Batch:
         if self._ended:
@@ -153,8 +157,10 @@ class BatchIterator(Iterator[Batch]):
             pending = Pending(self._slot(), rows, self._seed, self.epoch)
             views = self._ring.layout.views(pending.slot.memory, rows)
             views[INDEX][:] = step.rows
-            if crew.asks_ahead or self._filler.looks_cold(step.rows):
-                self._filler.will_need(step.rows)
+            # A shard that is damaged is a matter for the worker that reads it, and names the sample.
+            with contextlib.suppress(RawpackError):
+                if crew.asks_ahead or self._filler.looks_cold(step.rows):
+                    self._filler.will_need(step.rows)
             size = self._ring.layout.size * rows // self._ring.layout.batch_size
             crew.submit(pending, max(1, min(len(crew), size // _SLICE_BYTES)))
             self._pending.append((step, pending))

@@ -97,6 +97,7 @@ class SlotRing:
         self._returned: deque[int] = deque()
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._next = 0
+        _rings.add(self)
 
     def acquire(self) -> Slot:
         """A slot that nobody else holds."""
@@ -125,6 +126,12 @@ class SlotRing:
         if slot.fresh:
             slot.close_descriptor()
         return self.layout.views(lease, rows)
+
+    def leave_leased(self) -> None:
+        """Never use again what is held now: a process that is about to be forked off holds it too, and longer."""
+        for number in self._leases:
+            if number in self.slots:
+                self.slots[number].fresh = True
 
     def put_back(self, slot: Slot) -> None:
         """Take back a slot that was never handed over."""
@@ -159,3 +166,15 @@ class SlotRing:
             slot.close_descriptor()
         else:
             self._free.append(number)
+
+
+_rings: weakref.WeakSet[SlotRing] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for ring in list(_rings):
+        ring.leave_leased()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)

@@ -35,6 +35,8 @@ class WorkSpec:
     """All that a worker needs to know, sent once."""
 
     stores: tuple[str, ...]
+    manifests: tuple[bytes, ...]
+    """As the reader found them, sealed: a worker that starts later must not read what was packed there since."""
     layout: SlotLayout
     image_size: tuple[int, int] | None
     """(height, width) that images are resized and centre-cropped to."""

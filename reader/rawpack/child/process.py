@@ -8,6 +8,7 @@ script shadows nothing.
 
 from __future__ import annotations
 
+import importlib.util
 import mmap
 import os
 import signal
@@ -54,8 +55,11 @@ class Child:
             self.process = _start(theirs.socket)
             self.channel.socket.settimeout(_SEND_TIMEOUT_S)
             path = [str(Path(entry or ".").resolve()) for entry in sys.path]
-            # Two layers: the path must be set before the second is read, which may import from it.
-            self.channel.send(cloudpickle.dumps((path, cloudpickle.dumps((main, work)))), [shared, *descriptors])
+            package = _package_of(main)
+            # Two layers: what the second needs to be read must be in place before.
+            self.channel.send(
+                cloudpickle.dumps((path, package, cloudpickle.dumps((main, work)))), [shared, *descriptors]
+            )
         except BaseException:
             self.channel.close()
             raise
@@ -87,13 +91,29 @@ def serve_main(descriptor: int, parent: int) -> None:
         return
     import cloudpickle
 
-    path, packed = cloudpickle.loads(first[0])
+    path, package, packed = cloudpickle.loads(first[0])
     sys.path.extend(entry for entry in path if entry not in sys.path)
+    if package is not None:
+        _load(*package)
     main, work = cloudpickle.loads(packed)
     notes = Notes(mmap.mmap(first[1][0], NOTES_BYTES))
     os.close(first[1][0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main(channel, notes, work, first[1][1:])
+
+
+def _package_of(main: Callable[..., None]) -> tuple[str, str] | None:
+    """Name and file of the package that `main` comes from: the child must run the same, whichever is installed."""
+    name = main.__module__.partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return None if name in ("rawpack", "__main__") or file is None else (name, str(Path(file).resolve()))
+
+
+def _load(name: str, file: str) -> None:
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(Path(file).parent)])
+    if spec is not None and spec.loader is not None and Path(file).name == "__init__.py":
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def _start(sock: socket.socket) -> subprocess.Popen[bytes]:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, SupportsIndex, cast
 
 import numpy as np
+import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
@@ -46,6 +47,11 @@ class Sampled(Order):
             self._fixed = self._indices(_from_array(source), "sampler")
         elif not callable(source) and not isinstance(source, Iterable):
             raise UsageError(f"sampler must be indices, an iterable of them or a function of the epoch, not {source!r}")
+
+    @property
+    def digest(self) -> str | None:
+        """What tells one array of indices from another; None for what draws anew each epoch."""
+        return None if self._fixed is None else xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._fixed).data)
 
     def length(self, epoch: int) -> int:
         """The number of indices of `epoch`, which is drawn if it was not one of the last two."""

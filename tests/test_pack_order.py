@@ -1,0 +1,200 @@
+"""What is on the disk before what: the order of write, fsync and rename, from a trace of the system calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from conftest import FORMATS, command, environment, picture, save
+
+CALLS = (
+    "open", "openat", "creat", "write", "writev", "pwrite64", "pwritev", "pwritev2", "ftruncate", "fallocate",
+    "copy_file_range", "sendfile", "fsync", "fdatasync", "rename", "renameat", "renameat2", "unlink", "unlinkat",
+    "rmdir", "mkdir", "mkdirat", "link", "linkat",
+)  # fmt: skip
+WRITES = {"write", "writev", "pwrite64", "pwritev", "pwritev2", "ftruncate", "fallocate", "copy_file_range", "sendfile"}
+
+
+@dataclass
+class Disk:
+    """What would survive a power cut, call after call."""
+
+    root: str
+    unwritten: set[str] = field(default_factory=set)
+    """Files with data, and folders with names, that no fsync has followed."""
+    names: set[str] = field(default_factory=set)
+    """Files and folders whose name was given by a rename."""
+    renamed: list[str] = field(default_factory=list)
+
+    def inside(self, path: str) -> bool:
+        return path == self.root or path.startswith(self.root + "/")
+
+    def write(self, path: str) -> None:
+        if self.inside(path):
+            assert not any(path == name or path.startswith(name + "/") for name in self.names), (
+                f"{path} written in place"
+            )
+            self.unwritten.add(path)
+
+    def sync(self, path: str) -> None:
+        self.unwritten.discard(path)
+
+    def rename(self, old: str, new: str) -> None:
+        if not self.inside(new):
+            return
+        late = {path for path in self.unwritten if path == old or path.startswith(old + "/")}
+        assert not late, f"{new} gets its name before the disk has {late}"
+        self.names.add(new)
+        self.renamed.append(new)
+        self.unwritten.add(os.path.dirname(new))  # noqa: PTH120 - paths are text here
+
+
+def calls(trace: str) -> Iterator[tuple[str, str, str]]:
+    """(name, arguments, result) of each call that ended well, in the order in which they ended."""
+    begun: dict[str, str] = {}
+    for line in trace.splitlines():
+        pid, _, rest = line.partition(" ")
+        rest = rest.strip()
+        if rest.endswith("<unfinished ...>"):
+            begun[pid] = rest.removesuffix("<unfinished ...>")
+            continue
+        if resumed := re.match(r"<\.\.\. \w+ resumed>", rest):
+            rest = begun.pop(pid) + rest[resumed.end() :]
+        found = re.match(r"(\w+)\((.*)\)\s+= (\d+\S*)", rest, re.DOTALL)
+        if found:
+            yield found[1], found[2], found[3]
+
+
+def paths(arguments: str) -> list[str]:
+    return [found.encode().decode("unicode_escape") for found in re.findall(r'"((?:[^"\\]|\\.)*)"', arguments)]
+
+
+def descriptor(text: str) -> str:
+    """The path that strace writes behind a descriptor."""
+    found = re.match(r"\d+<([^>]*)>", text)
+    return found[1] if found else ""
+
+
+def replay(trace: str, store: Path) -> Disk:
+    """Follow a trace; the assertions are in `Disk`, and what is asked of the manifest is here."""
+    disk = Disk(str(store))
+    for name, arguments, result in calls(trace):
+        if name in WRITES:
+            # copy_file_range and sendfile write to another descriptor than the first; nobody here uses them.
+            assert name not in ("copy_file_range", "sendfile") or not disk.inside(descriptor(arguments))
+            disk.write(descriptor(arguments))
+        elif name in ("open", "openat", "creat"):
+            path = descriptor(result)
+            if "O_CREAT" in arguments and disk.inside(path) and path not in disk.names:
+                disk.unwritten.add(os.path.dirname(path))  # noqa: PTH120
+        elif name in ("fsync", "fdatasync"):
+            disk.sync(descriptor(arguments))
+        elif name.startswith("rename"):
+            old, new = paths(arguments)
+            if new == f"{store}/store.json":
+                manifest = json.loads(Path(old).read_text() if Path(old).exists() else Path(new).read_text())
+                named = [file["name"] for shard in manifest["shards"] for file in shard["files"]]
+                named += [part["folder"] for part in manifest["columns"]] + [manifest["rejects"]["file"]["name"]]
+                missing = {f"{store}/{one}" for one in [*named, "provenance.json", "provenance.npy"]} - disk.names
+                assert not missing, f"the manifest comes before {missing}"
+                outside = {path for path in disk.unwritten if not path.startswith(f"{store}/.rawpack")}
+                assert not outside, f"the manifest gets its name before the disk has {outside}"
+            if "/part-" in new:
+                number = new[-10:-5]
+                shard = [path for path in disk.names if f"/shard-{number}." in path]
+                assert len(shard) == 1, f"{new} before its shard"
+                assert str(store) not in disk.unwritten, f"{new} before the name of its shard is on the disk"
+            disk.rename(old, new)
+        elif name in ("unlink", "unlinkat", "rmdir"):
+            gone = paths(arguments)[-1]
+            assert gone not in disk.names or "/.rawpack/" in gone, f"{gone} is removed"
+            disk.unwritten.discard(gone)
+    return disk
+
+
+@pytest.fixture(scope="module")
+def strace() -> str:
+    """The tracer, where there is one and it may trace."""
+    program = shutil.which("strace")
+    if sys.platform != "linux" or program is None:
+        pytest.skip("no strace here")
+    tried = subprocess.run(
+        [program, "-f", "-o", os.devnull, "true"], capture_output=True, encoding="utf-8", check=False
+    )
+    if tried.returncode:
+        pytest.skip(f"strace may not trace here: {tried.stderr.strip()}")
+    return program
+
+
+@pytest.mark.parametrize(("layout", "workers"), [("memmap", 1), ("hdf5", 0), ("hdf5-gzip", 0), ("lmdb", 0)])
+def test_nothing_gets_its_name_before_the_disk_has_it(strace: str, tmp_path: Path, layout: str, workers: int) -> None:
+    """Of every file: all data synced, then the rename, then its folder synced; no file is written after its rename.
+
+    The record of a part comes when its shard's name is on the disk; the manifest when all else is; and the run ends
+    when the manifest's name is on the disk.
+    """
+    source, store, log = tmp_path / "source", tmp_path / "new" / "store", tmp_path / "trace"
+    first = save(source / "a" / "0.jpg", picture(20, 24, 0))
+    for i in range(1, 70):
+        os.link(first, source / "a" / f"{i}.jpg")
+    (source / "a" / "bad.jpg").write_text("no image")
+    subprocess.run(
+        [strace, "-f", "-y", "-s", "4096", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *command(), "pack",
+         "--quiet", "--workers", str(workers), "--max-rejects", "1", "--size", "16", "--shard-size", "1",
+         *FORMATS[layout], str(source), str(store)],
+        env=environment(), check=True,
+    )  # fmt: skip
+    trace = log.read_text("utf-8", "replace")
+    disk = replay(trace, store)
+    renamed = [path.removeprefix(f"{store}/") for path in disk.renamed]
+    suffix = {"memmap": "npy", "hdf5": "h5", "hdf5-gzip": "h5", "lmdb": "lmdb"}[layout]
+    assert renamed[-1] == "store.json"
+    for name in (
+        ".rawpack/job",
+        ".rawpack/part-00000.done",
+        ".rawpack/part-00001.done",
+        f"shard-00001.{suffix}",
+        "columns-1",
+    ):
+        assert name in renamed
+    assert not {path for path in disk.unwritten if not path.startswith(f"{store}/.rawpack")}
+    # The folder that the store's name is in, and the one above, were made by this run.
+    synced = [
+        descriptor(arguments) for name, arguments, _ in calls(log.read_text("utf-8", "replace")) if name == "fsync"
+    ]
+    assert {str(store), str(store.parent), str(store.parent.parent)} <= set(synced)
+
+
+BROKEN = {
+    "written but not synced": ['write(5</s/.rawpack/x.tmp>, "a", 1) = 1', 'rename("/s/.rawpack/x.tmp", "/s/x") = 0'],
+    "written after its rename": [
+        'rename("/s/.rawpack/x.tmp", "/s/x") = 0', 'write(5</s/x>, "a", 1) = 1',
+    ],
+    "written between fsync and rename": [
+        "fsync(5</s/.rawpack/x.tmp>) = 0", 'pwrite64(5</s/.rawpack/x.tmp>, "a", 1, 0) = 1',
+        'rename("/s/.rawpack/x.tmp", "/s/x") = 0',
+    ],
+    "a folder with a file that is not synced": [
+        'openat(AT_FDCWD</w>, "/s/.rawpack/c/a", O_WRONLY|O_CREAT, 0666) = 4</s/.rawpack/c/a>',
+        'write(4</s/.rawpack/c/a>, "a", 1) = 1', "fsync(6</s/.rawpack/c>) = 0", 'rename("/s/.rawpack/c", "/s/c") = 0',
+    ],
+    "a record before its shard's name": [
+        'rename("/s/.rawpack/x.tmp", "/s/shard-00000.npy") = 0',
+        'rename("/s/.rawpack/part-00000.tmp", "/s/.rawpack/part-00000.done") = 0',
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_trace_shows_what_is_wrong(name: str) -> None:
+    """The check itself: each fault that it is for is found."""
+    with pytest.raises(AssertionError, match="/s"):
+        replay("\n".join(f"17 {line}" for line in BROKEN[name]), Path("/s"))
