@@ -53,16 +53,19 @@ class Stats:
     workers: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """What `Batches.stats()` returns."""
-        elapsed = self.elapsed_s or float("nan")
+        """What `Batches.stats()` returns: rates are None before the second batch."""
+
+        def per_elapsed(amount: float) -> float | None:
+            return amount / self.elapsed_s if self.elapsed_s else None
+
         return {
             "samples": self.samples,
             "batches": self.batches,
-            "samples_per_s": self.timed_samples / elapsed,
-            "bytes_per_s": self.timed_bytes / elapsed,
+            "samples_per_s": per_elapsed(self.timed_samples),
+            "bytes_per_s": per_elapsed(self.timed_bytes),
             "elapsed_s": self.elapsed_s,
             "waited_s": self.waited_s,
-            "waited_share": self.waited_s / elapsed,
+            "waited_share": per_elapsed(self.waited_s),
             "first_batch_s": self.first_batch_s,
             "slots_s": self.slots_s,
             "reading_s": self.times.reading,
@@ -87,7 +90,8 @@ class Stats:
         name, most = max(times.items(), key=lambda item: item[1])
         what = f"{name} takes {most / (self.times.total or 1):.0%} of the workers' time"
         cures = {
-            "reading": "rawpack warm, a faster disk, or an lmdb store, which is smaller",
+            "reading": "rawpack warm, a faster disk or an lmdb store where the files are not cached; where they are, "
+            "memory is the limit",
             "decoding": "more workers, or a raw store (memmap)",
             "transforming": "more workers, or pack at the size that is trained on",
         }

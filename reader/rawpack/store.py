@@ -148,6 +148,11 @@ class Store:
             # leave held for ever.
             return self._readers.setdefault((shard, name), self._open(shard, name))
 
+    def is_scattered(self, name: str) -> bool:
+        """Whether image field `name` is mapped for pieces in no order: then the disk wants to be asked ahead."""
+        shards = self.manifest.shards[:1]
+        return self._scattered and any(shard.fields[name].bytes >= shard.rows * _SCATTERED_BYTES for shard in shards)
+
     def is_cached(self, name: str, row: int) -> bool:
         """Whether an image lies in the page cache; see `FieldReader.is_cached`."""
         shard, at = self.locate(row)

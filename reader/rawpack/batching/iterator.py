@@ -129,6 +129,8 @@ class BatchIterator(Iterator[Batch]):
         batch: Batch = self._ring.hand_over(self._slot(), rows)
         batch[INDEX][:] = step.rows
         try:
+            if self._filler.looks_cold(step.rows):
+                self._filler.will_need(step.rows)
             self._filler.fill(batch, 0, rows, self._owner.counted.times)
         except Exception as error:
             raise blame(self._filler, batch, error) from error

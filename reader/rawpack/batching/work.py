@@ -53,7 +53,12 @@ class Filler:
         self._library, self._size, self._verify = library, spec.image_size, spec.verify
         names = [field.name for field in spec.layout.fields if field.name != INDEX]
         self._fields = [(name, library.fields[name]) for name in names]
-        self._images = [name for name, field in self._fields if field.kind == "image"]
+        self._images = [
+            name
+            for name, field in self._fields
+            if field.kind == "image" and any(store.is_scattered(name) for store in library.stores)
+        ]
+        """Those that the disk is asked for ahead of time."""
 
     def fill(self, views: Views, start: int, stop: int, times: Times) -> None:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
