@@ -198,6 +198,14 @@ def test_killed_workers_are_replaced_and_leave_no_trace(
         assert settled(store) == undisturbed(layout)
 
 
+def holds(worker: psutil.Process, lock: Path) -> bool:
+    """Whether a process has the lock's file open."""
+    try:
+        return str(lock) in {file.path for file in worker.open_files()}
+    except psutil.Error:
+        return False
+
+
 def test_no_run_begins_beside_the_workers_of_a_killed_one(
     source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,11 +213,11 @@ def test_no_run_begins_beside_the_workers_of_a_killed_one(
     store = tmp_path / "store"
     lock = store / ".rawpack" / "workers.lock"
     with started("pack", "--workers", 2, *MEDIUM, source, store) as run:
-        assert until(lambda: len([one for one in psutil.Process(run.pid).children() if part_of(one)]) == 2, run)
-        for worker in psutil.Process(run.pid).children():
-            assert str(lock) in {file.path for file in worker.open_files()}
-            worker.kill()
-        run.kill()
+        # The workers hold the lock from their start to their end.
+        assert until(lambda: any(holds(one, lock) for one in psutil.Process(run.pid).children()), run)
+        workers = psutil.Process(run.pid).children()
+        for process in (run, *workers):
+            process.kill()
     before, args = states_of(store), ["--workers", 0, *MEDIUM, source, store]
     with lock.open() as held, monkeypatch.context() as hurry:
         fcntl.flock(held, fcntl.LOCK_EX)
