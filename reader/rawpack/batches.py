@@ -25,7 +25,7 @@ from rawpack.order import Order, RankSplit
 from rawpack.stats import Stats
 
 Backend = Literal["process", "thread"]
-AHEAD = 3
+AHEAD = 2
 """Batches in the making while the caller holds one."""
 RESIZABLE = ("uint8", "uint16", "float32")
 """What OpenCV resizes."""
@@ -221,7 +221,8 @@ class Batches(Iterable[Batch]):
 
     def _hire(self) -> tuple[Crew | None, SlotRing]:
         options = self.options
-        ring = SlotRing(self._spec.layout, AHEAD + 2 if options.workers else 2, options.max_slots)
+        shared = options.workers > 0 and options.backend == "process"
+        ring = SlotRing(self._spec.layout, AHEAD + 2 if options.workers else 2, options.max_slots, shared=shared)
         if not options.workers:
             return None, ring
         return Crew(self._spec, options.workers, options.backend, ring, self._filler, options.timeout), ring

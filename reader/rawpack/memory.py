@@ -19,6 +19,8 @@ _READ, _WRITE = 1, 2
 _SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10
 _ANONYMOUS, _NORESERVE = 0x20, 0x4000
 _FAILED = ctypes.c_void_p(-1).value
+_HUGE_FROM = 4 << 20
+"""Bytes: two of the usual large pages. Less could spend more on rounding than it holds."""
 
 
 def anonymous_file(size: int) -> int:
@@ -46,6 +48,22 @@ def map_descriptor(descriptor: int, size: int, *, writable: bool = False) -> Any
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     address = _map(None, size, _READ | (_WRITE if writable else 0), _SHARED, descriptor)
     return _owner(address, size)
+
+
+def private_memory(size: int) -> Any:
+    """`size` zero bytes of this process alone, as an object with a buffer, like `map_descriptor`'s. Raises OSError."""
+    if sys.platform != "linux":
+        return mmap.mmap(-1, size)
+    return _owner(_map(None, size, _READ | _WRITE, _PRIVATE | _ANONYMOUS, -1), size)
+
+
+def prefer_huge_pages(memory: Any) -> None:
+    """Ask for few large pages behind a buffer, where that is worth it and the system has them.
+
+    Fewer addresses to look up while scattered rows are copied into it: up to half as many rows again a second.
+    """
+    if hasattr(mmap, "MADV_HUGEPAGE") and len(memory) >= _HUGE_FROM:
+        advise(ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory), mmap.MADV_HUGEPAGE)
 
 
 def reserve(size: int) -> Any:

@@ -1,4 +1,6 @@
-"""Slots: the shared memory that batches lie in, and the rule for when one is used again.
+"""Slots: the memory that batches lie in, and the rule for when one is used again.
+
+The memory is shared with worker processes where there are any, and else this process's own.
 
 A slot goes back to the ring only when the last array over it is gone, whatever the user keeps of a batch: every array
 of a batch has, at the end of its chain of bases, one *lease*, an object that is no array (numpy collapses chains of
@@ -24,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
-from rawpack.memory import anonymous_file, map_descriptor
+from rawpack.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
 
 _ALIGN = 4096
 
@@ -59,10 +61,10 @@ class SlotLayout:
 
 
 class Slot:
-    """One piece of anonymous shared memory. Nothing of it has a name, so nothing can be left behind or collide."""
+    """One piece of anonymous memory. Nothing of it has a name, so nothing can be left behind or collide."""
 
-    def __init__(self, number: int, size: int, returned: deque[int], *, fresh: bool) -> None:
-        """returned: where its number is put when a lease of it has ended."""
+    def __init__(self, number: int, size: int, returned: deque[int], *, shared: bool, fresh: bool) -> None:
+        """returned: where its number is put when a lease of it has ended; shared: with worker processes."""
         owner = os.getpid()
 
         def ended(_: Any) -> None:
@@ -73,12 +75,17 @@ class Slot:
         self.ended = ended
         self.number, self.size, self.fresh = number, size, fresh
         self.lease_type = ctypes.c_char * size
-        self.descriptor: int | None = anonymous_file(size)
-        try:
-            self.memory = map_descriptor(self.descriptor, size, writable=True)
-        except BaseException:
-            self.close_descriptor()
-            raise
+        self.descriptor: int | None = None
+        if shared:
+            self.descriptor = anonymous_file(size)
+            try:
+                self.memory = map_descriptor(self.descriptor, size, writable=True)
+            except BaseException:
+                self.close_descriptor()
+                raise
+        else:
+            self.memory = private_memory(size)
+        prefer_huge_pages(self.memory)
 
     def close_descriptor(self) -> None:
         """Give up the means to share the slot with another process; the memory stays."""
@@ -90,8 +97,9 @@ class Slot:
 class SlotRing:
     """The slots of one iterator's batches. Used by one thread at a time; leases may end in any."""
 
-    def __init__(self, layout: SlotLayout, ring: int, max_slots: int | None = None) -> None:
-        self.layout, self.ring, self.max_slots = layout, ring, max_slots
+    def __init__(self, layout: SlotLayout, ring: int, max_slots: int | None = None, *, shared: bool = True) -> None:
+        """shared: whether worker processes write into the slots."""
+        self.layout, self.ring, self.max_slots, self.shared = layout, ring, max_slots, shared
         self.slots: dict[int, Slot] = {}
         self._free: list[int] = []
         self._returned: deque[int] = deque()
@@ -108,7 +116,8 @@ class SlotRing:
             )
         if self._free:
             return self.slots[self._free.pop()]
-        slot = Slot(self._next, self.layout.size, self._returned, fresh=len(self.slots) >= self.ring)
+        fresh = len(self.slots) >= self.ring
+        slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
         self._next += 1
         self.slots[slot.number] = slot
         return slot

@@ -24,7 +24,6 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-_PROBES = 4
 Views = dict[str, NDArray[Any]]
 INDEX = "index"
 """The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out."""
@@ -80,12 +79,12 @@ class Filler:
             self._library.will_need(name, rows)
 
     def looks_cold(self, rows: NDArray[np.int64]) -> bool:
-        """Whether one of a few of these samples is not in the page cache: then it is worth asking for all.
+        """Whether the first of these samples is not in the page cache: then it is worth asking for all.
 
-        Touches nothing: of a file that was cut short, that would end this process.
+        One is enough, in random order: what it misses, a worker meets, and says so. Touches nothing: of a file that was
+        cut short, that would end this process.
         """
-        few = rows[:: max(1, len(rows) // _PROBES)].tolist()
-        return not all(self._library.is_cached(name, row) for name in self._images for row in few)
+        return not all(self._library.is_cached(name, row) for name in self._images for row in rows[:1].tolist())
 
     @property
     def descriptors(self) -> list[int]:
