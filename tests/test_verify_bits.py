@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -200,3 +201,19 @@ def test_a_verifying_reader_raises_for_a_flipped_bit(
         assert sum(len(batch["index"]) for batch in whole.batches(8, workers=1, **options)) == len(whole)
     for backend in ("process", "thread"):
         assert sum(len(batch["index"]) for batch in reader.batches(8, workers=1, backend=backend, **options)) == COUNT
+
+
+@pytest.mark.parametrize("size", ["24", "keep"])
+def test_what_was_inflated_to_be_checked_is_not_inflated_again(sound: Callable[[str, str], Path], size: str) -> None:
+    """A verifying reader of compressed images inflates as often as one that does not verify, in scattered order."""
+    options: dict[str, Any] = {"shuffle": True, "workers": 0} | ({} if size == "24" else {"image_size": 16})
+
+    def inflations(*, verify: bool) -> int:
+        with mock.patch("rawpack.stores.deflate.zlib.decompressobj", wraps=zlib.decompressobj) as inflate:
+            reader = Reader(sound("hdf5-gzip", size), verify=verify)
+            for _ in reader.batches(16, **options):
+                pass
+            reader[40]
+        return inflate.call_count
+
+    assert 0 < inflations(verify=True) <= inflations(verify=False)

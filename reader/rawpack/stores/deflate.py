@@ -16,7 +16,7 @@ from rawpack.stores.contract import Array, Box, Rows, check_row, check_rows, cut
 from rawpack.stores.raw import as_image, span
 
 _recent = threading.local()
-"""Each thread's latest piece: samples that are read in order lie in the same one."""
+"""The pieces of each thread's latest sample: what is checked is then read, and the next in order often lies in them."""
 
 
 class DeflatedRows:
@@ -57,7 +57,7 @@ class DeflatedRows:
     def stored(self, row: int, /) -> NDArray[np.uint8]:
         start, size = self._where(row)
         first, last = start // self._chunk_bytes, max(start, start + size - 1) // self._chunk_bytes
-        pieces = [self._piece(k) for k in range(first, last + 1)]
+        pieces = self._pieces(range(first, last + 1))
         whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return span(whole, start - first * self._chunk_bytes, size, row)
 
@@ -79,13 +79,15 @@ class DeflatedRows:
             raise DamagedStoreError(f"row {row} of the shard has {size} bytes at {offset}")
         return offset, size
 
-    def _piece(self, k: int) -> NDArray[np.uint8]:
+    def _pieces(self, numbers: range) -> list[NDArray[np.uint8]]:
+        known: dict[int, NDArray[np.uint8]] = _recent.pieces if getattr(_recent, "data", None) is self._data else {}
+        pieces = {k: known[k] if k in known else self._inflated(k) for k in numbers}
+        _recent.data, _recent.pieces = self._data, pieces
+        return list(pieces.values())
+
+    def _inflated(self, k: int) -> NDArray[np.uint8]:
         if k >= len(self._chunks):
             raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed pieces; number {k} is needed")
-        piece: NDArray[np.uint8]
-        if getattr(_recent, "of", None) == (id(self._data), k):
-            piece = _recent.piece
-            return piece
         offset, size = self._chunks[k].tolist()
         packed = span(self._data, offset, size, k)
         try:
@@ -96,7 +98,4 @@ class DeflatedRows:
             raise DamagedStoreError(
                 f"compressed piece {k} of the shard holds {len(inflated)} bytes of {self._chunk_bytes}"
             )
-        piece = np.frombuffer(inflated, np.uint8)
-        # The data too, so that its id is not another's later.
-        _recent.of, _recent.data, _recent.piece = (id(self._data), k), self._data, piece
-        return piece
+        return np.frombuffer(inflated, np.uint8)
