@@ -374,6 +374,79 @@ def test_a_sample_that_kills_its_worker_costs_that_sample(source: Path, tmp_path
 
 
 @pytest.mark.usefixtures("quiet")
+def test_any_number_of_samples_that_kill_cost_themselves(source: Path, tmp_path: Path) -> None:
+    """Eleven in one part, side by side and apart: eleven rejects, though each killed two workers. One fewer allowed:
+    the run stops at the one too many and names it, and goes on once it is allowed."""
+    killers = {*range(64, 72), 90, 91, 127}
+    store = tmp_path / "store"
+
+    def trouble(number: int) -> None:
+        if number in killers:
+            die()
+
+    ran = troubled(trouble, "--workers", 1, "--max-rejects", 2, *SMALL, source, store)
+    assert ran.code == 1
+    assert re.search(r"3 images killed the workers .*'class 0/132.jpg'.* --max-rejects allows 2", one_line(ran.err))
+    args = ["--json", "--max-rejects", 11, *SMALL, source, store]
+    ran = troubled(trouble, "--workers", 1, *args)
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 11, {"crashed": 11})
+    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    assert {line["sample"] for line in lines} == killers
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: Path) -> None:
+    """Samples that kill one worker and not the next, as when memory was short for a moment, are packed."""
+    deaths, store = tmp_path / "deaths", tmp_path / "store"
+
+    def trouble(number: int) -> None:
+        if number % 25 == 3 and not (deaths / str(number)).exists():
+            (deaths / str(number)).touch()
+            die()
+
+    deaths.mkdir()
+    ran = troubled(trouble, "--workers", 1, *SMALL, source, store)
+    assert ran.code == 0, ran.err
+    assert len(list(deaths.iterdir())) == 8
+    assert len(Reader(store)) == COUNT
+
+
+@pytest.mark.usefixtures("quiet")
+def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp_path: Path) -> None:
+    """Death after death in one part, and never twice at one sample: the run says so and does not go on for ever."""
+    store, deaths = tmp_path / "store", tmp_path / "deaths"
+    with (
+        mock.patch("rawpack_packer.engines.local._main", partial(wandering_main, str(deaths))),
+        mock.patch("rawpack_packer.engines.local._PART_DEATHS", 4),
+    ):
+        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 1
+    assert "workers keep dying" in one_line(ran.err)
+    assert deaths.read_text() == "dddd"
+
+
+def wandering_main(deaths: str, *args: Any) -> None:
+    """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
+    from rawpack_packer.engines.local import _main
+    from rawpack_packer.parts import _Rows
+
+    path, add = Path(deaths), _Rows.add
+
+    def deadly(rows: Any, *what: Any) -> None:
+        add(rows, *what)
+        if rows.count > (path.stat().st_size if path.exists() else 0):
+            with path.open("a") as file:
+                file.write("d")
+            die()
+
+    with mock.patch.object(_Rows, "add", deadly):
+        _main(*args)
+
+
+@pytest.mark.usefixtures("quiet")
 def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: Path, tmp_path: Path) -> None:
     """Death after the last sample, twice: the run stops and says so, and no sample is rejected for it."""
     store = tmp_path / "store"

@@ -249,6 +249,7 @@ class _Job:
                 fields=self.source.fields,
                 destination=str(self.path.resolve()),
                 strict=self.limits.strict,
+                max_rejects=self.limits.allowed(len(self.source)),
             )
 
     def _check_rejects(self) -> None:

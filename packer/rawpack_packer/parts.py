@@ -5,6 +5,8 @@ The record is written last, so that it proves its shard: what has a record is do
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +71,8 @@ class PartTask:
     fields: Mapping[str, FieldKind]
     destination: str
     strict: bool = False
+    max_rejects: int = sys.maxsize
+    """Of the whole job: an engine need not go on once a single part has more."""
     crashed: frozenset[int] = field(default_factory=frozenset)
     """Samples of the part that killed the processes which decoded them: rejected unseen."""
 
@@ -135,6 +139,19 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
     record = rows.record(task.number, records, placement)
     write_record(destination, record)
     tick(Tick(len(task.samples), rows.bytes_in))
+
+
+def try_samples(task: PartTask, first: int, note: Callable[[int], None]) -> None:
+    """Prepare the samples of a part from number `first` on as `run_part` does, and keep nothing of them.
+
+    For finding out which of them kill the process that does this: `note` is told each before it is touched. Raises
+    PackError where `run_part` would because of the source.
+    """
+    for i in range(first, len(task.samples)):
+        note(i)
+        with contextlib.suppress(DecodeError):
+            prepare(task.samples[i].image, task.recipe)
+    note(-1)
 
 
 class _Rows:

@@ -19,13 +19,13 @@ import cloudpickle
 from rawpack.child import Channel, Child, Notes
 from rawpack.errors import PackError
 from rawpack_packer.engines.contract import Report, explained
-from rawpack_packer.parts import PartTask, Tick, run_part
+from rawpack_packer.parts import PartTask, Tick, run_part, try_samples
 
 _LOOK_EVERY_S = 0.5
 _SAMPLE_DEATHS = 2
 """After so many deaths at one sample, the sample is rejected."""
 _PART_DEATHS = 20
-"""After so many deaths in one part, something else is wrong."""
+"""After so many deaths in one part while it is packed, not tried, something else is wrong than its samples."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,33 @@ class _Ended:
     error: BaseException | None
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A worker's word that it has lived through all samples of a part."""
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Samples of a part to be prepared, from `first` on, for nothing but to see which of them kill."""
+
+    task: PartTask
+    first: int
+
+
 @dataclass
 class _Seat:
     child: Child
     task: PartTask | None = None
+    trying: bool = False
+    """Whether it tries the samples of `task`, and does not pack it yet."""
 
 
 class LocalEngine:
-    """See `Engine`. A worker that dies is replaced and its part done again; a sample that kills two is rejected."""
+    """See `Engine`. A worker that dies is replaced, and its part done again; a sample that kills two is rejected.
+
+    Before a part is done again, its samples are tried from the deadly one on. So each that kills costs two workers and
+    no more, however many there are, and not the part's work twice over.
+    """
 
     def __init__(self, workers: int, stuck_after_s: float = 600.0, held: Sequence[int] = ()) -> None:
         """stuck_after_s: without any sample begun for so long, a worker's disk is taken for dead. held: descriptors
@@ -50,6 +69,9 @@ class LocalEngine:
         self._workers, self._stuck_after_s, self._held = workers, stuck_after_s, held
         self._seats: list[_Seat] = []
         self._deaths: Counter[tuple[int, int]] = Counter()
+        """(part, position in it, -1 for none) -> workers that died there."""
+        self._packing_deaths: Counter[int] = Counter()
+        """Part -> workers that died while they packed it, not while they tried its samples."""
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         try:
@@ -79,10 +101,11 @@ class LocalEngine:
                 return self._seats[-1]
             self._wait(self._seats, report)
 
-    def _give(self, seat: _Seat, task: PartTask) -> None:
-        seat.task = task
+    def _give(self, seat: _Seat, task: PartTask, try_from: int | None = None) -> None:
+        """Have a worker pack a part, or try its samples first, from one on."""
+        seat.task, seat.trying = task, try_from is not None
         try:
-            seat.child.channel.send(cloudpickle.dumps(task))
+            seat.child.channel.send(cloudpickle.dumps(task if try_from is None else _Trial(task, try_from)))
         except TimeoutError:
             raise PackError("a packing worker takes no work; is this machine out of memory?") from None
         except OSError:
@@ -121,9 +144,12 @@ class LocalEngine:
         if received is None:
             self._replace(seat, task)
             return False
-        message: Tick | _Ended = cloudpickle.loads(received[0])
+        message: Tick | _Tried | _Ended = cloudpickle.loads(received[0])
         if isinstance(message, Tick):
             report.ticked(task.number, message)
+            return False
+        if isinstance(message, _Tried):
+            self._give(seat, task)
             return False
         if message.error is not None:
             raise message.error
@@ -132,24 +158,36 @@ class LocalEngine:
         return True
 
     def _replace(self, seat: _Seat, task: PartTask) -> None:
-        """Start a new worker in the place of one that died, and do its part again."""
-        number, position, _ = seat.child.notes.read()
+        """Start a new worker in the place of one that died, and have it go on with its part."""
+        number, position, beats = seat.child.notes.read()
         if not seat.child.kill():
             raise PackError("a packing worker hangs and cannot be ended: is the disk alive?")
         status = seat.child.process.returncode
-        if number != task.number:
+        if number != task.number or not beats:
             position = -1
-        self._deaths[task.number, position] += 1
-        deaths = sum(count for (part, _), count in self._deaths.items() if part == task.number)
-        if deaths >= _PART_DEATHS or (position < 0 and self._deaths[task.number, -1] >= _SAMPLE_DEATHS):
+        self._deaths[number := task.number, position] += 1
+        if not seat.trying:
+            self._packing_deaths[number] += 1
+        at_none = position < 0 and self._deaths[number, -1] >= _SAMPLE_DEATHS
+        if at_none or self._packing_deaths[number] >= _PART_DEATHS:
             raise PackError(
-                f"packing workers keep dying (exit status {status}) in part {task.number}: out of memory? "
+                f"packing workers keep dying (exit status {status}) in part {number}: out of memory? "
                 "Try fewer --workers; the same command goes on"
             )
-        if position >= 0 and self._deaths[task.number, position] >= _SAMPLE_DEATHS:
-            task = replace(task, crashed=task.crashed | {position})
         seat.child = Child(_main, None, self._held)
-        self._give(seat, task)
+        if position < 0:
+            self._give(seat, task)
+        elif self._deaths[number, position] < _SAMPLE_DEATHS:
+            self._give(seat, task, position)
+        else:
+            task = replace(task, crashed=task.crashed | {position})
+            if len(task.crashed) > task.max_rejects:
+                raise PackError(
+                    f"{len(task.crashed)} images killed the workers that decoded them (exit status {status}), the last "
+                    f"one {task.samples.key(position)!r}, and --max-rejects allows {task.max_rejects}; the same "
+                    "command with a larger --max-rejects goes on"
+                )
+            self._give(seat, task, position + 1)
 
 
 def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> None:
@@ -160,7 +198,7 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
     cv2.setNumThreads(1)
     _hush()
 
-    def say(message: Tick | _Ended) -> None:
+    def say(message: Tick | _Tried | _Ended) -> None:
         try:
             channel.send(cloudpickle.dumps(message))
         except OSError:
@@ -168,14 +206,19 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
             os._exit(1)
 
     while (received := channel.receive()) is not None:
-        task: PartTask = cloudpickle.loads(received[0])
+        asked: PartTask | _Trial = cloudpickle.loads(received[0])
+        task = asked.task if isinstance(asked, _Trial) else asked
         notes.note(task.number, -1)
+        note = partial(notes.note, task.number)
         try:
-            run_part(task, partial(notes.note, task.number), say)
+            if isinstance(asked, _Trial):
+                try_samples(task, asked.first, note)
+                say(_Tried())
+            else:
+                run_part(task, note, say)
+                say(_Ended(None))
         except Exception as error:
             say(_Ended(_portable(error, task)))
-        else:
-            say(_Ended(None))
 
 
 def _hush() -> None:
