@@ -1,20 +1,34 @@
-"""How much space and time packing will take, from a few samples spread over the source."""
+"""How much space and time packing will take, from a few samples spread over the source.
+
+They are prepared in a process of its own, as packing does it: a file that kills its decoder must not end the run before
+it has begun.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import time
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from rawpack.errors import DecodeError
+import cloudpickle
+
+from rawpack.child import Channel, Child, Notes
+from rawpack.errors import DecodeError, PackError
 from rawpack_packer.prepare import prepare
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources import Source, SourceChangedError
+from rawpack_packer.sources import Samples, Source, SourceChangedError
+from rawpack_packer.worker import settle
 
-_SAMPLES = 24
+SAMPLES = 24
 _INDEX_BYTES = 100
 """Per sample: label, key, checksum and where it lies."""
+_PAGE = 4096
+"""Of LMDB: a value of half a page or more takes whole ones."""
+_STUCK_AFTER_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -32,32 +46,113 @@ class Estimate:
     """With all workers busy; from one worker's pace on an otherwise idle core."""
 
 
-def estimate(source: Source, recipe: Recipe, workers: int, samples: int = _SAMPLES) -> Estimate:
-    """Pack a few samples into nothing. The bytes of raw images of one size are exact, all else is about."""
-    sizes: list[int] = []
+@dataclass(frozen=True)
+class _Trial:
+    """What one sample came to."""
+
+    stored: int | None
+    """Bytes in the shard; None where it was rejected."""
+    seconds: float
+
+
+def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLES) -> Estimate:
+    """Pack a few samples into nothing. The bytes of raw images of one size are exact, all else is about.
+
+    workers: of the run that is asked about; 0 tries the samples in this process. Raises PackError where the source
+    cannot be read at all.
+    """
     tried = min(samples, len(source))
-    began = time.perf_counter()
-    for k in range(tried):
-        try:
-            image = prepare(source[k * len(source) // tried].image, recipe).image
-        except DecodeError:
-            continue
-        except SourceChangedError:
-            break  # packing will say so, with what changed
-        sizes.append(len(zlib.compress(image.data, 4)) if recipe.encoding == "deflate" else image.nbytes)
-    seconds = (time.perf_counter() - began) / max(1, tried) * len(source) / max(1, workers)
+    numbers = [k * len(source) // tried for k in range(tried)]
+    parts = [source.part(number, number + 1) for number in numbers]
+    trials = list(_in_children(parts, recipe) if workers and hasattr(os, "fork") else _one_by_one(parts, recipe))
+    sizes = [trial.stored for trial in trials if trial.stored is not None]
+    seconds = sum(trial.seconds for trial in trials) / max(1, len(trials)) * len(source) / max(1, workers)
     each = exact_bytes(recipe) or (sum(sizes) / len(sizes) if sizes else 0.0)
     spare = 0.0
     if recipe.format == "hdf5":
         # Pixels lie in a spool file before they lie in the shard.
-        parts = min(max(1, workers), math.ceil(len(source) / recipe.part_rows))
-        spare = parts * min(len(source), recipe.part_rows) * each
+        running = min(max(1, workers), math.ceil(len(source) / recipe.part_rows))
+        spare = running * min(len(source), recipe.part_rows) * (raw_bytes(recipe) or each)
     store = len(source) * (each + _INDEX_BYTES) if each else 0
-    return Estimate(tried, tried - len(sizes), int(store), int(spare), seconds)
+    return Estimate(len(trials), len(trials) - len(sizes), int(store), int(spare), seconds)
+
+
+def raw_bytes(recipe: Recipe) -> int:
+    """Bytes of the pixels of every stored image, 0 where images differ in size."""
+    return math.prod(recipe.target) * recipe.channels if recipe.target is not None else 0
 
 
 def exact_bytes(recipe: Recipe) -> int:
     """Bytes of every stored image where the recipe alone says it, else 0."""
-    if recipe.encoding == "raw" and recipe.target is not None:
-        return math.prod(recipe.target) * recipe.channels
-    return 0
+    return raw_bytes(recipe) if recipe.encoding == "raw" else 0
+
+
+def most_bytes(source: Source, recipe: Recipe) -> int:
+    """More than the store and what lies beside it can take, whatever the images show; 0 where only they tell."""
+    # Even noise at quality 100 makes no JPEG of twice its pixels.
+    each = 2 * raw_bytes(recipe) + 3 * _PAGE
+    return len(source) * each * (2 if recipe.format == "hdf5" else 1) if recipe.target is not None else 0
+
+
+def _in_children(parts: Sequence[Samples], recipe: Recipe) -> Iterator[_Trial]:
+    """One trial for each part; a sample that kills the process counts as rejected, and another process goes on."""
+    done = 0
+    while done < len(parts):
+        child = Child(_main, (parts[done:], recipe))
+        child.channel.socket.settimeout(_STUCK_AFTER_S)
+        try:
+            while done < len(parts) and (received := child.channel.receive()) is not None:
+                answer: _Trial | Exception = cloudpickle.loads(received[0])
+                if isinstance(answer, SourceChangedError):
+                    return  # packing will say so, with what changed
+                if isinstance(answer, Exception):
+                    raise answer
+                done += 1
+                yield answer
+            if done < len(parts):
+                if not child.notes.read()[2]:
+                    raise PackError("a worker process ends before it has begun; is this machine out of memory?")
+                done += 1
+                yield _Trial(None, 0.0)
+        except TimeoutError:
+            raise PackError(
+                f"a sample could not be read and decoded within {_STUCK_AFTER_S:g} s: is the disk of the source alive?"
+            ) from None
+        finally:
+            child.kill()
+
+
+def _one_by_one(parts: Sequence[Samples], recipe: Recipe) -> Iterator[_Trial]:
+    for part in parts:
+        try:
+            yield _try(part, recipe)
+        except SourceChangedError:
+            return
+
+
+def _try(part: Samples, recipe: Recipe) -> _Trial:
+    """Prepare the one sample of a part."""
+    began = time.perf_counter()
+    size: int | None = None
+    try:
+        image = prepare(part[0].image, recipe).image
+        size = len(zlib.compress(image.data, 4)) if recipe.encoding == "deflate" else image.nbytes
+    except DecodeError:
+        pass
+    if size is not None and recipe.format == "lmdb" and size >= _PAGE // 2:
+        size = -(-(size + 16) // _PAGE) * _PAGE
+    return _Trial(size, time.perf_counter() - began)
+
+
+def _main(channel: Channel, notes: Notes, work: tuple[Sequence[Samples], Recipe], descriptors: list[Any]) -> None:
+    """What runs in the child."""
+    settle()
+    parts, recipe = work
+    for k, part in enumerate(parts):
+        notes.note(0, k)
+        answer: _Trial | Exception
+        try:
+            answer = _try(part, recipe)
+        except (PackError, MemoryError) as error:
+            answer = error
+        channel.send(cloudpickle.dumps(answer))

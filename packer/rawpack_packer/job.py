@@ -22,7 +22,7 @@ from rawpack_packer import commit, files, history
 from rawpack_packer import destination as destinations
 from rawpack_packer.commit import Totals, commit_store, store_fields
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
-from rawpack_packer.estimate import Estimate, estimate, exact_bytes
+from rawpack_packer.estimate import SAMPLES, Estimate, estimate, exact_bytes, most_bytes
 from rawpack_packer.parts import WORK, PartTask, Tick, read_record
 from rawpack_packer.recipe import Recipe, libraries
 from rawpack_packer.sources import Source
@@ -301,8 +301,11 @@ def _begin(path: Path, source: Source, recipe: Recipe) -> None:
 
 
 def _check_space(path: Path, source: Source, recipe: Recipe, workers: int) -> None:
-    guess = estimate(source, recipe, workers, samples=0 if exact_bytes(recipe) else 24)
-    need, free = guess.store_bytes + guess.spare_bytes, destinations.free_bytes(path)
+    free = destinations.free_bytes(path)
+    if 0 < most_bytes(source, recipe) <= free:
+        return  # no sample need be tried
+    guess = estimate(source, recipe, workers, 0 if exact_bytes(recipe) else SAMPLES)
+    need = guess.store_bytes + guess.spare_bytes
     if need > free:
         raise UsageError(
             f"the store needs about {need / 1e9:.1f} GB, and {path} has {free / 1e9:.1f} GB free: free some space, or "

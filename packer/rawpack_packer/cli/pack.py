@@ -122,7 +122,7 @@ def pack(
     if dry_run:
         guess, free = plan(source, dst, recipe, limits)
         click.echo(json.dumps(asdict(guess) | {"free_bytes": free, "samples": len(source)}, indent=1) if as_json else
-                   dry_text(guess, len(source), free))  # fmt: skip
+                   dry_text(guess, recipe.shape, len(source), free))  # fmt: skip
         return
     try:
         summary = run(source, dst, recipe, limits, watch=watch)
@@ -134,15 +134,15 @@ def pack(
         click.echo(as_text(summary))
 
 
-def dry_text(guess: Estimate, samples: int, free: int) -> str:
+def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free: int) -> str:
     """What packing would take, for a person."""
     need = guess.store_bytes + guess.spare_bytes
+    store = "unknown: no sample could be packed"
+    if guess.store_bytes:
+        store = f"about {show.size(guess.store_bytes)}, {show.size(guess.store_bytes / samples)} a sample"
     rows = [
-        ("samples", f"{samples:,}"),
-        (
-            "store",
-            f"about {show.size(guess.store_bytes)}" if guess.store_bytes else "unknown: no sample could be packed",
-        ),
+        ("samples", f"{samples:,}, {'x'.join('?' if n is None else str(n) for n in shape)}"),
+        ("store", store),
         ("free", show.size(free) + (" - too little" if need > free else "")),
         ("time", f"about {show.duration(guess.seconds)}, by {show.count(guess.tried, 'sample')}"),
     ]

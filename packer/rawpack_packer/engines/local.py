@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import sys
 import time
 import traceback
 from collections import Counter
@@ -20,6 +19,7 @@ from rawpack.child import Channel, Child, Notes
 from rawpack.errors import PackError
 from rawpack_packer.engines.contract import Report, explained
 from rawpack_packer.parts import PartTask, Tick, run_part, try_samples
+from rawpack_packer.worker import settle
 
 _LOOK_EVERY_S = 0.5
 _SAMPLE_DEATHS = 2
@@ -192,11 +192,7 @@ class LocalEngine:
 
 def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> None:
     """What runs in a worker: parts until the parent is gone."""
-    import cv2
-
-    # One worker a core is the parallelism; more threads would only fight.
-    cv2.setNumThreads(1)
-    _hush()
+    settle()
 
     def say(message: Tick | _Tried | _Ended) -> None:
         try:
@@ -219,15 +215,6 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
                 say(_Ended(None))
         except Exception as error:
             say(_Ended(_portable(error, task)))
-
-
-def _hush() -> None:
-    """Keep what C libraries print of broken images, which are rejected anyway, from the terminal; Python's own stderr,
-    with the traceback of what nobody expected, stays."""
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    os.close(nothing)
 
 
 def _portable(error: Exception, task: PartTask) -> Exception:
