@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -130,6 +131,7 @@ def test_a_disk_that_fills_up(
         pytest.skip(f"no small disk can be mounted: {ran.stderr}")
     told = one_line((log / "err1").read_text())
     assert "No space left on device" in told, told
+    assert str(disk / "store") in told
     assert "goes on" in told
     assert (log / "code1").read_text() == "1\n"
     # What no one can use any more gives its space back at once; of workers that were stopped some may be left.
@@ -157,6 +159,33 @@ def test_a_limit_on_file_sizes(
     assert not (store / "store.json").exists()
     assert run_here(*args).code == 0
     assert settled(store) == undisturbed[layout]
+
+
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)],
+)
+def test_a_destination_that_is_lost(
+    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, number: int, after: int
+) -> None:
+    """A mount that dies, turns read-only or is used up, met when bytes are to reach the disk, from the first file to
+    the manifest: one line with the folder and the system's words."""
+    store, left = tmp_path / "store", iter(range(after))
+
+    def lost(descriptor: int) -> None:
+        if next(left, None) is None:
+            raise OSError(number, os.strerror(number))
+
+    args = ["pack", "--workers", 0, *SMALL, source, store]
+    with mock.patch("rawpack_packer.files.os.fsync", lost):
+        ran = run_here(*args)
+    assert ran.code == 1
+    told = one_line(ran.err)
+    assert f"{store} stopped: {os.strerror(number)}" in told
+    assert "goes on" in told
+    assert not (store / "store.json").exists()
+    assert run_here(*args).code == 0
+    assert settled(store) == undisturbed["memmap"]
 
 
 # ---------------------------------------------------------------------------------------------- the source changes

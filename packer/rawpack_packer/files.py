@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
 
+from rawpack.errors import PackError
 from rawpack.manifest import HEAD_BYTES, FileRecord
 
 
@@ -42,6 +45,24 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def refused(error: OSError | MemoryError, destination: str | Path) -> PackError:
+    """What the system refused to a run that packs into `destination`, as one line that says how to go on."""
+    if isinstance(error, MemoryError):
+        return PackError("out of memory while packing; try fewer --workers; the same command goes on")
+    # Writes into an open file tell no path.
+    what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+    return PackError(f"packing into {destination} stopped: {what}; the same command goes on once that is mended")
+
+
+@contextmanager
+def refusals_named(destination: str | Path) -> Iterator[None]:
+    """Turn what the system refuses inside into `refused`."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        raise refused(error, destination) from error
 
 
 def record(path: Path, name: str, *, head: bool = False) -> FileRecord:

@@ -118,8 +118,9 @@ def pack(
     workers = machine.cpus() if limits.workers is None else limits.workers
     if not (destinations.is_begun(path) and not limits.restart):
         _check_space(path, source, recipe, workers)
-    _make(path)
-    with destinations.Lock(path) as lock:
+    with files.refusals_named(path):
+        _make(path)
+    with files.refusals_named(path), destinations.Lock(path) as lock:
         if limits.restart:
             destinations.clear(path)
         elif destinations.is_finished(path):

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from rawpack.errors import PackError
 from rawpack_packer.parts import PartTask, Tick
-
-
-def explained(error: OSError | MemoryError, task: PartTask) -> PackError:
-    """What the system refused to a part, as one line that says how to go on."""
-    if isinstance(error, MemoryError):
-        return PackError("out of memory while packing; try fewer --workers; the same command goes on")
-    return PackError(f"cannot write to {task.destination}: {error.strerror or error}; the same command goes on")
 
 
 class Report(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from rawpack_packer.engines.contract import Report, explained
+from rawpack_packer import files
+from rawpack_packer.engines.contract import Report
 from rawpack_packer.parts import PartTask, run_part
 
 
@@ -14,8 +15,6 @@ class HereEngine:
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         for task in tasks:
-            try:
+            with files.refusals_named(task.destination):
                 run_part(task, lambda _: None, partial(report.ticked, task.number))
-            except (OSError, MemoryError) as error:
-                raise explained(error, task) from error
             report.finished(task.number)

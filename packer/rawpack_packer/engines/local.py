@@ -17,7 +17,8 @@ import cloudpickle
 
 from rawpack.child import Channel, Child, Notes
 from rawpack.errors import PackError
-from rawpack_packer.engines.contract import Report, explained
+from rawpack_packer import files
+from rawpack_packer.engines.contract import Report
 from rawpack_packer.parts import PartTask, Tick, run_part, try_samples
 from rawpack_packer.worker import settle
 
@@ -222,5 +223,5 @@ def _portable(error: Exception, task: PartTask) -> Exception:
     if isinstance(error, PackError):
         return error
     if isinstance(error, OSError | MemoryError):
-        return explained(error, task)
+        return files.refused(error, task.destination)
     return PackError(f"packing part {task.number} failed: {error!r}\n\nIn the worker:\n{traceback.format_exc()}")
