@@ -66,8 +66,10 @@ def test_what_decodes_is_right_and_the_rest_is_rejected(folder: Path, tmp_path: 
     assert run_here("inspect", "--verify", store).code == 0
 
 
-@pytest.mark.parametrize("options", [("--quality", "keep"), ("--quality", "90")], ids=["passed through", "re-encoded"])
-def test_a_jpeg_store_takes_and_refuses_the_same(folder: Path, tmp_path: Path, options: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options", [("--quality", "keep", "--check", "decode"), ("--quality", "90")], ids=["passed through", "re-encoded"]
+)
+def test_a_jpeg_store_takes_and_refuses_the_same(folder: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     """Passing through or not, lmdb accepts the very files that memmap accepts; what it holds can be read."""
     raw, jpeg = tmp_path / "raw", tmp_path / "jpeg"
     assert run_here("pack", "--workers", 1, *KEEP, folder, raw).code == 0

@@ -174,9 +174,13 @@ class _Rows:
         self._keys.append(item.key)
         for name, column in self._values.items():
             column.append(item.fields[name])
-        self._hashes.append(xxhash.xxh3_64_intdigest(sample.image.data))
-        source = item.image if isinstance(item.image, bytes) else np.ascontiguousarray(item.image).data
-        self._sources.append(xxhash.xxh3_64_intdigest(source))
+        stored = xxhash.xxh3_64_intdigest(sample.image.data)
+        self._hashes.append(stored)
+        if "passed_through" in sample.notes:
+            self._sources.append(stored)  # the same bytes
+        else:
+            source = item.image if isinstance(item.image, bytes) else np.ascontiguousarray(item.image).data
+            self._sources.append(xxhash.xxh3_64_intdigest(source))
         self._shapes.append(sample.shape)
         self._counts.update(sample.notes)
 

@@ -15,6 +15,7 @@ from rawpack.geometry import cover_size
 from rawpack.jpeg import restart_interval
 from rawpack.resize import fit
 from rawpack_packer.images import ImageHeader, decode_image, read_header
+from rawpack_packer.images.jpeg_structure import is_whole
 from rawpack_packer.recipe import KEPT_QUALITY, Recipe
 
 _SAMPLING = {
@@ -140,9 +141,10 @@ def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
 
 
 def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[str]) -> Prepared:
-    # Decoded once, for nothing but to see that it decodes: what is stored must be readable.
-    image = decode_image(data, header, color=recipe.color)
-    shape = (image.shape[0], image.shape[1], recipe.channels)
+    if recipe.check == "decode" or not is_whole(data):
+        # For nothing but to see that it decodes; at an eighth, all entropy-coded data is decoded as well.
+        decode_image(data, header, color="gray", scale=8)
+    shape = (header.height, header.width, recipe.channels)
     return Prepared(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"))
 
 

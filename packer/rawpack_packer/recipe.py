@@ -15,6 +15,7 @@ FORMATS: tuple[Format, ...] = ("memmap", "hdf5", "lmdb")
 FITS = ("cover", "stretch")
 INTERPOLATIONS = ("area", "linear", "cubic", "lanczos", "nearest")
 COLORS = ("rgb", "gray")
+CHECKS = ("structure", "decode")
 SUBSAMPLINGS = ("420", "422", "440", "444")
 
 DEFAULT_QUALITY = 90
@@ -38,6 +39,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     color: Literal["rgb", "gray"] = "rgb"
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
+    check: Literal["structure", "decode"] | None = None
+    """How a JPEG that passes through is seen to be whole: by its segments, markers and length, or by decoding it."""
     subsampling: Literal["420", "422", "440", "444"] | None = None
     """Of the chroma. lmdb only."""
     compression: Literal["gzip"] | None = None
@@ -103,6 +106,7 @@ def make_recipe(
     interpolation: str = "area",
     color: str = "rgb",
     quality: str | None = None,
+    check: str | None = None,
     subsampling: str | None = None,
     compression: str | None = None,
     chunk: int | None = None,
@@ -131,6 +135,13 @@ def make_recipe(
         raise UsageError("--fit says how images are brought to a size; --size keep leaves them theirs")
     if fast and (parsed_size == "keep" or crop is not None):
         raise UsageError("--fast decodes at a scale for --size; with --size keep or --crop there is none")
+    passes = format == "lmdb" and quality == "keep" and parsed_size == "keep" and crop is None
+    if check is not None:
+        _one_of("--check", check, CHECKS)
+        if not passes:
+            raise UsageError(
+                "--check is for files that pass through: --format lmdb --size keep --quality keep, no --crop"
+            )
     if chunk is not None and chunk < 1:
         raise UsageError(f"--chunk {chunk}: images per chunk, from 1 on")
     if max_pixels < 1:
@@ -157,6 +168,7 @@ def make_recipe(
         "interpolation": interpolation,
         "color": color,
         "quality": parse_quality(quality) if format == "lmdb" else None,
+        "check": (check or CHECKS[0]) if passes else None,
         "subsampling": subsampling,
         "compression": compression,
         "chunk": chunk,

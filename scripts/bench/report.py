@@ -68,7 +68,7 @@ def _cells(line: Row) -> tuple[str, ...]:
     bar = ""
     if line["bar"] is not None:
         verdict = {True: "met", False: "MISSED", None: "not measured"}[line["passed"]]
-        bar = f"{line['bar']:g} {verdict}"
+        bar = f"{line['bar']:.2g} {verdict}"
     return (
         line["label"],
         _shown(line["images_per_s"], lambda rate: f"{rate:,.0f}"),

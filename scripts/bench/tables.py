@@ -59,10 +59,16 @@ SMALL = (
 )
 PACKING = (
     Entry("bare loop, raw"),
-    Entry("pack memmap", "bare loop, raw", 0.8),
+    Entry("pack memmap", "bare loop, raw", 1 / 1.15),
     Entry("pack hdf5", "bare loop, raw"),
     Entry("bare loop, jpeg"),
-    Entry("pack lmdb", "bare loop, jpeg", 0.8),
+    Entry("pack lmdb", "bare loop, jpeg", 1 / 1.15),
+    Entry("FFCV writer, raw", "pack memmap"),
+    Entry("litdata optimize, raw", "pack memmap"),
+    Entry("FFCV writer, jpeg", "pack lmdb"),
+    Entry("litdata optimize, jpeg", "pack lmdb"),
+    Entry("copy files"),
+    Entry("pack as they are", "copy files"),
 )
 
 

@@ -18,7 +18,7 @@ from rawpack_packer.job import dry_run as plan
 from rawpack_packer.job import pack as run
 from rawpack_packer.prepare import NOTES
 from rawpack_packer.progress import Bar, Lines
-from rawpack_packer.recipe import COLORS, FITS, FORMATS, INTERPOLATIONS, make_recipe
+from rawpack_packer.recipe import CHECKS, COLORS, FITS, FORMATS, INTERPOLATIONS, make_recipe
 from rawpack_packer.sources import open_source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -60,6 +60,9 @@ def recipe_options(command: Command) -> Command:
         click.option("--quality", metavar="1-100|keep",
                      help="JPEG quality in lmdb stores [default: 90]. With --size keep, keep stores JPEG files "
                      "as they are."),
+        click.option("--check", type=click.Choice(CHECKS),
+                     help="How JPEG files that are stored as they are must prove whole: by their structure, at the "
+                     "disk's speed, or by decoding each [default: structure]."),
         click.option("--subsampling", metavar="420|422|440|444", help="Chroma in lmdb stores [default: 420]."),
         click.option("--compression", type=click.Choice(["none", "gzip"]), help="Of hdf5 stores [default: none]."),
         click.option("--chunk", type=click.IntRange(1), help="Images per chunk in hdf5 stores [default: 1]."),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from contract import Epoch, Settings
+from contract import Epoch, Pixels, Settings
 
 
 class BarePack:
@@ -49,26 +49,38 @@ class BarePack:
 def pack(files: list[str], output: str, size: tuple[int, int], jpeg: bool) -> None:
     """Bring each file to `size` (height, width) and append it to the output, as pixels or as a JPEG file."""
     import cv2
-    import simplejpeg
 
     cv2.setNumThreads(1)
-    height, width = size
-    restart = -(-width // 16)
-    options = [
-        cv2.IMWRITE_JPEG_QUALITY, 90,
-        cv2.IMWRITE_JPEG_RST_INTERVAL, restart,
-        cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
-    ]  # fmt: skip
     with open(output, "wb", buffering=1 << 20) as out:
         for file in files:
-            with open(file, "rb") as source:
-                image = simplejpeg.decode_jpeg(source.read(), "RGB")
-            scale = max(height / image.shape[0], width / image.shape[1])
-            scaled = max(width, round(image.shape[1] * scale)), max(height, round(image.shape[0] * scale))
-            shrinks = scale < 1
-            image = cv2.resize(image, scaled, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-            top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-            image = np.ascontiguousarray(image[top : top + height, left : left + width])
-            if jpeg:
-                image = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
-            out.write(image.data)
+            image = bring(file, size)
+            out.write((encode(image) if jpeg else image).data)
+
+
+def bring(file: str, size: tuple[int, int]) -> Pixels:
+    """The file's image, scaled to cover `size` (height, width), its centre cut out: RGB (height, width, 3)."""
+    import cv2
+    import simplejpeg
+
+    height, width = size
+    with open(file, "rb") as source:
+        image = simplejpeg.decode_jpeg(source.read(), "RGB")
+    scale = max(height / image.shape[0], width / image.shape[1])
+    scaled = max(width, round(image.shape[1] * scale)), max(height, round(image.shape[0] * scale))
+    shrinks = scale < 1
+    image = cv2.resize(image, scaled, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return np.ascontiguousarray(image[top : top + height, left : left + width])
+
+
+def encode(image: Pixels) -> Pixels:
+    """A JPEG file (n,) of RGB pixels, as rawpack makes it by default."""
+    import cv2
+
+    options = [
+        cv2.IMWRITE_JPEG_QUALITY, 90,
+        cv2.IMWRITE_JPEG_RST_INTERVAL, -(-image.shape[1] // 16),
+        cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    ]  # fmt: skip
+    encoded: Pixels = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
+    return encoded

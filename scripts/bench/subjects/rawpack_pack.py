@@ -14,8 +14,9 @@ class RawpackPack:
 
     needs: tuple[str, ...] = ()
 
-    def __init__(self, form: str) -> None:
-        self._form = form
+    def __init__(self, form: str, *, as_they_are: bool = False) -> None:
+        """as_they_are: with `--size keep --quality keep`, whatever the settings' shape."""
+        self._form, self._as_they_are = form, as_they_are
 
     def prepare(self, settings: Settings) -> None: ...
 
@@ -25,8 +26,11 @@ class RawpackPack:
 
         self._source, self._workers = settings.images, settings.workers
         self._destination = Path(settings.work) / f"packing.{self._form}"
-        # Small parts: with the default, the last ones of so small a set would keep one worker alone busy.
-        self._recipe = make_recipe(format=self._form, size=settings.size, shard_size="16MiB")
+        if self._as_they_are:
+            self._recipe = make_recipe(format=self._form, size="keep", quality="keep")
+        else:
+            # Small parts: with the default, the last ones of so small a set would keep one worker alone busy.
+            self._recipe = make_recipe(format=self._form, size=settings.size, shard_size="16MiB")
         self._limits = Limits(workers=self._workers)
 
     def epoch(self, n: int) -> Epoch:

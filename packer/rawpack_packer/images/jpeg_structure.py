@@ -1,0 +1,155 @@
+"""Whether a JPEG file is whole, by its structure: as fast as memory, for no entropy-coded data is decoded."""
+
+from __future__ import annotations
+
+import re
+
+from rawpack.errors import DecodeError
+from rawpack.jpeg.header import JpegHeader, read_header, segments
+from rawpack_packer.images.jpeg import MAX_SCANS
+
+_EOI, _SOS, _DHT, _DQT, _DRI = 0xD9, 0xDA, 0xC4, 0xDB, 0xDD
+_BASELINE, _EXTENDED = 0xC0, 0xC1
+_APPS, _COM = range(0xE0, 0xF0), 0xFE
+_BETWEEN_SCANS = frozenset({_SOS, _DHT, _DQT, _DRI, _COM, *_APPS})
+_scan_end = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
+_restart = re.compile(rb"\xff[\xd0-\xd7]")
+_LEAST_BITS = 2
+"""Of a block in a sequential file: a code for its first coefficient, and one for the end of the block."""
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether the file has all that its header announces, segment by segment, up to an end marker in its last bytes.
+
+    True is a promise about structure: tables that every scan names, as many restart markers as rows of blocks ask for
+    and in their order, a scan of every component, no byte behind the end. Damage inside entropy-coded data that leaves
+    all of that alone is not seen. False means that only decoding tells; good files with odd habits are among them.
+    """
+    if data[-2:] != b"\xff\xd9":
+        return False
+    view = memoryview(data)
+    try:
+        header = read_header(view)
+        start, found = 0, list(segments(view))
+    except DecodeError:
+        return False
+    tables, quantizers, interval = set[int](), set[int](), header.restart_interval
+    components, seen = _components(view, found), set[tuple[int, int, int]]()
+    scans, expected = 0, 2
+    for marker, at, end in found:
+        if at != expected:
+            return False  # junk between segments
+        expected = end
+        _note_tables(view, marker, at, end, tables, quantizers)
+    if not components or any(
+        table not in quantizers or not (1 <= factors >> 4 <= 4 and 1 <= factors & 15 <= 4)
+        for factors, table in components.values()
+    ):
+        return False
+    at, end = found[-1][1:]
+    while True:
+        scanned = _scan(view[at + 4 : end], set(components), tables, progressive=header.process > _EXTENDED)
+        if not scanned or scanned & seen or scans == MAX_SCANS:
+            return False
+        seen |= scanned
+        scans += 1
+        start = end
+        stop = _scan_end.search(data, start)
+        if stop is None:
+            return False
+        if not _scan_is_long_enough(header, data, start, stop.start(), interval, components, len(scanned)):
+            return False
+        at = stop.start()
+        # Segments up to the next scan, or the end.
+        while (marker := data[at + 1]) != _EOI:
+            if marker not in _BETWEEN_SCANS or data[at] != 0xFF or at + 4 > len(data):
+                return False
+            end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+            if end < at + 4 or end + 2 > len(data):
+                return False
+            if marker == _SOS:
+                break
+            if marker == _DRI:
+                interval = int.from_bytes(data[at + 4 : at + 6], "big")
+            _note_tables(view, marker, at, end, tables, quantizers)
+            at = end
+        else:
+            return at + 2 == len(data) and {name for name, first, _ in seen if first == 0} == set(components)
+
+
+def _components(data: memoryview, found: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
+    """Component -> (sampling factors, number of its quantization table); none where there is more than one frame."""
+    frames = [(at, end) for marker, at, end in found if 0xC0 <= marker <= 0xCF and marker not in (_DHT, 0xC8, 0xCC)]
+    if len(frames) != 1:
+        return {}
+    at, end = frames[0]
+    table = data[at + 10 : end]
+    return {table[k]: (table[k + 1], table[k + 2]) for k in range(0, len(table) - 2, 3)}
+
+
+def _note_tables(data: memoryview, marker: int, at: int, end: int, tables: set[int], quantizers: set[int]) -> None:
+    """Add the numbers of the Huffman and quantization tables that a segment defines, as far as it makes sense."""
+    at += 4
+    if marker == _DHT:
+        while at + 17 <= end:
+            counts = data[at + 1 : at + 17]
+            used = sum(count << (15 - k) for k, count in enumerate(counts))
+            if used > 1 << 16 or sum(counts) > 256 or at + 17 + sum(counts) > end:
+                return
+            tables.add(data[at])
+            at += 17 + sum(counts)
+    elif marker == _DQT:
+        while at < end:
+            size = 65 + 64 * (data[at] >> 4)
+            if at + size > end:
+                return
+            quantizers.add(data[at] & 15)
+            at += size
+
+
+def _scan(
+    header: memoryview, components: set[int], tables: set[int], *, progressive: bool
+) -> set[tuple[int, int, int]]:
+    """(component, first coefficient, bits known before) that a scan has; none where its header makes no sense."""
+    if len(header) < 4 or len(header) != 4 + 2 * header[0] or not 1 <= header[0] <= 4:
+        return set()
+    first, last, high = header[-3], header[-2], header[-1] >> 4
+    names = [header[1 + 2 * k] for k in range(header[0])]
+    if not set(names) <= components or len(set(names)) != len(names):
+        return set()
+    if not progressive and (first, last, high) != (0, 63, 0):
+        return set()
+    if not first <= last <= 63 or (progressive and (last > 0) == (first == 0)):
+        return set()
+    for k in range(header[0]):
+        chosen = header[2 + 2 * k]
+        if first == 0 and high == 0 and chosen >> 4 not in tables:
+            return set()
+        if last > 0 and 16 | (chosen & 15) not in tables:
+            return set()
+    return {(name, first, high) for name in names}
+
+
+def _scan_is_long_enough(
+    header: JpegHeader,
+    data: bytes,
+    start: int,
+    stop: int,
+    interval: int,
+    components: dict[int, tuple[int, int]],
+    scans: int,
+) -> bool:
+    """Whether a scan's data has the restart markers that it must have, in order, and bits for all of its blocks."""
+    restarts = [data[found.start() + 1] & 7 for found in _restart.finditer(data, start, stop)] if interval else []
+    if not interval and _restart.search(data, start, stop):
+        return False
+    if restarts != [k & 7 for k in range(len(restarts))]:
+        return False
+    if header.process not in (_BASELINE, _EXTENDED) or scans != len(components):
+        return stop > start  # the units of a progressive or separate scan are others for each component
+    height, width = header.mcu_shape
+    units = -(-header.height // height) * -(-header.width // width)
+    if interval and len(restarts) != -(-units // interval) - 1:
+        return False
+    blocks = 1 if len(components) == 1 else sum((s >> 4) * (s & 15) for s, _ in components.values())
+    return (stop - start) * 8 >= units * blocks * _LEAST_BITS

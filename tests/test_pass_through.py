@@ -1,0 +1,131 @@
+"""JPEG files that are stored as they are: which of them are taken, and what of their damage is seen at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+from bad_images import CUT, cases, rich_jpeg
+from conftest import pack, run_here
+
+from rawpack import RawpackError, Reader
+from rawpack.errors import DecodeError
+from rawpack_packer.images import decode_image, read_header
+from rawpack_packer.images.jpeg_structure import is_whole
+
+AS_THEY_ARE = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
+UNSEEN = {"zeros for pixels.jpg", "says 53 rows.jpg"}
+"""Bad files whose segments, markers and length are those of good ones."""
+
+
+def values_of(store: Path) -> list[bytes]:
+    """What lies in the shards, by liblmdb alone."""
+    found = []
+    for shard in sorted(store.glob("shard-*.lmdb")):
+        with lmdb.open(str(shard), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+            found += [value for _, value in transaction.cursor()]
+    return found
+
+
+def test_real_photographs_pass_through_byte_for_byte(photos: Path, tmp_path: Path) -> None:
+    """Every one is taken by its structure alone, and comes out as the very same file."""
+    source = tmp_path / "source"
+    originals = sorted(path for path in photos.rglob("*") if path.is_file())[:100]
+    source.mkdir()
+    for number, path in enumerate(originals):
+        shutil.copy(path, source / f"{number:03d}.jpg")
+    data = [path.read_bytes() for path in originals]
+    assert all(map(is_whole, data))
+    store = pack(source, tmp_path / "store", *AS_THEY_ARE)
+    assert values_of(store) == data
+    assert Reader(store)[7]["image"].shape[2] == 3
+
+
+def test_no_photograph_that_was_cut_passes(photos: Path) -> None:
+    """Cut anywhere: never taken for whole. With restart markers, not even where it was given an end again."""
+    dice = np.random.default_rng(5)
+    originals = [path.read_bytes() for path in sorted(path for path in photos.rglob("*") if path.is_file())[:40]]
+    for data in originals:
+        for at in (*dice.integers(0, len(data), size=40).tolist(), len(data) - 1, len(data) - 2):
+            assert not is_whole(data[:at])
+    marked = rich_jpeg()
+    assert is_whole(marked)
+    start, last = marked.index(b"\xff\xd0"), marked.rindex(b"\xff", 0, -2)
+    assert last > start
+    for at in range(start, last):
+        assert not is_whole(marked[:at] + b"\xff\xd9")
+
+
+def test_nothing_that_is_cut_or_broken_in_its_structure_passes(tmp_path: Path) -> None:
+    """Of the corpus of bad images, by the command: what was cut is rejected as truncated, and what passes although it
+    does not decode is known by name, is found by `--check decode`, and by the reader and `inspect --verify` later."""
+    source, store, strict = tmp_path / "source", tmp_path / "store", tmp_path / "strict"
+    source.mkdir()
+    corpus = [case for case in cases() if case.name.endswith(".jpg")]
+    for case in corpus:
+        (source / case.name).write_bytes(case.data)
+    limits = ("--workers", 0, "--max-rejects", "100%", "--quiet")
+    assert run_here("pack", *limits, *AS_THEY_ARE, source, store).code == 0
+    assert run_here("pack", *limits, *AS_THEY_ARE, "--check", "decode", source, strict).code == 0
+    rejects, strictly = (
+        {line["key"]: line["reason"] for line in map(json.loads, (one / "rejects.jsonl").read_text().splitlines())}
+        for one in (store, strict)
+    )
+    assert all(rejects[case.name] == "truncated" for case in corpus if case.reasons == CUT)
+    assert {case.name for case in corpus if case.reasons} - rejects.keys() == UNSEEN
+    assert rejects.keys() == strictly.keys() - UNSEEN
+    assert strictly.items() >= rejects.items()
+    reader = Reader(store)
+    rows = {reader[i]["key"]: i for i in range(len(reader)) if i not in _broken(reader)}
+    assert not UNSEEN & rows.keys()
+    problems = json.loads(run_here("inspect", "--json", "--verify", store).out)["problems"]
+    assert {name for name in UNSEEN if any(name in one["where"] for one in problems)} == UNSEEN
+
+
+def _broken(reader: Reader) -> set[int]:
+    """The samples that the reader refuses."""
+    found = set()
+    for i in range(len(reader)):
+        try:
+            reader[i]
+        except RawpackError:
+            found.add(i)
+    return found
+
+
+def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
+    """Bytes overwritten in the header or removed anywhere: the look at the structure ends, raises nothing, and takes no
+    file whose header cannot be read."""
+    dice = np.random.default_rng(6)
+    data = min((path.read_bytes() for path in photos.rglob("*") if path.is_file()), key=len)
+    taken = decoded = 0
+    for _ in range(1500):
+        damaged = bytearray(data)
+        for _ in range(int(dice.integers(1, 4))):
+            damaged[int(dice.integers(2, 700))] = int(dice.integers(256))
+        if dice.random() < 0.3:
+            at = int(dice.integers(2, len(damaged) - 9))
+            del damaged[at : at + int(dice.integers(1, 9))]
+        if is_whole(bytes(damaged)):
+            taken += 1
+            header = read_header(bytes(damaged))
+            try:
+                decode_image(bytes(damaged), header, color="gray", scale=8)
+            except DecodeError:
+                continue
+            decoded += 1
+    assert 0 < decoded <= taken < 1500
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--format", "memmap"), ("--format", "lmdb", "--quality", "keep"), ("--format", "lmdb", "--size", "keep")],
+)
+def test_the_check_is_for_files_that_pass(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Asked for where every file is decoded anyway, it is refused."""
+    ran = run_here("pack", "--check", "structure", *options, tmp_path, tmp_path / "store")
+    assert (ran.code, "--check is for files that pass through" in ran.err) == (2, True)
