@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.manifest import Field
 from rawpack.preload import Memory
-from rawpack.store import Store
+from rawpack.store import Store, gather_of
 from rawpack.stores.contract import Array, Box
+from rawpack.stores.gather import Gather
 
 
 class Library:
@@ -39,6 +40,7 @@ class Library:
                 )
         self.fields: dict[str, Field] = first.fields
         self.classes = first.manifest.classes
+        self._gathers: dict[str, Gather | None] = {}
         self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -47,6 +49,7 @@ class Library:
     def preload(self, tick: Callable[[int], None]) -> None:
         """Read all shards into memory. tick: told the bytes read."""
         self.memory = Memory.load([(store.path, store.manifest) for store in self.stores], tick)
+        self._gathers = {}
         for store in self.stores:
             store.use(self.memory)
 
@@ -77,19 +80,24 @@ class Library:
         if len(self.stores) == 1:
             self.stores[0].read_into(name, rows, out)
             return
+        gather = self._gather(name)
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
         which = np.searchsorted(self.ends, rows, side="right")
-        for k in np.unique(which):
-            mask = np.flatnonzero(which == k)
-            local = rows[mask] - (int(self.ends[k - 1]) if k else 0)
-            if len(mask) == len(rows):
-                self.stores[k].read_into(name, local, out)
-            elif self.fields[name].kind == "number":
-                part = np.empty((len(mask), *out.shape[1:]), out.dtype)
-                self.stores[k].read_into(name, local, part)
-                out[mask] = part
-            else:
-                for i, row in zip(mask.tolist(), local.tolist(), strict=True):
-                    self.stores[k].read(name, row, out=out[i])
+        for k in np.unique(which).tolist():
+            at = np.flatnonzero(which == k)
+            local = rows[at] - (int(self.ends[k - 1]) if k else 0)
+            self.stores[k].read_into(name, local, out, None if len(at) == len(rows) else at)
+
+    def _gather(self, name: str) -> Gather | None:
+        """What reads an image field of all stores in one call, if they allow it."""
+        if self.fields[name].kind != "image":
+            return None
+        try:
+            return self._gathers[name]
+        except KeyError:
+            return self._gathers.setdefault(name, gather_of(self.stores, name))
 
     def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""

@@ -73,9 +73,9 @@ def reserve(size: int) -> Any:
     return _owner(_map(None, size, 0, _PRIVATE | _ANONYMOUS | _NORESERVE, -1), size)
 
 
-def put(descriptor: int, size: int, reserved: Any, offset: int) -> None:
-    """Map a file's first `size` bytes, to be read, into a reserved range from `offset` on, which is whole pages."""
-    _map(ctypes.addressof(reserved) + offset, size, _READ, _SHARED | _FIXED, descriptor)
+def put(descriptor: int, begin: int, size: int, reserved: Any, offset: int) -> None:
+    """Map `size` bytes of a file from `begin` on, to be read, into a reserved range from `offset` on: whole pages."""
+    _map(ctypes.addressof(reserved) + offset, size, _READ, _SHARED | _FIXED, descriptor, begin)
 
 
 def advise(address: int, size: int, advice: int) -> None:
@@ -102,8 +102,8 @@ def _owner(address: int, size: int) -> Any:
     return whole
 
 
-def _map(place: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
-    address = _libc().mmap(place, size, protection, flags, descriptor, 0)
+def _map(place: int | None, size: int, protection: int, flags: int, descriptor: int, begin: int = 0) -> int:
+    address = _libc().mmap(place, size, protection, flags, descriptor, begin)
     if address is None or address == _FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -17,11 +17,10 @@ from rawpack.memory import anonymous_file
 from rawpack.plainfile import open_plain
 
 _PIECE = 8 << 20
-_PAGE = 4096
 
 
 class Memory:
-    """The bytes of shard files in anonymous shared memory. `share()` and `Memory.attach` take it to a child process."""
+    """The bytes of shard files in anonymous shared memory. Its descriptor and `layout` take it to a child process."""
 
     def __init__(self, descriptor: int, places: dict[str, tuple[int, int]], size: int) -> None:
         """places: path of a file -> offset and bytes. Takes the descriptor over."""
@@ -41,21 +40,25 @@ class Memory:
                 for record in shard.files:
                     places[str(path / record.name)] = (end, record.bytes)
                     records.append((path / record.name, record))
-                    end += -(-record.bytes // _PAGE) * _PAGE
-        descriptor = anonymous_file(max(end, _PAGE))
+                    end += -(-record.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        descriptor = anonymous_file(max(end, mmap.PAGESIZE))
         try:
-            with mmap.mmap(descriptor, max(end, _PAGE)) as memory, memoryview(memory) as view:
+            with mmap.mmap(descriptor, max(end, mmap.PAGESIZE)) as memory, memoryview(memory) as view:
                 for file, record in records:
                     _read(file, view[slice(places[str(file)][0], places[str(file)][0] + record.bytes)], tick)
         except BaseException:
             os.close(descriptor)
             raise
-        return cls(descriptor, places, max(end, _PAGE))
+        return cls(descriptor, places, max(end, mmap.PAGESIZE))
 
     @property
     def layout(self) -> tuple[dict[str, tuple[int, int]], int]:
         """What `Memory` needs beside its descriptor."""
         return self.places, self.size
+
+    def open(self, path: Path) -> tuple[int, int]:
+        """A descriptor, for the caller to close, and where a file begins in it: whole pages."""
+        return os.dup(self.descriptor), self.places[str(path)][0]
 
     def view(self, path: Path) -> NDArray[np.uint8]:
         """The bytes of a file."""

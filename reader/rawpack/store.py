@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from rawpack.mapped import map_file, open_whole
 from rawpack.preload import Memory
 from rawpack.stores import FORMATS, FieldReader, Part
 from rawpack.stores.contract import Array, Box
-from rawpack.stores.gather import Gather
+from rawpack.stores.gather import Gather, RawShard
 
 _SCATTERED_BYTES = 16 << 10
 """Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
@@ -68,55 +69,53 @@ class Store:
         """The store's row of a shard's first sample."""
         return int(self.ends[shard - 1]) if shard else 0
 
-    def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
-        """Fill out[i] with field `name` (image or number) of sample rows[i], rows of this store."""
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
+        """Fill out[i], or out[at[i]], with field `name` (image or number) of sample rows[i], rows of this store."""
         if self.fields[name].kind == "number":
-            self.columns.take(name, rows, out)
+            if at is None:
+                self.columns.take(name, rows, out)
+                return
+            values = np.empty((len(rows), *out.shape[1:]), out.dtype)
+            self.columns.take(name, rows, values)
+            out[at] = values
             return
         if len(self.ends) == 1:
-            self.reader(0, name).read_into(rows, out)
+            self.reader(0, name).read_into(rows, out, at)
             return
-        gather = self._gather(name)
+        gather = self._gather(name) if at is None else None
         if gather is not None:
             gather.read_into(rows, out)
             return
-        for shard, local, at in self._by_shard(rows):
-            self.reader(shard, name).read_into(local, out, at)
+        for shard, local, part in self._by_shard(rows):
+            where = part if at is None else at if part is None else at[part]
+            self.reader(shard, name).read_into(local, out, where)
+
+    def raw_shards(self, name: str) -> list[RawShard] | None:
+        """The shards of a field for a `Gather`; None where its samples do not lie raw, in one shape."""
+        field = self.fields[name]
+        if field.encoding != "raw" or not field.uniform:
+            return None
+        found = []
+        for number, shard in enumerate(self.manifest.shards):
+            placed = shard.fields[name]
+            record = shard.files[placed.file]
+            found.append(RawShard(shard.rows, record.bytes, placed.offset, partial(self._open_raw, number, name)))
+        return found
+
+    def _open_raw(self, number: int, name: str) -> tuple[int, int]:
+        """See `RawShard.open`."""
+        self.reader(number, name)  # all that is to be checked is checked there
+        shard = self.manifest.shards[number]
+        record = shard.files[shard.fields[name].file]
+        if self._memory is not None:
+            return self._memory.open(self.path / record.name)
+        return open_whole(self.path, record), 0
 
     def _gather(self, name: str) -> Gather | None:
-        """What reads rows of several shards in one call; None where the field or the system does not allow that."""
         try:
             return self._gathers[name]
         except KeyError:
-            return self._gathers.setdefault(name, self._make_gather(name))
-
-    def _make_gather(self, name: str) -> Gather | None:
-        field, shards = self.fields[name], self.manifest.shards
-        placements = [shard.fields[name] for shard in shards]
-        offset = placements[0].offset
-        if field.encoding != "raw" or not field.uniform or any(placed.offset != offset for placed in placements):
-            return None
-        if self._memory is not None:
-            return None
-        records = [shard.files[placed.file] for shard, placed in zip(shards, placements, strict=True)]
-
-        def open_shard(number: int) -> int:
-            self.reader(number, name)  # all that is to be checked is checked there
-            return open_whole(self.path, records[number])
-
-        shape, dtype = tuple(n or 0 for n in field.shape), np.dtype(field.dtype)
-        try:
-            return Gather(
-                [record.bytes for record in records],
-                self.ends,
-                offset,
-                dtype,
-                shape,
-                open_shard,
-                scattered=self._scattered and dtype.itemsize * math.prod(shape) >= _SCATTERED_BYTES,
-            )
-        except OSError:
-            return None
+            return self._gathers.setdefault(name, gather_of([self], name))
 
     def will_need(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.will_need`."""
@@ -228,3 +227,22 @@ class Store:
                         f"{self.path}: {shard.rows} samples of {field.shape}, {need} bytes, cannot lie in the "
                         f"{record.bytes} bytes of {record.name}"
                     )
+
+
+def gather_of(stores: Sequence[Store], name: str) -> Gather | None:
+    """What reads rows of a field, counted through all shards of some stores, in one call; None where the field or the
+    system does not allow that."""
+    shards: list[RawShard] = []
+    for store in stores:
+        more = store.raw_shards(name)
+        if more is None:
+            return None
+        shards += more
+    if not shards:
+        return None
+    field = stores[0].fields[name]
+    shape, dtype = tuple(n or 0 for n in field.shape), np.dtype(field.dtype)
+    try:
+        return Gather(shards, dtype, shape, scattered=any(store.is_scattered(name) for store in stores))
+    except OSError:
+        return None

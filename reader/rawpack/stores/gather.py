@@ -1,10 +1,9 @@
 """Rows of many shards in one call: all shards of a raw field, mapped side by side in one range of addresses.
 
 `np.take` is as fast as memory, but it takes one array. Shards are many files, and a loop over rows costs more than the
-copies, and makes threads queue for the GIL. So each shard is mapped at a distance from the first that is a whole number
-of rows *and* of pages (a multiple of their least common multiple): the rows of all shards then lie in one array with
-one stride, with rows between them that nobody asks for. Addresses are plenty: 128 TiB, of which this takes what the
-shards have, and the gaps.
+copies, and makes threads queue for the GIL. So each shard is mapped, in whole pages, where its rows lie a whole number
+of rows from those of the others: the rows of all shards then lie in one array with one stride, with rows between them
+that nobody asks for. Addresses are plenty: 128 TiB, of which this takes what the shards have, and the gaps.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import math
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,61 +25,91 @@ from rawpack.stores.contract import Array, Rows
 _MAX_SPAN = 1 << 45
 
 
+@dataclass(frozen=True)
+class RawShard:
+    """One shard of a raw field, as `Gather` needs to know it."""
+
+    rows: int
+    size: int
+    """Bytes of its file."""
+    offset: int
+    """Of its first row in the file."""
+    open: Callable[[], tuple[int, int]]
+    """Checks the shard; gives a descriptor, for the caller to close, and where in it the file begins: whole pages."""
+
+
 class Gather:
-    """The rows of one field of one shape, over all shards of a store. Shards are mapped when a row of theirs is first
-    asked for. Any number of threads may call at once."""
+    """The rows of one field of one shape, over many shards, of one store or of several. Shards are mapped when a row of
+    theirs is first asked for. Any number of threads may call at once."""
 
     def __init__(
-        self,
-        sizes: Sequence[int],
-        ends: NDArray[np.int64],
-        offset: int,
-        dtype: np.dtype[np.generic],
-        shape: tuple[int, ...],
-        open_shard: Callable[[int], int],
-        *,
-        scattered: bool,
+        self, shards: Sequence[RawShard], dtype: np.dtype[np.generic], shape: tuple[int, ...], *, scattered: bool
     ) -> None:
-        """sizes: bytes of each shard's file; ends: the row after each shard's last; offset: of the first row in every
-        file. open_shard: checks a shard and gives a descriptor of its file, to be closed by the caller. scattered: see
-        `map_file`.
+        """scattered: see `map_file`.
 
-        Raises OSError where the system does not give so many addresses.
+        Raises OSError where the system does not give so many addresses, and where the first rows lie at such offsets
+        of their files that no pages bring them a whole number of rows apart.
         """
         row_bytes = dtype.itemsize * math.prod(shape)
-        step = math.lcm(row_bytes, mmap.PAGESIZE)
-        starts = np.concatenate([[0], np.cumsum([-(-size // step) for size in sizes])])
-        span = int(starts[-1]) * step + mmap.PAGESIZE
+        base, self._places = place(shards, row_bytes)
+        span = self._places[-1] + shards[-1].size + mmap.PAGESIZE
         if span > _MAX_SPAN:
             raise OSError(f"a range of {span} addresses is too long")
         self._range = reserve(span)
-        virtual = (span - offset) // row_bytes
-        flat: NDArray[Any] = np.frombuffer(self._range, dtype, virtual * math.prod(shape), offset)
+        virtual = (span - base) // row_bytes
+        flat: NDArray[Any] = np.frombuffer(self._range, dtype, virtual * math.prod(shape), base)
         flat.flags.writeable = False
         self._rows = flat.reshape(virtual, -1)
-        self._places = [int(start) * step for start in starts[:-1]]
-        self._sizes, self._ends, self._open, self._scattered = sizes, ends, open_shard, scattered
-        firsts = np.concatenate([[0], ends[:-1]])
-        self._shifts = starts[:-1] * (step // row_bytes) - firsts
-        self._mapped = np.zeros(len(sizes), np.bool_)
+        self._shards, self._scattered = shards, scattered
+        self._ends = np.cumsum([shard.rows for shard in shards], dtype=np.int64)
+        firsts = np.concatenate([[0], self._ends[:-1]])
+        virtual_firsts = [
+            (start + shard.offset - base) // row_bytes for start, shard in zip(self._places, shards, strict=True)
+        ]
+        self._shifts = np.array(virtual_firsts, np.int64) - firsts
+        self._mapped = np.zeros(len(shards), np.bool_)
 
     def read_into(self, rows: Rows, out: Array) -> None:
-        """Fill out[i] with the sample at rows[i], rows of the store; others raise IndexError. out: C order."""
+        """Fill out[i] with the sample at rows[i], counted through all shards; others raise IndexError. out: C order."""
         shards = np.searchsorted(self._ends, rows, side="right")
-        if len(rows) and (rows.min() < 0 or shards.max() == len(self._sizes)):
-            raise IndexError(f"rows {rows.min()} to {rows.max()} in a store of {self._ends[-1]}")
+        if len(rows) and (rows.min() < 0 or shards.max() == len(self._shards)):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._ends[-1]}")
         if not self._mapped[shards].all():
             for shard in np.unique(shards[~self._mapped[shards]]).tolist():
                 self._map(shard)
-        self._rows.take(rows + self._shifts[shards], axis=0, out=out.reshape(len(rows), -1), mode="clip")
+        self._rows.take(
+            rows + self._shifts[shards], axis=0, out=out.reshape(len(rows), self._rows.shape[1]), mode="clip"
+        )
 
-    def _map(self, shard: int) -> None:
+    def _map(self, number: int) -> None:
         """Put a shard at its place. Two threads may both do it: the second mapping replaces the first, of the same."""
-        descriptor = self._open(shard)
+        shard, start = self._shards[number], self._places[number]
+        descriptor, begin = shard.open()
         try:
-            put(descriptor, self._sizes[shard], self._range, self._places[shard])
+            put(descriptor, begin, shard.size, self._range, start)
         finally:
             os.close(descriptor)
         if self._scattered:
-            advise(ctypes.addressof(self._range) + self._places[shard], self._sizes[shard], mmap.MADV_RANDOM)
-        self._mapped[shard] = True
+            advise(ctypes.addressof(self._range) + start, shard.size, mmap.MADV_RANDOM)
+        self._mapped[number] = True
+
+
+def place(shards: Sequence[RawShard], row_bytes: int) -> tuple[int, list[int]]:
+    """(base, where each shard's file begins), in bytes of one range: files begin pages and do not overlap, and rows
+    lie whole numbers of rows after `base`. Raises OSError where that cannot be."""
+    page = mmap.PAGESIZE
+    # A file that begins at page t has its first row where page * t + offset = base, modulo the bytes of a row.
+    common = math.gcd(page, row_bytes)
+    step = math.lcm(page, row_bytes)
+    inverse = pow(page // common, -1, row_bytes // common)
+    base = min(shard.offset for shard in shards) % row_bytes
+    starts: list[int] = []
+    end = 0
+    for shard in shards:
+        apart, rest = divmod(base - shard.offset, common)
+        if rest:
+            raise OSError(f"rows of {row_bytes} bytes at offset {shard.offset} do not fit to those at {base}")
+        first = page * (apart * inverse % (row_bytes // common))
+        starts.append(first + max(0, -(-(end - first) // step)) * step)
+        end = starts[-1] + shard.size
+    return base, starts

@@ -22,7 +22,7 @@ class UniformRows:
 
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         check_rows(rows, len(self._flat))
-        flat = out.reshape(len(out), -1)
+        flat = out.reshape(len(out), self._flat.shape[1])
         if at is None:
             # mode="clip" writes into out directly; the default mode goes through a buffer and takes 3 times as long.
             self._flat.take(rows, axis=0, out=flat, mode="clip")
