@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tqdm.std
 from conftest import FORMATS, Packed
 from reading import WAYS, Truth, rows_of
 
@@ -340,6 +343,35 @@ def test_preload(packed: Packed, layout: str) -> None:
             plain.batches(BATCH, shuffle=True, workers=0), loaded.batches(BATCH, shuffle=True, **way), strict=True
         ):
             assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_preload_shows_progress(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar of preloading counts the bytes of all shards, of all stores."""
+    bars: list[Any] = []
+
+    class Bar(tqdm.std.tqdm):  # type: ignore[type-arg]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options | {"file": io.StringIO(), "delay": 0})
+            bars.append(self)
+
+    monkeypatch.setattr("tqdm.auto.tqdm", Bar)
+    paths = [packed(layout, "--size", SIZE) for layout in ("memmap", "lmdb")]
+    Reader(paths, preload=True)
+    size = sum(shard.stat().st_size for path in paths for shard in path.glob("shard-*"))
+    assert [(bar.n, bar.total, bar.unit) for bar in bars] == [(size, size, "B")]
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_a_relative_path(packed: Packed, truth: Truth, preload: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that was named relative to the working folder is the same after that has changed: here, in workers, and
+    in a pickled copy."""
+    path = packed("memmap", "--size", SIZE)
+    monkeypatch.chdir(path.parent)
+    reader = Reader(path.name, preload=preload)
+    monkeypatch.chdir("/")
+    for one in (reader, pickle.loads(pickle.dumps(reader))):
+        for way in WAYS.values():
+            assert [truth.holds(batch) for batch in one.batches(25, **way)] == [True] * 3
 
 
 # ---------------------------------------------------------------------------------------------- samplers

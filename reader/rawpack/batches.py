@@ -78,7 +78,7 @@ class Batches(Iterable[Batch]):
         layout = SlotLayout(
             [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())], options.batch_size
         )
-        stores = tuple(str(store.path.resolve()) for store in library.stores)
+        stores = tuple(str(store.path) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         size = options.image_size if images else None
         manifests = tuple(dump(store.manifest) for store in library.stores)

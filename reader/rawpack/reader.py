@@ -41,7 +41,8 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
-        self._paths = [Path(one) for one in several]
+        # Whole paths: shards are mapped later, workers started and copies unpickled elsewhere, and links may change.
+        self._paths = [Path(one).resolve() for one in several]
         self._library, self._verify = Library(self._paths), verify
         self._selection: NDArray[np.int64] | None = None
         if preload:
