@@ -25,7 +25,6 @@ from reading import (
     SOAK,
     WAYS,
     Truth,
-    children,
     gone,
     nothing_left,
     rows_of,
@@ -224,28 +223,72 @@ def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., No
 
 
 def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that hangs and cannot be killed ends the iteration; the batches that are held stay right, and its slots
-    are used by nobody again."""
-    batches = Reader(store).batches(BATCH, timeout=0.3, **PROCESSES)
+    """A worker that hangs and cannot be killed is left behind, and the epoch is whole: what it held is done again in
+    other slots, so that it harms nothing when it wakes up and writes."""
+    batches = Reader(store).batches(BATCH, shuffle=True, timeout=0.3, **PROCESSES)
+    expected = rows_of(Reader(store).batches(BATCH, shuffle=True, workers=0))
     iterator = iter(batches)
     held = [next(iterator)]
-    stuck, other = workers_of(iterator)
-    assert iterator._crew is not None
-    worker = iterator._crew._seats[0].worker
+    wait_for_workers(iterator)
+    stuck, crew = workers_of(iterator)[0], iterator._crew
+    assert crew is not None
+    worker, given_up = crew._seats[0].worker, set[int]()
     end = worker.kill
-    monkeypatch.setattr(worker, "kill", lambda: False)
+
+    def kill(grace: float) -> bool:
+        given_up.update(piece.task.slot for piece in crew._seats[0].slices.values())
+        return False
+
+    def until_it_is_found(caught: list[warnings.WarningMessage]) -> None:
+        while not caught:
+            held.append(next(iterator))
+
+    monkeypatch.setattr(worker, "kill", kill)
     os.kill(stuck, signal.SIGSTOP)
-    with pytest.raises(WorkerError, match="cannot be ended: is the disk or network share of the store alive"):
-        held.extend(iterator)
-    wait_until(lambda: other not in children(), "the other worker has ended")
+    with pytest.warns(RuntimeWarning, match=r"made no progress for 0\.3 s and cannot be ended.*replaced") as caught:
+        until_it_is_found(caught.list)
+    assert given_up
+    assert not given_up & set(crew.ring.slots), "its slots are nobody's any more"
     os.kill(stuck, signal.SIGCONT)
-    assert rows_of(batches) == list(range(len(truth)))
+    worker.channel.close()
+    wait_until(lambda: gone(stuck), "it has done what it had, and has ended")
+    held.extend(iterator)
+    assert len(caught) == 1
+    assert rows_of(held) == expected
+    assert sorted(rows_of(batches)) == list(range(len(truth)))
     assert all(truth.holds(batch) for batch in held)
     end()
 
 
+def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker thread that hangs, as on a network disk, is left behind, and another does its work: the epoch is whole,
+    also when the first goes on and writes what it had still to write."""
+    reader, stuck, release, done = Reader(store), threading.Event(), threading.Event(), threading.Event()
+    read = reader._library.read_into
+
+    def read_into(name: str, rows: Any, out: Any) -> None:
+        if 40 in rows and name == "image" and not stuck.is_set():
+            stuck.set()
+            release.wait()
+            out[:] = 99
+            done.set()
+        else:
+            read(name, rows, out)
+
+    monkeypatch.setattr(reader._library, "read_into", read_into)
+    monkeypatch.setattr("rawpack.batching.workers._JOIN_TIMEOUT_S", 0.2)
+    batches, held = reader.batches(BATCH, timeout=0.3, **WAYS["threads"]), list[dict[str, Any]]()
+    with pytest.warns(RuntimeWarning, match="cannot be ended"):
+        held.extend(batches)
+    release.set()
+    assert done.wait(20)
+    held.extend(batches)
+    assert rows_of(held) == [*range(len(truth))] * 2
+    assert all(truth.holds(batch) for batch in held)
+
+
 def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker thread that hangs cannot be killed: the iteration ends with an error instead of waiting for ever."""
+    """Where every worker thread hangs at a sample, the iteration ends with an error instead of waiting for ever."""
     reader, release = Reader(store), threading.Event()
     read = reader._library.read_into
 
@@ -255,10 +298,100 @@ def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
         read(name, rows, out)
 
     monkeypatch.setattr(reader._library, "read_into", read_into)
-    monkeypatch.setattr("rawpack.batching.crew._JOIN_TIMEOUT_S", 0.3)
-    with pytest.raises(WorkerError, match=r"no progress for 0\.3 s, and cannot be ended"):
+    monkeypatch.setattr("rawpack.batching.workers._JOIN_TIMEOUT_S", 0.2)
+    with (
+        pytest.warns(RuntimeWarning, match="cannot be ended"),
+        pytest.raises(WorkerError, match=r"cannot be ended 3 times at .*40.*is the disk or network share of the store"),
+    ):
         list(reader.batches(BATCH, timeout=0.3, **WAYS["threads"]))
     release.set()
+
+
+# ---------------------------------------------------------------------------------------------- no start
+
+FAILS: dict[str, tuple[str, str]] = {
+    "an interpreter without its library": (
+        "import os; os.environ['PYTHONHOME'] = '/nowhere'",
+        r"exit status 1.*PYTHONHOME = '/nowhere'.*(encodings|init)",
+    ),
+    "a module that cannot be imported": (
+        "import os; os.environ['PYTHONPATH'] = sys.argv[2]",
+        r"exit status 1.*Traceback.*this xxhash is broken",
+    ),
+    "a limit on memory": (
+        "import functools, resource, subprocess\n"
+        "subprocess.Popen = functools.partial(subprocess.Popen, preexec_fn=functools.partial("
+        "resource.setrlimit, resource.RLIMIT_AS, (60 << 20, 60 << 20)))",
+        r"exit status.*last words.*(Memory|memory|map)",
+    ),
+    "a store that is gone": (
+        "import os; os.rename(sys.argv[1], sys.argv[1] + '.moved')",
+        r"exit status 1.*Traceback.*DamagedStoreError: .*is missing",
+    ),
+    "no interpreter": (
+        "sys.executable = '/nowhere/python'",
+        r"no worker process can be started \(/nowhere/python\).*No such file",
+    ),
+    "no process left to start": (
+        "import subprocess\n"
+        "def refuse(*_, **__): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+        "subprocess.Popen.__init__ = refuse",
+        r"no worker process can be started.*temporarily unavailable; a limit on processes",
+    ),
+}
+"""What keeps worker processes from starting, as a script's line, and what the error must tell of it."""
+
+STARTS = """
+import sys, warnings
+from rawpack import RawpackError, Reader
+warnings.simplefilter("error")
+batches = Reader(sys.argv[1]).batches(6, workers=2, backend="process", timeout=600)
+{trouble}
+try:
+    list(batches)
+except RawpackError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("trouble", FAILS)
+def test_workers_that_cannot_start(copy: Callable[[str], Path], tmp_path: Path, trouble: str) -> None:
+    """What keeps worker processes from starting is said in one error, with their own last words, at once: nothing is
+    tried three times, warned of, or left on standard error."""
+    line, message = FAILS[trouble]
+    shadow = tmp_path / "shadow"
+    script(shadow / "xxhash", "raise RuntimeError('this xxhash is broken')", "__init__.py")
+    ran = run_script(script(tmp_path, STARTS.replace("{trouble}", line)), copy("memmap"), shadow, options=())
+    assert (ran.code, ran.err) == (0, "")
+    assert re.match(rf"(WorkerError|RawpackError) .*{message}", ran.out, re.DOTALL), ran.out
+
+
+ENDS = """
+import os, sys, warnings
+from rawpack import Reader, WorkerError
+from rawpack.batching import process
+
+def main(channel, notes, spec, descriptors):
+    import os, sys
+    print("ready", file=sys.stderr, flush=True)
+    notes.note(1, -1)
+    channel.receive()
+    raise MemoryError("no room for slot 7")
+
+process.main = main
+warnings.simplefilter("ignore")
+try:
+    list(Reader(sys.argv[1]).batches(6, workers=1, backend="process"))
+except WorkerError as error:
+    print(error)
+"""
+
+
+def test_a_worker_that_ends_itself(store: Path, tmp_path: Path) -> None:
+    """What ends a worker between its tasks is told with its traceback; what it prints comes out on standard error."""
+    ran = run_script(script(tmp_path, ENDS), store, options=())
+    assert (ran.code, ran.err) == (0, "ready\n" * 3)
+    assert re.search(r"died \(exit status 1\) 3 times.*Traceback.*MemoryError: no room for slot 7", ran.out, re.DOTALL)
 
 
 # ---------------------------------------------------------------------------------------------- errors
@@ -558,6 +691,48 @@ def test_fork(store: Path, tmp_path: Path, way: str) -> None:
     # Python itself warns of a fork where threads are, from 3.12 on.
     ran = run_script(script(tmp_path, FORK), store, repr(WAYS[way]), options=("-W", "ignore::DeprecationWarning"))
     assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
+FORK_HOLDING = """
+import os, sys
+from rawpack import Reader
+
+batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process")
+
+
+def mapped(pid):
+    spans = [line.split()[0].split("-") for line in open(f"/proc/{pid}/maps") if "memfd:rawpack" in line]
+    return sum(int(end, 16) - int(start, 16) > 4096 for start, end in spans)
+
+
+def counts():
+    return [mapped(pid) for pid in (os.getpid(), *workers)]
+
+
+held, most = [], []
+for epoch in range(3):
+    iterator = iter(batches)
+    workers = [seat.worker.process.pid for seat in iterator._crew._seats]
+    for batch in iterator:
+        held = [*held[-1:], batch]
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        most.append(counts())
+print(*map(max, zip(*most)))
+"""
+
+
+def test_forks_with_batches_held_leave_no_mappings(store: Path, tmp_path: Path) -> None:
+    """Slots that a fork puts out of use are unmapped, here and in every worker: 39 forks leave no more than the few
+    that are in use."""
+    ran = run_script(script(tmp_path, FORK_HOLDING), store, options=("-W", "ignore::DeprecationWarning"))
+    assert (ran.code, ran.err) == (0, "")
+    here, *workers = map(int, ran.out.split())
+    assert len(workers) == 2
+    assert here <= 6
+    assert max(workers) <= 5
 
 
 UNPICKLE = """

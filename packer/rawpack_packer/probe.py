@@ -10,7 +10,7 @@ import cloudpickle
 import numpy as np
 
 from rawpack.child import Channel, Child, Notes
-from rawpack.errors import RawpackError
+from rawpack.errors import RawpackError, WorkerError
 from rawpack.store import Store
 
 _TIMEOUT_S = 600.0
@@ -28,6 +28,8 @@ def probe_shard(store: Store, number: int, name: str) -> str | None:
         received = child.channel.receive()
         if received is None:
             status = child.process.wait(_END_S)
+            if words := child.last_words():
+                raise WorkerError(f"{library} cannot be asked (exit status {status}); the process said:\n{words}")
             return f"{library} dies of reading it (exit status {status})"
     except (TimeoutError, subprocess.TimeoutExpired):
         return f"{library} does not end reading it within {_TIMEOUT_S:g} s"

@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 
-from rawpack.child import Channel, Child, Notes
+from rawpack.child import GRACE_S, Channel, Child, Notes
 from rawpack.errors import PackError
 from rawpack_packer import files
 from rawpack_packer.engines.contract import Report
@@ -161,9 +161,12 @@ class LocalEngine:
     def _replace(self, seat: _Seat, task: PartTask) -> None:
         """Start a new worker in the place of one that died, and have it go on with its part."""
         number, position, beats = seat.child.notes.read()
-        if not seat.child.kill():
+        if not seat.child.kill(GRACE_S):
             raise PackError("a packing worker hangs and cannot be ended: is the disk alive?")
-        status = seat.child.process.returncode
+        status, words = seat.child.process.returncode, seat.child.last_words()
+        said = f"\n\nIts last words:\n{words}" if words else ""
+        if not beats and status > 0:
+            raise PackError(f"packing workers cannot start here (exit status {status}); --workers 0 needs none{said}")
         if number != task.number or not beats:
             position = -1
         self._deaths[number := task.number, position] += 1
@@ -173,7 +176,7 @@ class LocalEngine:
         if at_none or self._packing_deaths[number] >= _PART_DEATHS:
             raise PackError(
                 f"packing workers keep dying (exit status {status}) in part {number}: out of memory? "
-                "Try fewer --workers; the same command goes on"
+                f"Try fewer --workers; the same command goes on{said}"
             )
         seat.child = Child(_main, None, self._held)
         if position < 0:

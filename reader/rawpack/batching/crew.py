@@ -7,24 +7,23 @@ it goes on while the caller computes.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import select
-import threading
 import time
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from rawpack.batching import process
+from msgspec.structs import replace
+
 from rawpack.batching.messages import Done, Failed, Reply, Task, decode_reply, encode
-from rawpack.batching.slots import Slot, SlotLayout, SlotRing
-from rawpack.batching.work import Filler, Views, WorkSpec, serve
-from rawpack.child import NOTES_BYTES, Channel, Child, Notes, pair
+from rawpack.batching.slots import Slot, SlotRing
+from rawpack.batching.work import INDEX, Filler, WorkSpec
+from rawpack.batching.workers import ProcessWorker, ThreadWorker, Worker
+from rawpack.child import GRACE_S
 from rawpack.errors import WorkerError
 from rawpack.stats import Times
 
 _MAX_DEATHS = 3
-_JOIN_TIMEOUT_S = 5.0
 _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
 """What a worker is given to start, on a busy machine with slow disks, however short `timeout` is."""
@@ -41,8 +40,12 @@ class Pending:
     rows: int
     seed: int
     epoch: int
+    pieces: int = 0
+    """Slices that it is cut into."""
     left: int = 0
-    """Slices that are not done."""
+    """Those that are not done."""
+    deaths: Counter[int] = field(default_factory=Counter)
+    """How many workers died of the slice that begins at a row."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, together."""
 
@@ -53,82 +56,16 @@ class _Slice:
 
     task: Task
     pending: Pending
-    deaths: int = 0
-
-
-class _Worker(Protocol):
-    """One worker of either backend, seen from the crew."""
-
-    channel: Channel
-    notes: Notes
-
-    def share(self, slot: Slot) -> list[int]: ...
-    def kill(self) -> bool: ...
-    def status(self) -> str: ...
 
 
 @dataclass
 class _Seat:
     """A worker's place in the crew, with the slices it holds, oldest first."""
 
-    worker: _Worker
+    worker: Worker
     slices: dict[int, _Slice] = field(default_factory=dict)
     beat: int = -1
     beat_at: float = 0.0
-
-
-class ProcessWorker(Child):
-    """A worker process."""
-
-    def __init__(self, spec: WorkSpec, descriptors: list[int]) -> None:
-        super().__init__(process.main, spec, descriptors)
-        self._known: set[int] = set()
-
-    def share(self, slot: Slot) -> list[int]:
-        """The descriptors to send along with a task on `slot`."""
-        if not slot.fresh:
-            if slot.number in self._known:
-                return []
-            self._known.add(slot.number)
-        assert slot.descriptor is not None
-        return [slot.descriptor]
-
-    def status(self) -> str:
-        return f" (exit status {self.process.returncode})"
-
-
-class ThreadWorker:
-    """A worker thread: the same loop over the same messages, with the slots of this process."""
-
-    def __init__(self, filler: Filler, layout: SlotLayout, slots: dict[int, Slot]) -> None:
-        self.channel, theirs = pair()
-        self.notes = Notes(mmap.mmap(-1, NOTES_BYTES))
-
-        def views_of(task: Task, _: list[int]) -> Views:
-            return layout.views(slots[task.slot].memory, task.rows)
-
-        def run() -> None:
-            # A slot that is gone: nobody waits for the batch any more.
-            with contextlib.suppress(KeyError):
-                serve(theirs, filler, views_of, self.notes)
-            theirs.close()
-
-        self.thread = threading.Thread(target=run, daemon=True, name="rawpack")
-        self.thread.start()
-
-    def share(self, slot: Slot) -> list[int]:
-        return []
-
-    def kill(self) -> bool:
-        """Tell the thread to end; False where it is in the middle of a task that does not end."""
-        self.channel.close()
-        if self.thread is threading.current_thread():
-            return False  # a garbage collection in the worker itself let go of the crew
-        self.thread.join(_JOIN_TIMEOUT_S)
-        return not self.thread.is_alive()
-
-    def status(self) -> str:
-        return ""
 
 
 class Crew:
@@ -165,23 +102,8 @@ class Crew:
 
     def submit(self, pending: Pending, pieces: int) -> None:
         """Give out a batch in `pieces` slices, to the workers that have least to do."""
-        pieces = max(1, min(pieces, pending.rows))
-        pending.left = pieces
-        for k in range(pieces):
-            self._next_task += 1
-            task = Task(
-                number=self._next_task,
-                slot=pending.slot.number,
-                size=pending.slot.size,
-                keep=not pending.slot.fresh,
-                rows=pending.rows,
-                start=pending.rows * k // pieces,
-                stop=pending.rows * (k + 1) // pieces,
-                careful=False,
-                seed=pending.seed,
-                epoch=pending.epoch,
-            )
-            self._give(min(self._seats, key=lambda seat: len(seat.slices)), _Slice(task, pending))
+        pending.pieces = max(1, min(pieces, pending.rows))
+        self._give_out(pending)
 
     def wait(self, pending: Pending) -> None:
         """Return when the batch is whole. Raises what a worker raised; replaces workers that die or hang."""
@@ -190,10 +112,10 @@ class Crew:
         for number in seats:
             poll.register(number, select.POLLIN)
 
-        def replace(number: int, what: str) -> None:
+        def replace_worker(number: int, what: str, grace: float = 0.0) -> None:
             seat = seats.pop(number)
             poll.unregister(number)
-            self._replace(seat, what)
+            self._replace(seat, what, grace)
             seats[seat.worker.channel.fileno()] = seat
             poll.register(seat.worker.channel.fileno(), select.POLLIN)
 
@@ -201,12 +123,12 @@ class Crew:
             for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
                 reply = self._receive(seats[number])
                 if reply is None:
-                    replace(number, "died")
+                    replace_worker(number, "died", GRACE_S)
                 elif isinstance(reply, Failed):
                     raise self._error(reply)
             if pending.left:
                 for number in self._stuck(seats):
-                    replace(number, f"made no progress for {self._timeout:g} s")
+                    replace_worker(number, f"made no progress for {self._timeout:g} s")
 
     def drain(self) -> bool:
         """Wait until no worker holds a slice, so that all slots are ours again. False where a worker is gone."""
@@ -224,10 +146,29 @@ class Crew:
         for seat in seats:
             seat.worker.kill()
 
-    def _hire(self) -> _Worker:
+    def _hire(self) -> Worker:
         if self._backend == "thread":
             return ThreadWorker(self._filler, self._spec.layout, self.ring.slots)
-        return ProcessWorker(self._spec, self._filler.descriptors)
+        return ProcessWorker(self._spec, self._filler.descriptors, self.ring.slots)
+
+    def _give_out(self, pending: Pending) -> None:
+        pending.left = pending.pieces
+        for k in range(pending.pieces):
+            self._next_task += 1
+            start = pending.rows * k // pending.pieces
+            task = Task(
+                number=self._next_task,
+                slot=pending.slot.number,
+                size=pending.slot.size,
+                keep=not pending.slot.fresh,
+                rows=pending.rows,
+                start=start,
+                stop=pending.rows * (k + 1) // pending.pieces,
+                careful=pending.deaths[start] > 0,
+                seed=pending.seed,
+                epoch=pending.epoch,
+            )
+            self._give(min(self._seats, key=lambda seat: len(seat.slices)), _Slice(task, pending))
 
     def _give(self, seat: _Seat, piece: _Slice) -> None:
         if not seat.slices:
@@ -235,7 +176,9 @@ class Crew:
         seat.slices[piece.task.number] = piece
         # Where the worker is dead or stuck, whoever waits next sees it and replaces it.
         with contextlib.suppress(OSError):
-            seat.worker.channel.send(encode(piece.task), seat.worker.share(piece.pending.slot))
+            task, forget = piece.task, seat.worker.forget()
+            descriptors = seat.worker.share(piece.pending.slot)
+            seat.worker.channel.send(encode(replace(task, forget=forget) if forget else task), descriptors)
 
     def _receive(self, seat: _Seat) -> Reply | None:
         """Take one reply; None where the worker is gone."""
@@ -246,8 +189,11 @@ class Crew:
         if received is None:
             return None
         reply: Reply = decode_reply(received[0])
-        piece = seat.slices.pop(reply.number)
         seat.beat_at = time.monotonic()
+        piece = seat.slices.pop(reply.number, None)
+        if piece is None:
+            # Of a slot that was given up meanwhile; what became of it does not matter.
+            return Done(reply.number, Times(), False)
         if isinstance(reply, Done):
             self._warm = 0 if reply.waited_for_disk else self._warm + 1
             piece.pending.left -= 1
@@ -265,30 +211,59 @@ class Crew:
                 stuck.append(number)
         return stuck
 
-    def _replace(self, seat: _Seat, what: str) -> None:
-        """Put a new worker in the place of one that is gone, and give it the slices again."""
-        task, position, _ = seat.worker.notes.read()
-        gone = seat.worker.kill()
-        how = f"a worker {what}{seat.worker.status()}"
+    def _replace(self, seat: _Seat, what: str, grace: float) -> None:
+        """Put a new worker in the place of one that is gone, and give its slices out again."""
+        task, position, beat = seat.worker.notes.read()
+        ended = seat.worker.kill(grace)
+        status, words = seat.worker.status(), seat.worker.last_words()
+        said = f"\n\nIts last words:\n{words}" if words else ""
+        if not beat and status is not None and status > 0:
+            raise WorkerError(
+                f"worker processes cannot start here (exit status {status}); "
+                f"workers=0 and backend='thread' need none{said}"
+            )
+        how = f"a worker {what}"
+        if not ended:
+            how += " and cannot be ended"
+        elif status is not None:
+            how += f" (exit status {status})"
         slices = list(seat.slices.values())
         seat.slices.clear()
-        if not gone:
-            raise WorkerError(f"{how}, and cannot be ended: is the disk or network share of the store alive?")
         if slices:
             first = next((piece for piece in slices if piece.task.number == task), slices[0])
-            first.deaths += 1
-            first.task = _careful(first.task)
-            if first.deaths >= _MAX_DEATHS:
-                raise WorkerError(f"{how} {first.deaths} times at {self._name(first, position)}; it ends here")
+            first.pending.deaths[first.task.start] += 1
+            deaths = first.pending.deaths[first.task.start]
+            if deaths >= _MAX_DEATHS:
+                cure = "" if ended else ": is the disk or network share of the store alive?"
+                raise WorkerError(f"{how} {deaths} times at {self._name(first, position)}; it ends here{cure}{said}")
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"rawpack: {how}; it is replaced and its samples are read again", RuntimeWarning, stacklevel=_CALLER
+                f"rawpack: {how}; it is replaced and its samples are read again{said}",
+                RuntimeWarning,
+                stacklevel=_CALLER,
             )
         seat.worker = self._hire()
         seat.beat, seat.beat_at = -1, time.monotonic()
+        if not ended:
+            for pending in {id(piece.pending): piece.pending for piece in slices}.values():
+                self._move(pending)
+            return
         for piece in slices:
-            self._give(seat, piece)
+            careful = piece.pending.deaths[piece.task.start] > 0
+            self._give(seat, _Slice(replace(piece.task, careful=careful), piece.pending))
+
+    def _move(self, pending: Pending) -> None:
+        """Begin a batch anew in another slot: a worker that cannot be ended may write into this one at any time."""
+        for seat in self._seats:
+            for number in [number for number, piece in seat.slices.items() if piece.pending is pending]:
+                del seat.slices[number]
+        old, layout = pending.slot, self.ring.layout
+        self.ring.retire(old)
+        pending.slot = self.ring.acquire()
+        # The rows were written by this process, and workers only read them.
+        layout.views(pending.slot.memory, pending.rows)[INDEX][:] = layout.views(old.memory, pending.rows)[INDEX]
+        self._give_out(pending)
 
     def _error(self, reply: Failed) -> WorkerError:
         what = f"reading {self._filler.name(reply.row)} failed: {reply.kind}: {reply.message}"
@@ -297,11 +272,5 @@ class Crew:
     def _name(self, piece: _Slice, position: int) -> str:
         views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)
         if 0 <= position < piece.pending.rows:
-            return self._filler.name(int(views["index"][position]))
-        return f"one of the samples {views['index'][piece.task.start : piece.task.stop].tolist()}"
-
-
-def _careful(task: Task) -> Task:
-    return Task(
-        task.number, task.slot, task.size, task.keep, task.rows, task.start, task.stop, True, task.seed, task.epoch
-    )
+            return self._filler.name(int(views[INDEX][position]))
+        return f"one of the samples {views[INDEX][piece.task.start : piece.task.stop].tolist()}"

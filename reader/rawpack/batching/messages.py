@@ -25,6 +25,8 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     """Do one sample at a time and note each before it is begun: a worker died of this slice before."""
     seed: int = 0
     epoch: int = 0
+    forget: tuple[int, ...] = ()
+    """Slots that will not be used again, to be unmapped."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="d"):

@@ -31,6 +31,8 @@ class SlotMap:
 
     def views_of(self, task: Task, descriptors: list[int]) -> Views:
         """The arrays of the task's slot, mapped at its first use."""
+        for number in task.forget:
+            self._slots.pop(number, None)
         if not descriptors:
             return self._layout.views(self._slots[task.slot], task.rows)
         memory = map_descriptor(descriptors[0], task.size, writable=True)

@@ -117,7 +117,13 @@ class SlotRing:
         if self._free:
             return self.slots[self._free.pop()]
         fresh = len(self.slots) >= self.ring
-        slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
+        try:
+            slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
+        except OSError as error:
+            raise RawpackError(
+                f"no memory for a batch of {self.layout.size} bytes beside {len(self.slots)} others ({error}): "
+                "let go of batches, or take a smaller batch_size"
+            ) from error
         self._next += 1
         self.slots[slot.number] = slot
         return slot

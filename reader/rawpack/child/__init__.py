@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from rawpack.child.channel import Channel, pair
 from rawpack.child.notes import NOTES_BYTES, Notes
-from rawpack.child.process import Child, serve_main
+from rawpack.child.process import GRACE_S, Child, serve_main
 
-__all__ = ["NOTES_BYTES", "Channel", "Child", "Notes", "pair", "serve_main"]
+__all__ = ["GRACE_S", "NOTES_BYTES", "Channel", "Child", "Notes", "pair", "serve_main"]

@@ -8,6 +8,7 @@ script shadows nothing.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import mmap
 import os
@@ -17,14 +18,19 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rawpack.child.channel import Channel, pair
 from rawpack.child.notes import NOTES_BYTES, Notes
+from rawpack.errors import WorkerError
 from rawpack.memory import anonymous_file
 
+GRACE_S = 2.0
+"""For `Child.kill` of a child that is dying by itself."""
 _SEND_TIMEOUT_S = 30.0
 _REAP_TIMEOUT_S = 5.0
 _BOOT = """\
@@ -34,8 +40,10 @@ spec = importlib.util.spec_from_file_location("rawpack", sys.argv[1], submodule_
 sys.modules["rawpack"] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 from rawpack.child import serve_main
-serve_main(int(sys.argv[3]), int(sys.argv[4]))
+serve_main(*map(int, sys.argv[3:]))
 """
+_MOST_WORDS = 8000
+"""Characters of `Child.last_words`: the end is what matters."""
 
 
 class Child:
@@ -45,21 +53,27 @@ class Child:
         self, main: Callable[[Channel, Notes, Any, list[int]], None], work: Any, descriptors: Sequence[int] = ()
     ) -> None:
         """Start one that runs `main(channel, notes, work, descriptors)`: main and work travel by cloudpickle, the
-        descriptors as the child's own."""
+        descriptors as the child's own.
+
+        Raises WorkerError where the system starts no process. One that starts and then ends says why: `last_words`.
+        """
         import cloudpickle
 
+        self._words = anonymous_file(0)
+        weakref.finalize(self, os.close, self._words)
         self.channel, theirs = pair()
         shared = anonymous_file(NOTES_BYTES)
         try:
             self.notes = Notes(mmap.mmap(shared, NOTES_BYTES))
-            self.process = _start(theirs.socket)
+            self.process = _start(theirs.socket, self._words)
             self.channel.socket.settimeout(_SEND_TIMEOUT_S)
             path = [str(Path(entry or ".").resolve()) for entry in sys.path]
             package = _package_of(main)
             # Two layers: what the second needs to be read must be in place before.
-            self.channel.send(
-                cloudpickle.dumps((path, package, cloudpickle.dumps((main, work)))), [shared, *descriptors]
-            )
+            first = cloudpickle.dumps((path, package, cloudpickle.dumps((main, work))))
+            # Where it is gone already, whoever receives from it sees that.
+            with contextlib.suppress(ConnectionError):
+                self.channel.send(first, [shared, *descriptors])
         except BaseException:
             self.channel.close()
             raise
@@ -67,13 +81,20 @@ class Child:
             theirs.close()
             os.close(shared)
 
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
+    def last_words(self) -> str:
+        """What the child wrote to standard error before it was ready to run `main`, or the traceback of what ended
+        `main`; empty where there is nothing of these."""
+        return os.pread(self._words, os.fstat(self._words).st_size, 0).decode(errors="replace").strip()[-_MOST_WORDS:]
 
-    def kill(self) -> bool:
-        """End the process and wait until it is gone; False where it cannot be ended (stuck in the kernel)."""
+    def kill(self, grace: float = 0.0) -> bool:
+        """End the process and wait until it is gone; False where it cannot be ended (stuck in the kernel).
+
+        grace: seconds that one whose channel is closed is given to go by itself, so that its exit status is its own.
+        """
         self.channel.close()
+        if grace:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(grace)
         self.process.kill()
         try:
             self.process.wait(_REAP_TIMEOUT_S)
@@ -82,8 +103,8 @@ class Child:
         return True
 
 
-def serve_main(descriptor: int, parent: int) -> None:
-    """What runs in the child."""
+def serve_main(descriptor: int, parent: int, errors: int) -> None:
+    """What runs in the child. Its standard error is `Child.last_words` until it is ready, and then `errors`."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     channel = Channel(socket.socket(fileno=descriptor))
     first = channel.receive()
@@ -99,7 +120,26 @@ def serve_main(descriptor: int, parent: int) -> None:
     notes = Notes(mmap.mmap(first[1][0], NOTES_BYTES))
     os.close(first[1][0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    main(channel, notes, work, first[1][1:])
+    words = _say_aloud(errors)
+    try:
+        main(channel, notes, work, first[1][1:])
+    except Exception:
+        os.write(words, traceback.format_exc().encode())
+        sys.exit(1)
+
+
+def _say_aloud(errors: int) -> int:
+    """Make `errors` the standard error, with what was said so far; where last words go, emptied."""
+    sys.stderr.flush()
+    words = os.dup(2)
+    said = os.pread(words, os.fstat(words).st_size, 0)
+    os.dup2(errors, 2)
+    os.close(errors)
+    os.ftruncate(words, 0)
+    os.lseek(words, 0, os.SEEK_SET)
+    if said:
+        os.write(2, said)
+    return words
 
 
 def _package_of(main: Callable[..., None]) -> tuple[str, str] | None:
@@ -116,22 +156,35 @@ def _load(name: str, file: str) -> None:
         spec.loader.exec_module(module)
 
 
-def _start(sock: socket.socket) -> subprocess.Popen[bytes]:
+def _start(sock: socket.socket, words: int) -> subprocess.Popen[bytes]:
     import rawpack
 
     if not sys.executable:
-        raise RuntimeError("this Python does not know its own executable, so it cannot start worker processes")
+        raise WorkerError("this Python does not know its own executable, so it cannot start worker processes")
     package = Path(rawpack.__file__ or "").resolve()
     # Threads of numerical libraries would multiply with the workers.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | dict(os.environ)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOT, str(package), str(package.parent), str(sock.fileno()), str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        pass_fds=[sock.fileno()],
-        env=environment,
-        # A group of its own: Ctrl-C at a terminal reaches the parent alone, which then ends its workers.
-        process_group=0,
-    )
+    try:
+        errors = os.dup(2)
+    except OSError:  # a daemon without one
+        errors = os.open(os.devnull, os.O_WRONLY)
+    numbers = (sock.fileno(), os.getpid(), errors)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, str(package), str(package.parent), *map(str, numbers)],
+            stdin=subprocess.DEVNULL,
+            stderr=words,
+            pass_fds=[sock.fileno(), errors],
+            env=environment,
+            # A group of its own: Ctrl-C at a terminal reaches the parent alone, which then ends its workers.
+            process_group=0,
+        )
+    except OSError as error:
+        raise WorkerError(
+            f"no worker process can be started ({sys.executable}): {error}; a limit on processes or memory?"
+        ) from error
+    finally:
+        os.close(errors)
 
 
 def _end_with(parent: int) -> None:
