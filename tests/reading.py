@@ -88,6 +88,13 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def shared_bytes() -> int:
+    """Bytes of shared memory that this process has mapped: slots, notes, preloaded shards."""
+    mapped = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:rawpack" in line]
+    spans = [span.split("-") for span in mapped]
+    return sum(int(end, 16) - int(start, 16) for start, end in spans)
+
+
 def children() -> set[int]:
     """All processes below this one, the dead that nobody reaped included."""
     return {child.pid for child in psutil.Process().children(recursive=True)}

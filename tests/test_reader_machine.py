@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 from conftest import Packed
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from reading import SOAK, WAYS, Truth, children, descriptors, rows_of, wait_until, workers_of
+from reading import SOAK, WAYS, Truth, children, descriptors, rows_of, shared_bytes, wait_until, workers_of
 
 from rawpack import Reader
 
@@ -44,11 +45,13 @@ class ReaderMachine(RuleBasedStateMachine):
     epochs: ClassVar[list[list[int]]]
     way: ClassVar[dict[str, Any]]
     kills: ClassVar[int] = 0
+    resident: ClassVar[list[int]]
+    """Bytes of this process in memory after each run."""
 
     def __init__(self) -> None:
         super().__init__()
         gc.collect()
-        self.before, self.opened_before = children(), descriptors()
+        self.before, self.opened_before, self.shared_before = children(), descriptors(), shared_bytes()
         self.opened: list[Opened] = []
         self.kept: list[dict[str, Any]] = []
         self.latest: tuple[int, int] = (0, 0)
@@ -108,9 +111,11 @@ class ReaderMachine(RuleBasedStateMachine):
             one.iterator.close()
             assert next(one.iterator, None) is None
 
-    @precondition(lambda self: self.opened and self.way["backend"] == "process" and ReaderMachine.kills < KILLS)
+    @precondition(lambda self: self.opened and self.way["backend"] == "process")
     @rule(pick=PICK, sign=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
     def kill(self, pick: int, sign: signal.Signals) -> None:
+        if ReaderMachine.kills == KILLS:
+            return  # here, and no precondition: what may come next must follow from this run alone
         one = self.opened[pick % len(self.opened)]
         os.kill(workers_of(one.iterator)[pick % 2], sign)
         ReaderMachine.kills += 1
@@ -159,6 +164,8 @@ class ReaderMachine(RuleBasedStateMachine):
         self.kept.clear()
         gc.collect()
         wait_until(lambda: descriptors() <= self.opened_before, "the descriptors are closed")
+        wait_until(lambda: shared_bytes() <= self.shared_before, "the shared memory is unmapped")
+        self.resident.append(psutil.Process().memory_info().rss)
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +180,9 @@ def test_against_a_list(store: Path, way: str) -> None:
     list gives; batches that are kept stay right; nothing is left behind."""
     alone = Reader(store).batches(BATCH, shuffle=True, seed=SEED, workers=0)
     epochs = [rows_of(alone) for _ in range(STEPS + 5)]
-    machine = type(
-        "Machine", (ReaderMachine,), {"store": store, "truth": Truth(store), "epochs": epochs, "way": WAYS[way]}
-    )
+    resident: list[int] = []
+    given = {"store": store, "truth": Truth(store), "epochs": epochs, "way": WAYS[way], "resident": resident}
+    machine = type("Machine", (ReaderMachine,), given)
     ReaderMachine.kills = 0
     runs = 500 if SOAK else 12
     bounds = settings(
@@ -187,5 +194,7 @@ def test_against_a_list(store: Path, way: str) -> None:
         warnings.filterwarnings("ignore", "rawpack: a worker died", RuntimeWarning)
         machine.TestCase.settings = bounds  # type: ignore[attr-defined]
         machine.TestCase("runTest").debug()  # type: ignore[attr-defined]
+    assert len(resident) >= runs
+    assert resident[-1] - resident[2] < 48 << 20, "memory comes back"
     if way == "processes":
         assert ReaderMachine.kills == KILLS
