@@ -1,0 +1,179 @@
+"""In a notebook, with a real kernel: workers, progress bars, an interrupted cell, a kernel that is shut down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Packed, environment
+from reading import gone, wait_until
+
+nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel are not installed: pip install them")
+nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+
+# What the kernel's own libraries warn of is not ours.
+pytestmark = pytest.mark.filterwarnings("default")
+
+OPEN = """
+from rawpack import Reader
+reader = Reader({store!r})
+"""
+READ = """
+batches = reader.batches(6, shuffle=True, workers=2, backend="process")
+kept = list(batches)
+print(sorted(row for batch in kept for row in batch["index"].tolist()) == list(range(len(reader))))
+"""
+SAMPLER = """
+some = reader.batches(2, sampler=lambda epoch: [epoch, 7, 7], workers=2, backend="process")
+print([batch["index"].tolist() for batch in some for _ in range(2)])
+"""
+PRELOAD = """
+loaded = Reader({store!r}, preload=True)
+print(sum(len(batch["index"]) for batch in loaded.batches(6, workers=2, backend="process")))
+"""
+FORGET = """
+import gc
+del batches, kept, some, loaded
+gc.collect()
+import psutil
+print(psutil.Process().children())
+"""
+ENDLESS = """
+batches = reader.batches(6, workers=2, backend="process")
+iterator = iter(batches)
+print("workers", *(seat.worker.process.pid for seat in iterator._crew._seats), flush=True)
+while True:
+    for batch in batches:
+        pass
+"""
+AGAIN = """
+batches.set_epoch(0)
+print(sum(len(batch["index"]) for batch in batches))
+"""
+PROGRESS = """
+for batch in reader.batches(6, progress=True, workers=2, backend="process"):
+    pass
+for batch in reader.batches(6, progress=True, workers=2, backend="process"):
+    break
+"""
+
+
+class Notebook:
+    """A kernel that runs one cell after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self._notebook = nbformat.v4.new_notebook()
+        self._client = nbclient.NotebookClient(
+            self._notebook,
+            timeout=60,
+            kernel_name="python3",
+            allow_errors=True,
+            resources={"metadata": {"path": folder}},
+        )
+        self._kernel = self._client.setup_kernel(env=environment())
+        self._up = False
+
+    def __enter__(self) -> Notebook:
+        self._kernel.__enter__()
+        self._up = True
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.shut_down()
+
+    def shut_down(self) -> None:
+        """What "restart" and closing the notebook begin with."""
+        if self._up:
+            self._up = False
+            self._kernel.__exit__(None, None, None)
+
+    def run(self, code: str) -> list[Any]:
+        """What a cell puts out."""
+        return self._execute(self._add(code))
+
+    def run_until(self, word: str, code: str) -> list[Any]:
+        """Run a cell, and press the stop button when it has put out `word`."""
+
+        def stop(cell: Any) -> None:
+            wait_until(lambda: word in text(cell.outputs, "stdout"), f"the cell says {word}")
+            os.kill(self._client.km.provisioner.pid, signal.SIGINT)
+
+        cell = self._add(code)
+        thread = threading.Thread(target=stop, args=(cell,))
+        thread.start()
+        try:
+            return self._execute(cell)
+        finally:
+            thread.join()
+
+    def _add(self, code: str) -> Any:
+        self._notebook.cells.append(nbformat.v4.new_code_cell(code))
+        return self._notebook.cells[-1]
+
+    def _execute(self, cell: Any) -> list[Any]:
+        outputs: list[Any] = self._client.execute_cell(cell, len(self._notebook.cells) - 1).outputs
+        return outputs
+
+    def bars(self) -> list[tuple[float, float, str]]:
+        """(value, most, how it ended) of every progress bar of this notebook."""
+        states = self._client.widget_state.values()
+        return [(s["value"], s["max"], s["bar_style"]) for s in states if s.get("_model_name") == "FloatProgressModel"]
+
+
+def text(outputs: list[Any], stream: str) -> str:
+    """What cells printed."""
+    return "".join(one["text"] for one in outputs if one["output_type"] == "stream" and one["name"] == stream)
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Iterator[Notebook]:
+    with Notebook(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 48)
+
+
+def test_cells(notebook: Notebook, store: Path) -> None:
+    """Cells read with worker processes, by a lambda of theirs, and preload; they put out what they print and nothing
+    else, and what is deleted is gone."""
+    for code, out in (
+        (OPEN, ""),
+        (READ, "True\n"),
+        (SAMPLER, "[[0, 7], [0, 7], [7], [7]]\n"),
+        (PRELOAD, "75\n"),
+        (FORGET, "[]\n"),
+    ):
+        outputs = notebook.run(code.replace("{store!r}", repr(str(store))))
+        assert [one["output_type"] for one in outputs] in ([], ["stream"]), outputs
+        assert text(outputs, "stdout") == out
+
+
+def test_an_interrupted_cell(notebook: Notebook, store: Path) -> None:
+    """The stop button ends a cell by one KeyboardInterrupt; the next cell reads on, and no worker outlives the
+    kernel."""
+    notebook.run(OPEN.format(store=str(store)))
+    outputs = notebook.run_until("workers", ENDLESS)
+    assert [one["ename"] for one in outputs if one["output_type"] == "error"] == ["KeyboardInterrupt"]
+    assert text(outputs, "stderr") == ""
+    workers = [int(pid) for pid in text(outputs, "stdout").split()[1:]]
+    assert text(notebook.run(AGAIN), "stdout") == "75\n"
+    notebook.shut_down()
+    wait_until(lambda: all(map(gone, workers)), "the workers have ended with their kernel")
+
+
+def test_progress_bars(notebook: Notebook, store: Path) -> None:
+    """progress=True is a widget in a notebook: full and green after an epoch, red after a loop that was left."""
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
+    notebook.run(OPEN.format(store=str(store)))
+    outputs = notebook.run(PROGRESS)
+    assert [one["output_type"] for one in outputs] == ["display_data"] * 2, outputs
+    assert notebook.bars() == [(13.0, 13.0, "success"), (1.0, 13.0, "danger")]
