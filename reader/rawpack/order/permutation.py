@@ -29,9 +29,24 @@ def sorted_shuffle(n: int, key: int) -> Samples:
         word &= ~low
         word |= position
         words[start : start + chunk] = word
+    if n <= 1 << 16:
+        return _ranked(words)
     words.sort()
     words &= low
     return words.view(np.int64)
+
+
+def _ranked(words: NDArray[np.uint64]) -> Samples:
+    """`words.argsort()` for up to 65,536 different words that are random above their low bits.
+
+    Two radix sorts of 16 bits each, which numpy has for 16 bits only: less than half as long as its general sort takes
+    where that does not use the CPU's vectors.
+    """
+    order = (words >> np.uint64(32)).astype(np.uint16).argsort(kind="stable")
+    order = order.take((words >> np.uint64(48)).astype(np.uint16).take(order).argsort(kind="stable"))
+    ranked = words.take(order)
+    # Some two are alike in their upper 32 bits in a third of all such sets.
+    return (order if (ranked[1:] > ranked[:-1]).all() else words.argsort()).astype(np.int64, copy=False)
 
 
 def _splitmix(index: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
