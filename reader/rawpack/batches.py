@@ -34,6 +34,9 @@ Idle = tuple[Crew | None, SlotRing, list[Pending]]
 """Workers, their slots, and the batches that they are still making for an iterator that has ended."""
 _TINY_SAMPLE_BYTES = 4096
 """Samples this small are gathered faster in this process than a worker can be told to."""
+_TOGETHER_BYTES = 1 << 19
+"""Without workers, so many bytes of small batches are read at once: to find and to ask for 64 samples of 784 bytes
+takes longer than to copy them. No more than a core's cache holds."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,9 @@ class Batches(Iterable[Batch]):
         images = [name for name in options.fields if library.fields[name].kind == "image"]
         shown = [name for name in options.fields if library.fields[name].kind != "text"]
         self._texts = [name for name in options.fields if library.fields[name].kind == "text"]
-        layout = SlotLayout(
-            [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())], options.batch_size
-        )
+        slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())]
+        self._together = self._read_together(slot_fields)
+        layout = SlotLayout(slot_fields, options.batch_size * self._together)
         stores = tuple(str(store.path) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         size = options.image_size if images else None
@@ -122,6 +125,7 @@ class Batches(Iterable[Batch]):
             seed=self._seed,
             epoch=epoch,
             ahead=AHEAD,
+            together=self._together,
         )
         self._latest = weakref.ref(iterator)
         if self.options.progress:
@@ -222,13 +226,23 @@ class Batches(Iterable[Batch]):
     def _hire(self) -> tuple[Crew | None, SlotRing]:
         options = self.options
         shared = options.workers > 0 and options.backend == "process"
-        ring = SlotRing(self._spec.layout, AHEAD + 2 if options.workers else 2, options.max_slots, shared=shared)
+        ring = SlotRing(self._spec.layout, AHEAD + 2, options.max_slots, shared=shared)
         if not options.workers:
             return None, ring
         return Crew(self._spec, options.workers, options.backend, ring, self._filler, options.timeout), ring
 
     def _text(self, rows: NDArray[np.int64]) -> dict[str, list[str]]:
         return {name: self._library.text(name, rows) for name in self._texts}
+
+    def _read_together(self, fields: list[SlotField]) -> int:
+        """How many batches are read at once, and lie in one slot: more than one only where tiny samples are copied in
+        this process, and nobody counts the batches that are held."""
+        options = self.options
+        if options.workers or options.max_slots is not None or options.image_size is not None:
+            return 1
+        if not _tiny(self._library, options.fields):
+            return 1
+        return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
 
     def _slot_field(self, name: str) -> SlotField:
         field = self._library.fields[name]
@@ -284,8 +298,7 @@ def choose_workers(
         raise UsageError(f"workers={workers}: 0 (in this process), more, or None to choose")
     raw = all(library.fields[name].encoding == "raw" for name in fields)
     if workers is None:
-        small = sum(_sample_bytes(library, name) for name in fields) <= _TINY_SAMPLE_BYTES
-        workers = 0 if raw and small else machine.cpus()
+        workers = 0 if _tiny(library, fields) else machine.cpus()
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
         # others no page fault, which in another process takes as long as the copy.
@@ -301,6 +314,12 @@ def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None
     if len(pair) != 2 or not all(isinstance(n, int) and 0 < n <= 65535 for n in pair):
         raise UsageError(f"image_size={value!r}: a side in pixels, or (height, width)")
     return int(pair[0]), int(pair[1])
+
+
+def _tiny(library: Library, fields: Sequence[str]) -> bool:
+    """Whether samples of these fields are so small that copying them costs less than arranging for it."""
+    raw = all(library.fields[name].encoding == "raw" for name in fields)
+    return raw and sum(_sample_bytes(library, name) for name in fields) <= _TINY_SAMPLE_BYTES
 
 
 def _sample_bytes(library: Library, name: str) -> int:

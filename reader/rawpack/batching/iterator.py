@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -63,14 +64,17 @@ class BatchIterator(Iterator[Batch]):
         seed: int,
         epoch: int,
         ahead: int,
+        together: int,
     ) -> None:
         """crew: None to do all in this process. texts: gives the text fields of rows, where any were asked for.
-        ahead: batches to have in the making."""
+        ahead: batches to have in the making. together: in this process, so many whole batches have room in a slot, and
+        are read at once."""
         self._owner, self._steps, self._crew, self._ring = owner, steps, crew, ring
-        self._filler, self._texts, self._ahead = filler, texts, ahead
+        self._filler, self._texts, self._ahead, self._together = filler, texts, ahead, together
         self._seed, self.epoch = seed, epoch
         self._bar: Any = None
         self._pending: deque[tuple[Step, Pending]] = deque()
+        self._made: deque[tuple[Step, Batch]] = deque()
         self._process = os.getpid()
         self._ended = False
         self._busy = threading.Lock()
@@ -124,17 +128,33 @@ class BatchIterator(Iterator[Batch]):
 
     def _here(self) -> tuple[Step, Batch]:
         """The next batch, made in this process."""
-        step = next(self._steps)
-        rows = len(step.rows)
-        batch: Batch = self._ring.hand_over(self._slot(), rows)
-        batch[INDEX][:] = step.rows
+        if not self._made:
+            self._make()
+        return self._made.popleft()
+
+    def _make(self) -> None:
+        """Read the next batches, as many as a slot holds, as if they were one."""
+        steps = list(islice(self._steps, self._together))
+        if not steps:
+            raise StopIteration
+        rows = steps[0].rows if len(steps) == 1 else np.concatenate([step.rows for step in steps])
+        whole: Batch = self._ring.hand_over(self._slot(), len(rows))
+        whole[INDEX][:] = rows
         try:
-            if self._filler.looks_cold(step.rows):
-                self._filler.will_need(step.rows)
-            self._filler.fill(batch, 0, rows, self._owner.counted.times)
+            if self._filler.looks_cold(rows):
+                self._filler.will_need(rows)
+            self._filler.fill(whole, 0, len(rows), self._owner.counted.times)
         except Exception as error:
-            raise blame(self._filler, batch, error) from error
-        return step, batch
+            if len(steps) == 1:
+                raise blame(self._filler, whole, error) from error
+            # One by one, so that the batches before the one that fails are handed over.
+            self._steps, self._together = chain(steps, self._steps), 1
+            self._make()
+            return
+        end = 0
+        for step in steps:
+            start, end = end, end + len(step.rows)
+            self._made.append((step, {name: array[start:end] for name, array in whole.items()}))
 
     def _from_crew(self, crew: Crew) -> tuple[Step, Batch]:
         """The next batch of those in the making; another is begun in its place."""
@@ -200,4 +220,5 @@ class BatchIterator(Iterator[Batch]):
         if self._bar is not None:
             self._bar.close()
         self._pending.clear()
+        self._made.clear()
         self._owner.ended(self._crew, self._ring, left)

@@ -40,6 +40,11 @@ class SlotField:
     shape: tuple[int, ...]
     """Of one sample."""
 
+    @property
+    def bytes(self) -> int:
+        """Of one sample."""
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
+
 
 class SlotLayout:
     """Where the arrays of a batch lie in a slot: one after another, each from a page boundary on."""

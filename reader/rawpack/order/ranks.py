@@ -19,7 +19,7 @@ from rawpack.order.keys import whole_number
 Uneven = Literal["pad", "keep"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Span:
     """The positions start..stop-1 of an epoch; those from its length on are its first ones again."""
 
