@@ -42,5 +42,13 @@ def table(rows: list[tuple[str, str]], indent: str = "  ") -> str:
     return "\n".join(f"{indent}{name:<{width}}  {value}" for name, value in rows)
 
 
+def grid(rows: list[tuple[str, ...]], indent: str = "  ") -> str:
+    """A table of several columns, the first row its head; columns that are empty below it are left out."""
+    kept = [k for k in range(len(rows[0])) if any(row[k] for row in rows[1:])]
+    widths = [max(len(row[k]) for row in rows) for k in kept]
+    lines = ("  ".join(row[k].ljust(width) for k, width in zip(kept, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(indent + line for line in lines)
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -8,6 +8,7 @@ import click
 
 import rawpack
 from rawpack.errors import RawpackError, UsageError
+from rawpack_packer.cli.bench import bench
 from rawpack_packer.cli.doctor import doctor
 from rawpack_packer.cli.inspect import inspect
 from rawpack_packer.cli.pack import pack
@@ -28,6 +29,7 @@ def cli() -> None:
       rawpack pack photos/ store/                      memmap, 256x256: the fastest to read
       rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
       rawpack inspect store/                           what is in there
+      rawpack bench store/                             how fast it is read here
 
     Exit codes: 0 done; 1 it ran and something is wrong; 2 it was asked wrongly, and nothing was written;
     130 interrupted.
@@ -38,6 +40,7 @@ cli.add_command(pack)
 cli.add_command(inspect)
 cli.add_command(doctor)
 cli.add_command(warm)
+cli.add_command(bench)
 
 
 def main() -> None:

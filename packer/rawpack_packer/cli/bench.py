@@ -1,0 +1,104 @@
+"""`rawpack bench`: how fast stores are read on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from rawpack_packer import bench as benches
+from rawpack_packer.measure.rounds import ROUNDS, Schedule
+from rawpack_packer.recipe import parse_size
+
+
+@click.command(short_help="Measure how fast stores are read here.")
+@click.option(
+    "--batch",
+    "batches",
+    type=click.IntRange(1),
+    multiple=True,
+    metavar="N",
+    help="Samples in a batch; may be given several times [default: 256].",
+)
+@click.option(
+    "--workers",
+    "workers",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="N",
+    help="Workers; may be given several times [default: 1, 2, 4, ... up to the CPUs].",
+)
+@click.option("--image-size", metavar="N|HxW", help="Resize in the workers; needed where images differ in size.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=ROUNDS,
+    show_default=True,
+    help="How often each line is measured, in turn with the others.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 600),
+    default=0.5,
+    show_default=True,
+    help="How long each measurement takes.",
+)
+@click.option(
+    "--cold/--no-cold",
+    default=True,
+    show_default=True,
+    help="Also from the disk: drops these files from the page cache, and none else.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, every round of it.")
+@click.argument("dst", nargs=-1, required=True, type=click.Path())
+def bench(
+    dst: tuple[str, ...],
+    batches: tuple[int, ...],
+    workers: tuple[int, ...],
+    image_size: str | None,
+    rounds: int,
+    seconds: float,
+    cold: bool,
+    as_json: bool,
+) -> None:
+    """Measure how fast the stores at DST are read, by workers and batch, from memory and from the disk.
+
+    All lines are measured in turn, several times, so that they share the machine's moods; each figure has an interval.
+    Nothing is written.
+
+    \b
+    Examples:
+      rawpack bench store/
+      rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
+    """  # fmt: skip
+    schedule = Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
+    with tqdm(desc="measuring", leave=False, delay=1.0, disable=not sys.stderr.isatty()) as bar:
+        done = benches.bench(
+            dst, batches=batches, workers=workers, image_size=side_of(image_size), schedule=schedule,
+            begin=counted_by(bar),
+        )  # fmt: skip
+    click.echo(json.dumps(benches.as_dict(done), indent=1) if as_json else benches.as_text(done))
+
+
+def side_of(text: str | None) -> tuple[int, int] | None:
+    """(height, width) of `--image-size`."""
+    if text is None:
+        return None
+    size = parse_size(text)
+    if size == "keep":
+        raise click.BadParameter("images of different sizes make no batch: a side, or HEIGHTxWIDTH")
+    return (size, size) if isinstance(size, int) else size
+
+
+def counted_by(bar: tqdm[Any]) -> Callable[[int], Callable[[], object]]:
+    """What tells a progress bar how many measurements there will be, and gives what counts them."""
+
+    def begin(total: int) -> Callable[[], object]:
+        bar.reset(total)
+        return lambda: bar.update()
+
+    return begin

@@ -1,0 +1,29 @@
+"""CPU time of this process and its workers."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def cpu_seconds() -> float | None:
+    """CPU time so far of this process and of all its children, living ones too; None where the system does not tell.
+
+    Counted in ticks of the system's clock, mostly 10 ms a process.
+    """
+    if not Path("/proc/self/task").is_dir():
+        return None
+    ticks = 0
+    for pid in _children():
+        with suppress(OSError, ValueError, IndexError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _children() -> list[str]:
+    found: list[str] = []
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            found += (thread / "children").read_text().split()
+    return found

@@ -1,0 +1,72 @@
+"""A figure that was measured several times: its median, and an interval that needs no assumption on the noise."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+_WANTED = 0.9
+"""The least confidence for which measured values are left outside of an interval."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What several rounds gave."""
+
+    values: tuple[float, ...]
+    """One for each round, at least one."""
+
+    @cached_property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def low(self) -> float:
+        return sorted(self.values)[self._left_out]
+
+    @property
+    def high(self) -> float:
+        return sorted(self.values)[-1 - self._left_out]
+
+    @property
+    def confidence(self) -> float:
+        """The chance that an interval made like this one, low to high, holds the true median: 0.94 for the least and
+        the most of five rounds."""
+        return _coverage(len(self.values), self._left_out)
+
+    def overlaps(self, other: Figure) -> bool:
+        """Whether the intervals have a point in common, so that no difference was measured."""
+        return self.low <= other.high and other.low <= self.high
+
+    def as_dict(self) -> dict[str, float | list[float]]:
+        return {
+            "median": self.median,
+            "low": self.low,
+            "high": self.high,
+            "confidence": self.confidence,
+            "rounds": list(self.values),
+        }
+
+    @property
+    def _left_out(self) -> int:
+        """How many values lie outside on each side: as many as the confidence that is wanted allows."""
+        left_out = 0
+        while _coverage(len(self.values), left_out + 1) >= _WANTED:
+            left_out += 1
+        return left_out
+
+
+def figure(values: Sequence[float]) -> Figure | None:
+    """The figure of some rounds; None where there are none."""
+    return Figure(tuple(values)) if values else None
+
+
+def _coverage(count: int, left_out: int) -> float:
+    """The chance that the median lies between two order statistics: each value is above it or below like a coin."""
+    if 2 * left_out + 1 >= count:
+        return 0.0
+    tail: float = sum(math.comb(count, k) for k in range(left_out + 1)) / 2**count
+    return 1.0 - 2.0 * tail
