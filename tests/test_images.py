@@ -465,6 +465,23 @@ def _tag_value(data: bytes | bytearray, tag: int) -> int:
         return value
 
 
+def test_damage_in_lzw_tiffs_that_libtiff_sees_is_found() -> None:
+    """What Pillow's libtiff refuses in the middle of a strip is refused here, not returned with a part missing."""
+    data, refused = corpus.saved(corpus.rgb_image(), "TIFF", compression="tiff_lzw"), 0
+    random, start, count = np.random.default_rng(3), _tag_value(data, 273), _tag_value(data, 279)
+    for _ in range(20):
+        damaged = bytearray(data)
+        at = start + int(random.integers(count // 4, count // 2))
+        damaged[at : at + 50] = random.bytes(50)
+        try:
+            with Image.open(io.BytesIO(damaged)) as image:
+                image.load()
+        except OSError:
+            refused += 1
+            assert reason(bytes(damaged)) in ("corrupt", "truncated")
+    assert refused > 5
+
+
 def test_tiffs_that_are_not_decoded() -> None:
     """Floats, 32 bits, signed samples, LZW of modes that OpenCV gets wrong, compressions that come rarely."""
     grey = corpus.grey_of(corpus.scene())

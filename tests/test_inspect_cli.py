@@ -13,6 +13,9 @@ import pytest
 from conftest import FORMATS, Packed, Ran, pack, picture, run_here, save, states_of
 from PIL import Image
 
+from rawpack import Reader
+from rawpack.errors import DamagedStoreError
+
 LAYOUTS = [(layout, size) for layout in FORMATS for size in ("48", "keep") if (layout, size) != ("hdf5-chunk4", "keep")]
 over_stores = pytest.mark.parametrize(("layout", "size"), LAYOUTS, ids=["-".join(one) for one in LAYOUTS])
 
@@ -95,11 +98,11 @@ def test_inspect_json_is_for_programs(packed: Packed, layout: str, size: str) ->
 
 
 def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:
-    """A missing folder, another folder, an unfinished store: exit code 1 and one line that says which."""
+    """Another folder, an unfinished store: exit code 1 and one line that says which; a missing folder: exit code 2."""
     (tmp_path / "unfinished" / ".rawpack").mkdir(parents=True)
-    for name, words in (("missing", "is not a folder"), (".", "not a rawpack store"), ("unfinished", "did not finish")):
+    for name, words in (("missing", "does not exist"), (".", "not a rawpack store"), ("unfinished", "did not finish")):
         ran = run_here("inspect", tmp_path / name)
-        assert ran.code == 1
+        assert ran.code == (2 if name == "missing" else 1)
         assert words in ran.err
         assert ran.err.startswith("rawpack: ")
         assert len(ran.err.splitlines()) == 1
@@ -291,6 +294,68 @@ def test_what_was_cut_lost_or_added_is_found(
     assert (ran.code, "shard-00099.npy" in ran.out) == (1, True)
 
 
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_a_broken_column_hides_no_other_damage(small: Callable[[str, str], Path], tmp_path: Path, harm: str) -> None:
+    """Where a column cannot be opened, --verify still checks the shards, names each file once, and --json is JSON."""
+    store = tmp_path / "store"
+    shutil.copytree(small("memmap", "24"), store)
+    column, shard = store / "columns-1" / "label.npy", store / "shard-00000.npy"
+    if harm == "gone":
+        column.unlink()
+    else:
+        column.write_bytes(column.read_bytes()[:-3])
+    pixels = bytearray(shard.read_bytes())
+    pixels[-1] ^= 1
+    shard.write_bytes(pixels)
+    ran = run_here("inspect", "--verify", store)
+    assert (ran.code, ran.out.count("columns-1/label.npy  "), ran.out.count("shard-00000.npy  ")) == (1, 1, 1)
+    told = json.loads(run_here("inspect", "--verify", "--json", store).out)
+    assert {one["where"] for one in told["problems"]} == {"columns-1/label.npy", "shard-00000.npy"}
+
+
+def test_a_missing_shard_is_told_once(small: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """One damage is one problem, and `rawpack warm` names the file too."""
+    store = tmp_path / "store"
+    shutil.copytree(small("memmap", "24"), store)
+    (store / "shard-00000.npy").unlink()
+    ran = run_here("inspect", "--verify", store)
+    assert (ran.code, "1 problem\n" in ran.out) == (1, True)
+    ran = run_here("warm", store)
+    assert (ran.code, "shard-00000.npy is missing" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["inspect", "warm", "bench"])
+def test_a_store_that_is_not_there_is_asked_wrongly(tmp_path: Path, command: str) -> None:
+    """A path that does not exist, or is a file, is told in one line with exit code 2."""
+    (tmp_path / "file").write_text("x")
+    for name in ("missing", "file"):
+        ran = run_here(command, tmp_path / name)
+        assert (ran.code, ran.out, ran.err.count("\n"), name in ran.err) == (2, "", 1, True)
+
+
+def test_a_contact_sheet_needs_a_folder(small: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """`--grid` into a folder that does not exist is told before anything is done."""
+    ran = run_here("inspect", "--grid", tmp_path / "missing" / "sheet.png", small("memmap", "24"))
+    assert (ran.code, ran.out, "there is no folder" in ran.err) == (2, "", True)
+
+
+def test_every_flipped_bit_in_compressed_pixels_is_refused(small: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """A compressed piece carries its own checksum: reading it damaged is an error, also without verify=True."""
+    layout = next(name for name in FORMATS if "gzip" in name)
+    store = tmp_path / "store"
+    shutil.copytree(small(layout, "24"), store)
+    shard = next(store.glob("shard-*"))
+    offset, size = np.load(store / "columns-1" / "image.chunk.npy")[3].tolist()
+    whole, random = shard.read_bytes(), np.random.default_rng(5)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        # Not in the two bytes of the header, whose level of compression means nothing.
+        damaged[offset + int(random.integers(2, size))] ^= 1 << int(random.integers(8))
+        shard.write_bytes(damaged)
+        with pytest.raises(DamagedStoreError):
+            Reader(store)[3]
+
+
 # ---------------------------------------------------------------------------------------------- doctor
 
 
@@ -303,6 +368,7 @@ def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
     told = json.loads(run_here("doctor", "--json").out)
     assert told["jpeg"]["used"] in {one["name"] for one in told["jpeg"]["decoders"] if one["works"]}
     assert told["packages"]["numpy"] == np.__version__
+    assert all(names for names in told["extras"].values())
     assert isinstance(told["gpu"], list)
 
 
@@ -313,4 +379,5 @@ def test_doctor_says_what_is_wrong_with_a_chosen_decoder(run_cli: Callable[..., 
     assert "RAWPACK_JPEG=mosaic\\x1b[2J" in ran.out
     assert "\x1b" not in ran.out
     assert ", used" not in ran.out
+    assert "none: RAWPACK_JPEG='mosaic" in ran.out
     assert "mosaic" in json.loads(run_cli("doctor", "--json", RAWPACK_JPEG="mosaic").out)["jpeg"]["used"]

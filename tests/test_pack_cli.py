@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import lmdb
 import numpy as np
@@ -308,7 +309,7 @@ def test_too_little_space_is_seen_before_anything_is_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     ran = here("--size", "512", few, tmp_path / "store")
     assert ran.code == 2
-    assert "0.0 GB free" in one_line(ran)
+    assert "1 kB free" in one_line(ran)
     assert not (tmp_path / "store").exists()
 
 
@@ -717,3 +718,107 @@ def test_a_folder_that_is_no_store_does_not_open(tmp_path: Path) -> None:
         Reader(tmp_path)
     with pytest.raises(StoreError, match="is not a folder"):
         Reader(tmp_path / "missing")
+
+
+# ---------------------------------------------------------------------------------------------- what lies there
+
+
+@pytest.mark.parametrize(
+    "options", [("--format", "mosaic"), ("--workers", "-1"), ("--max-rejects", "200%"), ("--nosuch",)], ids=str
+)
+def test_what_click_refuses_is_one_line(few: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Options that are refused before rawpack sees them are told as all others: one line, exit code 2."""
+    ran = run_here("pack", *options, few, tmp_path / "store")
+    assert (ran.code, ran.out) == (2, "")
+    assert one_line(ran).startswith("rawpack: ")
+
+
+def test_strict_holds_for_what_an_earlier_run_rejected(few: Path, tmp_path: Path) -> None:
+    """`--strict` stops at a reject of an earlier run, unfinished or finished."""
+    (few / "class 0" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    begun, whole = tmp_path / "begun", tmp_path / "whole"
+    assert here("--max-rejects", "0", few, begun).code == 1
+    ran = here("--strict", "--max-rejects", "1", few, begun)
+    assert ran.code == 1
+    assert "broken.jpg" in one_line(ran)
+    assert not (begun / "store.json").exists()
+    assert here("--max-rejects", "1", few, whole).code == 0
+    ran = here("--strict", "--max-rejects", "1", few, whole)
+    assert (ran.code, "--strict" in one_line(ran)) == (1, True)
+
+
+def test_a_folder_with_a_name_like_ours_is_not_touched(few: Path, tmp_path: Path) -> None:
+    """A `.rawpack` that no run of ours made does not make a folder ours, with or without --restart."""
+    foreign = tmp_path / "foreign"
+    (foreign / ".rawpack").mkdir(parents=True)
+    (foreign / ".rawpack" / "mine").write_text("x")
+    (foreign / "shard-00000.npy").write_text("hi")
+    before = files_of(foreign)
+    for options in ((), ("--restart",)):
+        ran = here(*options, few, foreign)
+        assert (ran.code, "holds other files" in one_line(ran)) == (2, True)
+    assert files_of(foreign) == before
+
+
+def test_a_store_without_its_manifest_is_not_touched(few: Path, tmp_path: Path) -> None:
+    """Where only store.json is gone, nobody can tell what the rest is: it is left, and the cure is told."""
+    store = pack(few, tmp_path / "store")
+    (store / "store.json").unlink()
+    before = files_of(store)
+    ran = here(few, store)
+    assert (ran.code, "store.json" in one_line(ran)) == (2, True)
+    assert files_of(store) == before
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_a_damaged_store_is_not_called_complete(few: Path, tmp_path: Path, harm: str) -> None:
+    """The same command on a store that lost a file, or a part of one, says so, and how to mend it; --restart does."""
+    store = pack(few, tmp_path / "store")
+    shard = store / "shard-00000.npy"
+    whole = settled(store)
+    if harm == "gone":
+        shard.unlink()
+    else:
+        os.truncate(shard, 1000)
+    ran = here(few, store)
+    assert (ran.code, "shard-00000.npy" in one_line(ran), "--restart" in ran.err) == (1, True, True)
+    assert here("--restart", few, store).code == 0
+    assert settled(store) == whole
+
+
+def test_a_damaged_manifest_names_the_cure(few: Path, tmp_path: Path) -> None:
+    """Where store.json is broken, the same command names --restart, which packs the store anew."""
+    store = pack(few, tmp_path / "store")
+    whole = settled(store)
+    (store / "store.json").write_text("{}")
+    ran = here(few, store)
+    assert (ran.code, "--restart" in one_line(ran)) == (2, True)
+    assert here("--restart", few, store).code == 0
+    assert settled(store) == whole
+
+
+def test_dry_run_refuses_what_packing_would(few: Path, tmp_path: Path) -> None:
+    """A dry run with another recipe than the finished store's is refused as the run itself is."""
+    store = pack(few, tmp_path / "store")
+    ran = here("--dry-run", "--size", "8", few, store)
+    assert (ran.code, "size" in one_line(ran)) == (2, True)
+
+
+def test_a_restart_counts_what_it_frees(few: Path, tmp_path: Path) -> None:
+    """`--restart` needs no second store's worth of free space."""
+    store = pack(few, tmp_path / "store")
+    taken = sum(len(data) for data in files_of(store).values())
+    with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=taken)):
+        assert here("--restart", few, store).code == 0
+    with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=10)):
+        ran = here("--size", "512", few, tmp_path / "other")
+    assert (ran.code, "MB" in one_line(ran), "10 B free" in ran.err) == (2, True, True)
+
+
+def test_photographs_that_nothing_decodes_are_rejected(few: Path, tmp_path: Path) -> None:
+    """A HEIC file is told as a reject, not passed over as something that is no image."""
+    (few / "class 0" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
+    assert here("--max-rejects", "1", few, tmp_path / "store").code == 0
+    assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [
+        ("class 0/phone.heic", "unsupported")
+    ]

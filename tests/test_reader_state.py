@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -426,3 +427,23 @@ def test_a_resume_by_a_function_of_the_epoch(reader: Reader) -> None:
     again.load_state_dict(begun(first, 4))
     assert rows_of(again) == sampler(2)[12:].tolist()
     assert rows_of(again) == sampler(3).tolist()
+
+
+def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
+    """What a user may well pass by mistake is a UsageError that shows the right way, not a TypeError from within."""
+    reader = Reader(store)
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: reader.batches(4, workers=1.5), "workers=1.5"),  # type: ignore[arg-type]
+        (lambda: reader.batches(4, workers="2"), "workers='2'"),  # type: ignore[arg-type]
+        (lambda: reader.batches(4, max_slots=0), "max_slots=0"),
+        (lambda: reader.batches(4, image_size=3.5), "image_size=3.5"),  # type: ignore[arg-type]
+        (lambda: reader.batches(4, fields="image"), r"\['image'\]"),
+        (lambda: reader.select(classes="cat"), r"\['cat'\]"),
+        (lambda: reader[1:3], "select"),  # type: ignore[index]
+        (lambda: reader.batches(4).load_state_dict(None), "NoneType"),  # type: ignore[arg-type]
+    ]
+    for ask, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            ask()
+    size = np.int64(8)
+    assert next(iter(reader.batches(4, image_size=size, workers=0)))["image"].shape[1:3] == (8, 8)  # type: ignore[arg-type]

@@ -21,14 +21,10 @@ from rawpack import npyfile
 from rawpack.columns import files_of
 from rawpack.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack_packer import files
-from rawpack_packer.parts import IMAGE, WORK, PartRecord, need_record, read_record
+from rawpack_packer.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK
+from rawpack_packer.parts import IMAGE, PartRecord, need_record, read_record
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import FieldKind
-
-COLUMNS = "columns-1"
-REJECTS = "rejects.jsonl"
-PROVENANCE = "provenance.json"
-STATES = "provenance.npy"
 
 
 @dataclass

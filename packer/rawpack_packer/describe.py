@@ -21,7 +21,7 @@ _BLOCK = 1 << 20
 def describe(store: Store) -> dict[str, Any]:
     """All that `rawpack inspect` says, for a program."""
     manifest = store.manifest
-    stored = sum(record.bytes for shard in manifest.shards for record in shard.files)
+    stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
     raw = _raw_bytes(store)
     return {

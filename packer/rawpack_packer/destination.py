@@ -11,15 +11,14 @@ from types import TracebackType
 
 from rawpack import manifest as manifests
 from rawpack.errors import UsageError
-from rawpack_packer import commit
-from rawpack_packer.parts import WORK
+from rawpack_packer.layout import COLUMNS, JOB, PROVENANCE, REJECTS, STATES, WORK
 from rawpack_packer.sources.base import printable
 
 _OURS = re.compile(r"shard-\d{5,}\.(npy|h5|lmdb)")
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"
 _WORKERS_END_S = 30.0
 """A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
-_OURS_TOO = {WORK, commit.COLUMNS, commit.REJECTS, commit.PROVENANCE, commit.STATES}
+_OURS_TOO = {WORK, COLUMNS, REJECTS, PROVENANCE, STATES}
 
 
 def check(destination: Path, source: str) -> None:
@@ -43,9 +42,13 @@ def check(destination: Path, source: str) -> None:
     if not os.access(destination, os.W_OK | os.X_OK):
         raise UsageError(f"{destination} is not writable")
     names = sorted(path.name for path in destination.iterdir())
-    if manifests.NAME in names or WORK in names:
-        names = [name for name in names if name != manifests.NAME and name not in _OURS_TOO]
-        names = [name for name in names if not _OURS.fullmatch(name)]
+    if manifests.NAME in names or is_begun(destination):
+        names = [name for name in names if not _is_ours(name)]
+    elif names and WORK not in names and all(map(_is_ours, names)):
+        raise UsageError(
+            f"{destination} holds what looks like a store without its {manifests.NAME}: put that back, or remove the "
+            "folder, or name another"
+        )
     if (destination / WORK).is_symlink():
         names.append(WORK)
     if names:
@@ -58,21 +61,35 @@ def is_finished(destination: Path) -> bool:
 
 
 def is_begun(destination: Path) -> bool:
-    return (destination / WORK).is_dir()
+    """Whether a run has worked there: its folder holds a job, or nothing yet but locks, and is no link."""
+    work = destination / WORK
+    if work.is_symlink() or not work.is_dir():
+        return False
+    return (work / JOB).exists() or all(path.name in (_LOCK, _WORKERS_LOCK) for path in work.iterdir())
+
+
+def own_bytes(destination: Path) -> int:
+    """What a store in `destination`, whole or begun, takes: free again once it is cleared."""
+    return sum(path.stat().st_size for path in destination.rglob("*") if path.is_file()) if destination.is_dir() else 0
 
 
 def clear(destination: Path) -> None:
     """Remove the store in `destination`, whole or begun, and nothing else; the locks that the caller holds stay."""
     # First the manifest: what is left is then no store, at whatever point this ends.
     (destination / manifests.NAME).unlink(missing_ok=True)
-    for path in [*destination.iterdir(), *(destination / WORK).iterdir()]:
-        ours = path.parent.name == WORK or _OURS.fullmatch(path.name) or path.name in _OURS_TOO
-        if not ours or path.name in (WORK, _LOCK, _WORKERS_LOCK):
+    work = destination / WORK
+    # Last the job, by which the folder is known for ours.
+    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path == work / JOB):
+        if not (path.parent == work or _is_ours(path.name)) or path.name in (WORK, _LOCK, _WORKERS_LOCK):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _is_ours(name: str) -> bool:
+    return bool(_OURS.fullmatch(name)) or name in _OURS_TOO or name == manifests.NAME
 
 
 def free_bytes(destination: Path) -> int:

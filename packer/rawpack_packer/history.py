@@ -17,13 +17,13 @@ from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageErr
 from rawpack.manifest import Manifest
 from rawpack.plainfile import open_plain, read_plain
 from rawpack.store import Store
-from rawpack_packer import commit, files
-from rawpack_packer.parts import WORK, Reject
+from rawpack_packer import files
+from rawpack_packer.layout import JOB, PROVENANCE, REJECTS, STATES, WORK
+from rawpack_packer.parts import Reject
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import printable
 
-_JOB = "job"
 _SHOWN = 10
 _MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
 """Bytes: a stranger's store must not fill this machine's memory."""
@@ -72,17 +72,17 @@ def write_job(path: Path, recipe: Recipe, source: Source) -> None:
         states=np.ascontiguousarray(source.states(), "<i8").tobytes(),
     )
     work = path / WORK
-    files.write_whole(work / _JOB, msgspec.msgpack.encode(job), work / f"{_JOB}.tmp")
+    files.write_whole(work / JOB, msgspec.msgpack.encode(job), work / f"{JOB}.tmp")
 
 
 def read_job(path: Path) -> Job | None:
     """The job that was begun at `path`; None where none was."""
     try:
-        return msgspec.msgpack.decode((path / WORK / _JOB).read_bytes(), type=Job)
+        return msgspec.msgpack.decode((path / WORK / JOB).read_bytes(), type=Job)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise StoreError(f"{path / WORK / _JOB} is damaged ({error}); --restart begins anew") from None
+        raise StoreError(f"{path / WORK / JOB} is damaged ({error}); --restart begins anew") from None
 
 
 def finished_source(path: Path, manifest: Manifest) -> Known:
@@ -106,22 +106,22 @@ def read_provenance(path: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
 
     Raises DamagedStoreError where either was changed, FileNotFoundError where it is missing.
     """
-    text, _ = manifests.unseal(read_plain(path / commit.PROVENANCE, _MAX_PROVENANCE), commit.PROVENANCE)
-    data = read_plain(path / commit.STATES, _MAX_STATES)
+    text, _ = manifests.unseal(read_plain(path / PROVENANCE, _MAX_PROVENANCE), PROVENANCE)
+    data = read_plain(path / STATES, _MAX_STATES)
     try:
         provenance = msgspec.json.decode(text, type=dict[str, Any])
     except ValueError as error:
-        raise DamagedStoreError(f"{commit.PROVENANCE} is no JSON object: {error}") from None
+        raise DamagedStoreError(f"{PROVENANCE} is no JSON object: {error}") from None
     if provenance.get("states") != xxhash.xxh3_64_hexdigest(data):
-        raise DamagedStoreError(f"{commit.STATES} was changed: its checksum does not fit")
-    states = npyfile.array(np.frombuffer(data, np.uint8), commit.STATES)
+        raise DamagedStoreError(f"{STATES} was changed: its checksum does not fit")
+    states = npyfile.array(np.frombuffer(data, np.uint8), STATES)
     return provenance, states.astype(np.int64)
 
 
 def read_rejects(path: Path) -> Iterator[Reject]:
     """The lines of a finished store's `rejects.jsonl`, in the order of the source. ValueError where one is none."""
     decode = msgspec.json.Decoder(Reject).decode
-    with open_plain(path / commit.REJECTS) as (descriptor, _), open(descriptor, "rb", closefd=False) as file:
+    with open_plain(path / REJECTS) as (descriptor, _), open(descriptor, "rb", closefd=False) as file:
         while line := file.readline(_MAX_LINE):
             yield decode(line)
 

@@ -16,14 +16,15 @@ import msgspec
 import rawpack
 from rawpack import machine
 from rawpack import manifest as manifests
-from rawpack.errors import PackError, UsageError
+from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.manifest import Manifest
-from rawpack_packer import commit, files, history
+from rawpack_packer import commit, files, history, show
 from rawpack_packer import destination as destinations
 from rawpack_packer.commit import Totals, commit_store, store_fields
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
 from rawpack_packer.estimate import SAMPLES, Estimate, estimate, exact_bytes, most_bytes
-from rawpack_packer.parts import WORK, PartTask, Tick, read_record
+from rawpack_packer.layout import REJECTS, WORK
+from rawpack_packer.parts import PartTask, Tick, read_record
 from rawpack_packer.recipe import Recipe, libraries
 from rawpack_packer.sources import Source
 
@@ -109,7 +110,7 @@ def pack(
     path = Path(destination)
     destinations.check(path, source.root)
     if destinations.is_finished(path) and not limits.restart:
-        summary = _already(path, source, recipe)
+        summary = _already(path, source, recipe, limits)
         if destinations.is_begun(path):
             # A run that was killed between its manifest and its last step.
             with destinations.Lock(path):
@@ -125,7 +126,7 @@ def pack(
             destinations.clear(path)
         elif destinations.is_finished(path):
             # Another run finished it since this one looked.
-            summary = _already(path, source, recipe)
+            summary = _already(path, source, recipe, limits)
             commit.tidy(path)
             return summary
         _begin(path, source, recipe)
@@ -171,6 +172,8 @@ def dry_run(
     """
     path = Path(destination)
     destinations.check(path, source.root)
+    if destinations.is_finished(path) and not (limits and limits.restart):
+        _already(path, source, msgspec.structs.replace(recipe, libraries=libraries(recipe)), limits or Limits())
     workers = machine.cpus() if limits is None or limits.workers is None else limits.workers
     return estimate(source, recipe, workers), destinations.free_bytes(path)
 
@@ -202,6 +205,12 @@ class _Job:
             if record is None:
                 todo.append(number)
             else:
+                if self.limits.strict and record.rejects:
+                    first = record.rejects[0]
+                    raise PackError(
+                        f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and --strict "
+                        "allows no reject"
+                    )
                 done += record.rows + len(record.rejects)
                 self._rejects += len(record.rejects)
         self.watch.begin(len(self.source), done)
@@ -257,7 +266,7 @@ class _Job:
         rejects, allowed = self.totals.rejects.total(), self.limits.allowed(len(self.source))
         if rejects > allowed:
             checked = self.totals.samples + rejects
-            listed = self.path / WORK / commit.REJECTS
+            listed = self.path / WORK / REJECTS
             commit.write_rejects(self.path, self.parts, listed)
             raise PackError(
                 f"{rejects} of {checked} images were rejected ({self._reasons()}), and --max-rejects allows {allowed}; "
@@ -269,13 +278,28 @@ class _Job:
         return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
 
 
-def _already(path: Path, source: Source, recipe: Recipe) -> Summary:
+def _already(path: Path, source: Source, recipe: Recipe, limits: Limits) -> Summary:
     """The summary of a store that is complete, if it is the one that was asked for."""
-    manifest, digest = manifests.load(path)
+    try:
+        manifest, digest = manifests.load(path)
+    except StoreError as error:
+        raise UsageError(f"{error}; --restart removes what is left of the store and packs it anew") from None
     history.check_recipe(path, manifest.recipe, recipe)
     history.check_source(path, history.finished_source(path, manifest), source)
-    size = sum(file.bytes for shard in manifest.shards for file in shard.files)
-    return Summary(str(path), manifest, digest, True, len(source), 0, 0, size, 0.0)
+    if limits.strict and manifest.rejects.count:
+        raise PackError(
+            f"{path} is complete, with {manifest.rejects.count} images rejected "
+            f"({', '.join(manifest.rejects.reasons)}), listed in {path / REJECTS}; --strict allows none"
+        )
+    for name, record in manifest.records():
+        found = path / name
+        if not found.is_file() or found.stat().st_size != record.bytes:
+            what = "has another size than was packed" if found.is_file() else "is missing"
+            raise PackError(
+                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` tells what else is damaged, and "
+                "--restart packs it anew"
+            )
+    return Summary(str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, 0.0)
 
 
 def _make(path: Path) -> None:
@@ -302,14 +326,14 @@ def _begin(path: Path, source: Source, recipe: Recipe) -> None:
 
 
 def _check_space(path: Path, source: Source, recipe: Recipe, workers: int) -> None:
-    free = destinations.free_bytes(path)
+    free = destinations.free_bytes(path) + destinations.own_bytes(path)
     if 0 < most_bytes(source, recipe) <= free:
         return  # no sample need be tried
     guess = estimate(source, recipe, workers, 0 if exact_bytes(recipe) else SAMPLES)
     need = guess.store_bytes + guess.spare_bytes
     if need > free:
         raise UsageError(
-            f"the store needs about {need / 1e9:.1f} GB, and {path} has {free / 1e9:.1f} GB free: free some space, or "
+            f"the store needs about {show.size(need)}, and {path} has {show.size(free)} free: free some space, or "
             "take a smaller --size or --format lmdb"
         )
 

@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from rawpack.errors import DamagedStoreError, DecodeError, PackError
 from rawpack.manifest import FileRecord, Placement
 from rawpack_packer import files
+from rawpack_packer.layout import WORK
 from rawpack_packer.prepare import Prepared, prepare
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import FieldKind, Item, Samples
 from rawpack_packer.writers import SUFFIXES, WRITERS
 
-WORK = ".rawpack"
-"""The folder inside the destination that holds what packing needs until the manifest is written."""
 IMAGE = "image"
 
 

@@ -47,7 +47,7 @@ NOTES: dict[str, str] = {
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
     "passed_through": "JPEG files stored as they are",
     "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
-    "decoder_warnings": "images that decoded with a harmless warning",
+    "decoder_warnings": "JPEG files with stray bytes that the decoder passed over: worth a look",
 }
 """Names of counts in the manifest -> what they count."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from tqdm import tqdm
@@ -53,6 +55,14 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+@contextmanager
+def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """What is told how many entries of a source were looked at so far, and shows it at a terminal."""
+    hidden = quiet or not sys.stderr.isatty()
+    with tqdm(desc="looking at", unit=" files", leave=False, delay=1.0, disable=hidden, dynamic_ncols=True) as bar:
+        yield lambda seen: bar.update(seen - bar.n) and None
 
 
 class Lines:

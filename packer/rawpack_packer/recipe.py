@@ -131,6 +131,10 @@ def make_recipe(
     parsed_size = parse_size(size)
     if parsed_size == "keep" and chunk is not None:
         raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
+    if parsed_size == "keep" and interpolation != "area":
+        raise UsageError("--interpolation says how images are resized; --size keep leaves them as they are")
+    if color == "gray" and subsampling is not None:
+        raise UsageError("--subsampling is of the colours; --color gray has none")
     if parsed_size == "keep" and fit != "cover":
         raise UsageError("--fit says how images are brought to a size; --size keep leaves them theirs")
     if fast and (parsed_size == "keep" or crop is not None):

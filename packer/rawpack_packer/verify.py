@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import xxhash
 
 from rawpack.errors import RawpackError
-from rawpack.manifest import FileRecord, Manifest
+from rawpack.manifest import NAME, Manifest, load
 from rawpack.mapped import map_file
 from rawpack.store import Store
 from rawpack_packer import history
-from rawpack_packer.commit import PROVENANCE, STATES
+from rawpack_packer.layout import PROVENANCE, STATES
 from rawpack_packer.probe import probe_shard
 
 
@@ -27,44 +28,45 @@ class Problem:
     what: str
 
 
-def verify(store: Store, *, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
-    """Everything that is wrong. quick: sizes and headers only. tick: told the bytes and samples that were checked."""
-    yield from _check_names(store)
-    yield from _check_files(store, quick, tick)
-    yield from _check_provenance(store)
-    for number in range(len(store.manifest.shards)):
-        yield from _check_shard(store, number, quick, tick)
+def verify(path: Path, *, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+    """Everything that is wrong with the store at `path`. quick: sizes and headers only. tick: told the bytes that were
+    checked, `work_of` in all.
+
+    Raises StoreError where there is no manifest to hold the rest against.
+    """
+    manifest, _ = load(path)
+    yield from _check_names(path, manifest)
+    broken = list(_check_files(path, manifest, quick, tick))
+    yield from broken
+    yield from _check_provenance(path)
+    try:
+        store = Store(path)
+    except RawpackError as error:
+        if not broken:
+            yield Problem("columns", str(error))
+        return
+    told = {problem.where for problem in broken}
+    for number in range(len(manifest.shards)):
+        yield from _check_shard(store, number, told, quick, tick)
 
 
 def work_of(manifest: Manifest) -> int:
-    """What `tick` comes to in all, in bytes and samples."""
-    return sum(record.bytes for _, record in _records(manifest)) + manifest.samples
+    """What `tick` comes to in all, in bytes: each file's once for its checksum, each shard's again for its samples."""
+    return sum(record.bytes for _, record in manifest.records()) + manifest.shard_bytes
 
 
-def _records(manifest: Manifest) -> Iterator[tuple[str, FileRecord]]:
-    """Every file that the manifest names: path below the store, and record."""
-    for shard in manifest.shards:
-        for record in shard.files:
-            yield record.name, record
-    for columns in manifest.columns:
-        for record in columns.files:
-            yield f"{columns.folder}/{record.name}", record
-    yield manifest.rejects.file.name, manifest.rejects.file
-
-
-def _check_names(store: Store) -> Iterator[Problem]:
-    known = {name.split("/")[0] for name, _ in _records(store.manifest)} | {"store.json", PROVENANCE, STATES}
-    for name in sorted(path.name for path in store.path.iterdir()):
+def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
+    known = {name.split("/")[0] for name, _ in manifest.records()} | {NAME, PROVENANCE, STATES}
+    for name in sorted(entry.name for entry in path.iterdir()):
         # liblmdb leaves a lock file beside a shard that somebody opened without lock=False: harmless.
         if name not in known and name.removesuffix("-lock") not in known:
             yield Problem(name, "is in the store's folder, and the manifest does not name it")
 
 
-def _check_files(store: Store, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
-    for name, expected in _records(store.manifest):
-        path = store.path / name
+def _check_files(path: Path, manifest: Manifest, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+    for name, expected in manifest.records():
         try:
-            data = map_file(path.parent, expected)
+            data = map_file((path / name).parent, expected)
             if not quick and xxhash.xxh3_64_hexdigest(data.data) != expected.xxh3:
                 yield Problem(name, "was changed: its checksum does not fit")
         except RawpackError as error:
@@ -72,15 +74,18 @@ def _check_files(store: Store, quick: bool, tick: Callable[[int], None]) -> Iter
         tick(expected.bytes)
 
 
-def _check_provenance(store: Store) -> Iterator[Problem]:
+def _check_provenance(path: Path) -> Iterator[Problem]:
     """What no digest covers carries its own checksum."""
     try:
-        history.read_provenance(store.path)
+        history.read_provenance(path)
     except (OSError, RawpackError) as error:
         yield Problem("provenance.*", str(error))
 
 
-def _check_shard(store: Store, number: int, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+def _check_shard(
+    store: Store, number: int, told: set[str], quick: bool, tick: Callable[[int], None]
+) -> Iterator[Problem]:
+    """told: files of which it was said already that they are damaged."""
     shard = store.manifest.shards[number]
     first = store.first(number)
     for name, field in store.fields.items():
@@ -90,7 +95,8 @@ def _check_shard(store: Store, number: int, quick: bool, tick: Callable[[int], N
         try:
             reader = store.reader(number, name)
         except RawpackError as error:
-            yield Problem(where, str(error))
+            if where not in told:
+                yield Problem(where, str(error))
             try:
                 reader = _trusting(store, number).reader(number, name)
             except RawpackError:
@@ -113,7 +119,7 @@ def _check_shard(store: Store, number: int, quick: bool, tick: Callable[[int], N
                 problem = str(error)
             if problem:
                 yield Problem(_sample(store, first + row), problem)
-            tick(1)
+            tick(shard.files[shard.fields[name].file].bytes // shard.rows)
 
 
 def _trusting(store: Store, number: int) -> Store:

@@ -147,6 +147,8 @@ class Batches(Iterable[Batch]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next `iter()` goes on where `state` was taken. Raises UsageError where it speaks of another order."""
         expected = {"version": STATE_VERSION, **self._identity()}
+        if not isinstance(state, Mapping):
+            raise UsageError(f"this is no state of batches, but {type(state).__name__}; pass what state_dict() gave")
         for name, value in expected.items():
             if state.get(name) != value:
                 raise UsageError(
@@ -264,6 +266,8 @@ def _dismiss(idle: list[Idle], process: int) -> None:
 
 def choose_fields(library: Library, fields: Sequence[str] | None, sized: bool) -> tuple[str, ...]:
     """The fields of a batch: all numbers and images by default. `sized`: images will be brought to one size."""
+    if isinstance(fields, str):
+        raise UsageError(f"fields={fields!r}: a list of names, such as [{fields!r}]")
     if fields is None:
         fields = [name for name, field in library.fields.items() if field.kind != "text"]
     chosen = tuple(dict.fromkeys(name for name in fields if name != INDEX))
@@ -294,8 +298,8 @@ def choose_workers(
     """
     if backend not in (None, "process", "thread"):
         raise UsageError(f"backend={backend!r}: 'process', 'thread' or None")
-    if workers is not None and workers < 0:
-        raise UsageError(f"workers={workers}: 0 (in this process), more, or None to choose")
+    if workers is not None and (not isinstance(workers, int | np.integer) or isinstance(workers, bool) or workers < 0):
+        raise UsageError(f"workers={workers!r}: 0 (in this process), more, or None to choose")
     raw = all(library.fields[name].encoding == "raw" for name in fields)
     if workers is None:
         workers = 0 if _tiny(library, fields) else machine.cpus()
@@ -303,15 +307,16 @@ def choose_workers(
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
         # others no page fault, which in another process takes as long as the copy.
         backend = "thread" if (raw and not resized) or not hasattr(os, "fork") else "process"
-    return workers, "process" if backend == "process" else "thread"
+    return int(workers), "process" if backend == "process" else "thread"
 
 
 def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None:
     """(height, width) of `image_size=`."""
     if value is None:
         return None
-    pair: Any = (value, value) if isinstance(value, int) else value
-    if len(pair) != 2 or not all(isinstance(n, int) and 0 < n <= 65535 for n in pair):
+    pair: Any = (value, value) if isinstance(value, int | np.integer) else value
+    whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | np.integer) for n in pair)
+    if isinstance(value, bool) or not whole or not all(0 < n <= 65535 for n in pair):
         raise UsageError(f"image_size={value!r}: a side in pixels, or (height, width)")
     return int(pair[0]), int(pair[1])
 

@@ -56,7 +56,7 @@ class Library:
     @property
     def shard_bytes(self) -> int:
         """Bytes of all shard files."""
-        return sum(file.bytes for store in self.stores for shard in store.manifest.shards for file in shard.files)
+        return sum(store.manifest.shard_bytes for store in self.stores)
 
     @property
     def key_digest(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,6 +118,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What was seen while packing and may matter: images enlarged, profiles ignored, hidden files skipped, ..."""
     recipe: dict[str, Any]
     """What was done to each sample, with the libraries that did it."""
+
+    @property
+    def shard_bytes(self) -> int:
+        """Bytes of all shard files."""
+        return sum(record.bytes for shard in self.shards for record in shard.files)
+
+    def records(self) -> Iterator[tuple[str, FileRecord]]:
+        """Every file of the store but `store.json` and `provenance.*`: path below the store's folder, and record."""
+        for columns in self.columns:
+            for record in columns.files:
+                yield f"{columns.folder}/{record.name}", record
+        for shard in self.shards:
+            for record in shard.files:
+                yield record.name, record
+        yield self.rejects.file.name, self.rejects.file
 
 
 def dump(manifest: Manifest) -> bytes:

@@ -67,11 +67,14 @@ class Memory:
 
 
 def _read(path: Path, target: memoryview, tick: Callable[[int], None]) -> None:
-    with target, open_plain(path) as (descriptor, _), open(descriptor, "rb", buffering=0, closefd=False) as file:
-        done = 0
-        while done < len(target):
-            count = file.readinto(target[done : done + _PIECE])
-            if not count:
-                raise DamagedStoreError(f"{path} ends after {done} bytes; {len(target)} were packed")
-            done += count
-            tick(count)
+    try:
+        with target, open_plain(path) as (descriptor, _), open(descriptor, "rb", buffering=0, closefd=False) as file:
+            done = 0
+            while done < len(target):
+                count = file.readinto(target[done : done + _PIECE])
+                if not count:
+                    raise DamagedStoreError(f"{path} ends after {done} bytes; {len(target)} were packed")
+                done += count
+                tick(count)
+    except FileNotFoundError:
+        raise DamagedStoreError(f"{path} is missing; the manifest names it with {len(target)} bytes") from None

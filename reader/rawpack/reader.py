@@ -76,6 +76,8 @@ class Reader:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample: its fields, numbers and images as new arrays, texts as str, and `index`."""
+        if isinstance(index, slice):
+            raise UsageError("one sample has one number; for several, reader.select(indices), then batches()")
         at = operator.index(index)
         at = at + len(self) if at < 0 else at
         if not 0 <= at < len(self):
@@ -159,6 +161,8 @@ class Reader:
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
             raise UsageError(f"batch_size={batch_size!r}: a number of samples from 1 on")
+        if max_slots is not None and (not isinstance(max_slots, int | np.integer) or max_slots < 2):
+            raise UsageError(f"max_slots={max_slots!r}: 2 or more, one to hold and one to fill, or None for any number")
         if not timeout > 0:
             raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
         size = image_size_of(image_size)

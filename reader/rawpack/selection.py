@@ -54,11 +54,14 @@ def _checked(chosen: NDArray[Any], length: int) -> NDArray[np.int64]:
 def _of_classes(
     library: Library, rows: NDArray[np.int64] | None, length: int, classes: Sequence[str]
 ) -> NDArray[np.int64]:
-    known = {name: label for label, name in enumerate(library.classes or ())}
+    if isinstance(classes, str):
+        raise UsageError(f"classes={classes!r}: a list of names, such as [{classes!r}]")
+    if library.classes is None:
+        raise UsageError("these samples have no classes: select by indices or mask=")
+    known = {name: label for label, name in enumerate(library.classes)}
     unknown = [name for name in classes if name not in known]
-    if isinstance(classes, str) or unknown:
-        name = classes if isinstance(classes, str) else unknown[0]
-        raise UsageError(f"there is no class {name!r} to select; pass a list of names out of reader.classes")
+    if unknown:
+        raise UsageError(f"there is no class {unknown[0]!r} to select; pass a list of names out of reader.classes")
     wanted = np.array([known[name] for name in classes], np.int64)
     found = [np.empty(0, np.int64)]
     for start in range(0, length, _BLOCK):

@@ -113,7 +113,7 @@ class Case:
         if check:
             self._try(self._inspect)
         if self.differs and not self.problems:
-            found = self._try(lambda: next(iter(verify(Store(self.path), quick=False, tick=lambda _: None)), None))
+            found = self._try(lambda: next(iter(verify(self.path, quick=False, tick=lambda _: None)), None))
             if found is None and not self.refusals:
                 self.problems.append("other data than was packed, and the full check finds nothing wrong")
 
@@ -178,7 +178,7 @@ class Case:
     def _inspect(self) -> None:
         store = Store(self.path)
         as_text(describe(store))
-        found = [f"{problem.where}: {problem.what}" for problem in verify(store, quick=False, tick=lambda _: None)]
+        found = [f"{problem.where}: {problem.what}" for problem in verify(self.path, quick=False, tick=lambda _: None)]
         self.refusals += found[:5]
 
 

@@ -50,10 +50,11 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        error.show()
+        click.echo(f"rawpack: {plain(error.format_message())}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("rawpack: interrupted; the same command goes on from here", err=True)
+        goes_on = "; the same command goes on from here" if "pack" in sys.argv[1:2] else ""
+        click.echo(f"rawpack: interrupted{goes_on}", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has seen enough; the interpreter must not complain at exit.
@@ -66,8 +67,10 @@ def main() -> None:
         click.echo(f"rawpack: {plain(str(error), lines=True)}", err=True)
         sys.exit(1)
     except MemoryError:
-        click.echo("rawpack: out of memory; the same command goes on once there is more", err=True)
+        click.echo("rawpack: out of memory; try the same command again once there is more", err=True)
         sys.exit(1)
     except OSError as error:
-        click.echo(f"rawpack: {plain(str(error))}; the same command goes on once that is mended", err=True)
+        where = f"{error.filename}: " if error.filename is not None else ""
+        why = error.strerror or str(error)
+        click.echo(f"rawpack: {plain(f'{where}{why}')}; the same command goes on once that is mended", err=True)
         sys.exit(1)

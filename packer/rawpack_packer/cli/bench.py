@@ -11,6 +11,7 @@ import click
 from tqdm import tqdm
 
 from rawpack_packer import bench as benches
+from rawpack_packer.cli.arguments import store_folder
 from rawpack_packer.measure.rounds import ROUNDS, Schedule
 from rawpack_packer.recipe import parse_size
 
@@ -76,9 +77,10 @@ def bench(
       rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
     """  # fmt: skip
     schedule = Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
+    stores = [str(store_folder(name)) for name in dst]
     with tqdm(desc="measuring", leave=False, delay=1.0, disable=not sys.stderr.isatty()) as bar:
         done = benches.bench(
-            dst, batches=batches, workers=workers, image_size=side_of(image_size), schedule=schedule,
+            stores, batches=batches, workers=workers, image_size=side_of(image_size), schedule=schedule,
             begin=counted_by(bar),
         )  # fmt: skip
     click.echo(json.dumps(benches.as_dict(done), indent=1) if as_json else benches.as_text(done))

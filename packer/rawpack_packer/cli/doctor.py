@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -17,10 +18,9 @@ from rawpack import jpeg, machine
 from rawpack.errors import RawpackError
 from rawpack_packer import show
 
-PACKAGES = (
-    "numpy", "opencv-python-headless", "opencv-python", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py", "msgspec",
-    "xxhash", "cloudpickle", "click", "tqdm",
-)  # fmt: skip
+EITHER = {"opencv-python-headless": "opencv-python"}
+"""Package -> another that serves as well."""
+_NONE = "none: "
 
 
 @click.command(short_help="Show what this machine and installation have.")
@@ -36,7 +36,7 @@ def examine() -> dict[str, Any]:
     try:
         chosen = jpeg.decoder().name
     except RawpackError as error:
-        chosen = f"none: {error}"
+        chosen = f"{_NONE}{error}"
     return {
         "rawpack": rawpack.__version__,
         "machine": machine.describe(),
@@ -48,7 +48,8 @@ def examine() -> dict[str, Any]:
                 for one in jpeg.survey()
             ],
         },
-        "packages": {name: _version(name) for name in PACKAGES if _version(name)},
+        "packages": {name: _version(name) for name in _required()},
+        "extras": {extra: {name: _version(name) for name in names} for extra, names in _extras().items()},
         "gpu": _gpu(),
     }
 
@@ -62,6 +63,14 @@ def as_text(about: dict[str, Any]) -> str:
         used = ", used" if one["name"] == about["jpeg"]["used"] else ""
         decoders.append((one["name"], show.plain(f"{one['version'] or ''} {works}{used}".strip())))
     override = about["jpeg"]["RAWPACK_JPEG"]
+    if about["jpeg"]["used"].startswith(_NONE):
+        decoders.append(("", show.plain(about["jpeg"]["used"])))
+    elif not all(one["works"] for one in about["jpeg"]["decoders"]):
+        decoders.append(("", f"{about['jpeg']['used']} does all; nothing is missing"))
+    extras = [
+        (extra, ", ".join(f"{name} {version or '(not installed)'}" for name, version in found.items()))
+        for extra, found in about["extras"].items()
+    ]
     return "\n\n".join(
         [
             f"rawpack {about['rawpack']}",
@@ -70,7 +79,9 @@ def as_text(about: dict[str, Any]) -> str:
             + (f" (RAWPACK_JPEG={show.plain(override)})" if override else "")
             + "\n"
             + show.table(decoders),
-            "packages\n" + show.table(list(about["packages"].items())),
+            "packages\n"
+            + show.table([(name, version or "NOT INSTALLED") for name, version in about["packages"].items()]),
+            *(["extras\n" + show.table(extras)] if extras else []),
         ]
     )
 
@@ -81,11 +92,40 @@ def _shown(name: str, value: Any) -> str:
     return show.size(value) if name.endswith("_bytes") else show.plain(str(value))
 
 
-def _version(package: str) -> str | None:
+def _required() -> list[str]:
+    """The packages that rawpack itself needs, as its own metadata name them."""
+    return [name for name, extra in _requirements() if extra is None]
+
+
+def _extras() -> dict[str, list[str]]:
+    """Extra -> the packages that it brings, but for those of developers."""
+    extras: dict[str, list[str]] = {}
+    for name, extra in _requirements():
+        if extra is not None and extra != "test":
+            extras.setdefault(extra, []).append(name)
+    return extras
+
+
+def _requirements() -> list[tuple[str, str | None]]:
+    """Package and extra of every requirement; nothing where rawpack runs without being installed."""
     try:
-        return importlib.metadata.version(package)
+        lines = importlib.metadata.requires("rawpack") or []
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return []
+    found = []
+    for line in lines:
+        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", line)
+        if package:
+            found.append((package[0], extra[1] if extra else None))
+    return found
+
+
+def _version(package: str) -> str | None:
+    for name in (package, EITHER.get(package)):
+        if name is not None:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                return importlib.metadata.version(name)
+    return None
 
 
 def _gpu() -> list[str]:

@@ -11,8 +11,11 @@ import click
 from tqdm import tqdm
 
 from rawpack import Reader
+from rawpack.errors import RawpackError
+from rawpack.manifest import load
 from rawpack.store import Store
 from rawpack_packer import describe, show
+from rawpack_packer.cli.arguments import output_file, store_folder
 from rawpack_packer.verify import Problem, verify, work_of
 
 _SHOWN = 50
@@ -35,39 +38,43 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, as_json: bool) 
       rawpack inspect --verify store/
       rawpack inspect --grid sheet.png store/
     """
-    store = Store(Path(dst))
+    path = store_folder(dst)
     if grid is not None:
-        drawn = draw(dst, grid)
+        drawn = draw(path, output_file(grid))
         click.echo(f"rawpack: {show.count(drawn, 'sample')} drawn into {show.plain(grid)}", err=True)
-    problems = check(store, quick=quick and not full) if full or quick else None
-    about = describe.describe(store)
+    problems = check(path, quick=quick and not full) if full or quick else None
+    about: dict[str, Any] = {"path": str(path)}
+    text = []
+    try:
+        about = describe.describe(Store(path))
+        text.append(describe.as_text(about))
+    except RawpackError:
+        # What keeps it from being opened is among the problems, where they were looked for.
+        if not problems:
+            raise
     if problems is not None:
         about["problems"] = [{"where": one.where, "what": one.what} for one in problems]
-    if as_json:
-        click.echo(json.dumps(about, indent=1))
-    else:
-        click.echo(describe.as_text(about))
-        if problems is not None:
-            click.echo("\n" + verdict(problems, quick=quick and not full))
+        text.append(verdict(problems, quick=quick and not full))
+    click.echo(json.dumps(about, indent=1) if as_json else "\n\n".join(text))
     if problems:
         sys.exit(1)
 
 
-def draw(dst: str, path: str) -> int:
+def draw(store: Path, file: Path) -> int:
     """Draw the contact sheet."""
     from rawpack_packer.grid import draw_grid
 
-    return draw_grid(Reader(dst), Path(path))
+    return draw_grid(Reader(store), file)
 
 
-def check(store: Store, *, quick: bool) -> list[Problem]:
+def check(path: Path, *, quick: bool) -> list[Problem]:
     """Everything that is wrong with a store, with a progress bar."""
     bar: tqdm[Any] = tqdm(
-        total=work_of(store.manifest), unit="B", unit_scale=True, desc="checking", leave=False, delay=1.0,
+        total=work_of(load(path)[0]), unit="B", unit_scale=True, desc="checking", leave=False, delay=1.0,
         disable=quick or not sys.stderr.isatty(),
     )  # fmt: skip
     with bar:
-        return list(verify(store, quick=quick, tick=bar.update))
+        return list(verify(path, quick=quick, tick=bar.update))
 
 
 def verdict(problems: list[Problem], *, quick: bool) -> str:

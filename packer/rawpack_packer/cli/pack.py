@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 import click
 
+from rawpack_packer import destination as destinations
 from rawpack_packer import show
 from rawpack_packer.estimate import Estimate
 from rawpack_packer.job import Limits, Nobody, Summary, Watch
 from rawpack_packer.job import dry_run as plan
 from rawpack_packer.job import pack as run
 from rawpack_packer.prepare import NOTES
-from rawpack_packer.progress import Bar, Lines
+from rawpack_packer.progress import Bar, Lines, scanning
 from rawpack_packer.recipe import CHECKS, COLORS, FITS, FORMATS, INTERPOLATIONS, make_recipe
 from rawpack_packer.sources import open_source
 
@@ -118,7 +119,9 @@ def pack(
     recipe = make_recipe(**options)
     limits = Limits(workers, parse_share(max_rejects), strict, restart)
     watch: Watch = Nobody() if quiet else Bar() if sys.stderr.isatty() else Lines()
-    source = open_source(src)
+    destinations.check(Path(dst), src)
+    with scanning(quiet=quiet) as progress:
+        source = open_source(src, progress=progress)
     if not quiet and not as_json:
         classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
         click.echo(f"rawpack: {show.count(len(source), 'image')}{classes} in {show.plain(src)}", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 from tqdm import tqdm
@@ -11,6 +10,7 @@ from tqdm import tqdm
 from rawpack import machine
 from rawpack.store import Store
 from rawpack_packer import show
+from rawpack_packer.cli.arguments import store_folder
 from rawpack_packer.warm import files_of, warm_file
 
 
@@ -26,7 +26,7 @@ def warm(dst: str, quiet: bool) -> None:
     Example:
       rawpack warm store/
     """
-    files = files_of(Store(Path(dst)))
+    files = files_of(Store(store_folder(dst)))
     total, free = sum(size for _, size in files), machine.available_memory_bytes()
     if not quiet and free is not None and total > free:
         click.echo(f"rawpack: {show.size(total)} will not stay in {show.size(free)} of free memory", err=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack_packer.images import bmp, gif, jpeg, png, tiff, webp
-from rawpack_packer.images.header import ImageHeader, sniff
+from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, sniff
 from rawpack_packer.images.orientation import apply_orientation
 from rawpack_packer.images.pixels import Pixels, to_color
 
@@ -26,6 +26,8 @@ def read_header(data: bytes) -> ImageHeader:
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     format = sniff(data[:32])
+    if format == KNOWN_ONLY:
+        raise DecodeError("unsupported", f"HEIC, AVIF, JPEG XL, JPEG 2000 or PSD: it begins with {data[:12]!r}")
     if format is None:
         raise DecodeError("not_an_image", f"the file begins with {data[:8]!r}")
     try:

@@ -77,8 +77,26 @@ class ImageHeader:
         return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
 
 
+KNOWN_ONLY = "known, but not decoded"
+_KNOWN_ONLY = (
+    *(
+        (4, b"ftyp" + brand)
+        for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1", b"avif", b"avis")
+    ),
+    (0, b"\xff\x0a"),  # JPEG XL
+    (0, b"\0\0\0\x0cJXL \r\n\x87\n"),
+    (0, b"\0\0\0\x0cjP  \r\n\x87\n"),  # JPEG 2000
+    (0, b"\xff\x4f\xff\x51"),
+    (0, b"8BPS"),  # Photoshop
+)
+"""Where in a file, and how: images that nothing here decodes. They are rejected, so that none is dropped in silence."""
+
+
 def sniff(first: bytes) -> str | None:
-    """The format of a file that begins with these bytes (32 are enough), None where it is no known image."""
+    """The format of a file that begins with these bytes (32 are enough), None where it is no known image.
+
+    KNOWN_ONLY of a photograph in HEIC, AVIF, JPEG XL, JPEG 2000 or PSD.
+    """
     if first.startswith(b"\xff\xd8\xff"):
         return "jpeg"
     if first.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -90,6 +108,8 @@ def sniff(first: bytes) -> str | None:
     if first.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
         return "tiff"
     # "BM" alone begins many a text: the size of the second header must be one that exists.
+    if any(first.startswith(begin, at) for at, begin in _KNOWN_ONLY):
+        return KNOWN_ONLY
     if first.startswith(b"BM") and int.from_bytes(first[14:18], "little") in (12, 40, 52, 56, 64, 108, 124):
         return "bmp"
     return None

@@ -2,7 +2,7 @@
 
 Decoded here, because OpenCV knows neither grey with alpha nor 4-bit grey, loses colour under a low alpha, and returns
 images with missing parts when Deflate data are damaged. LZW, JPEG and CCITT hold no checksum: damage inside them that
-leaves the file's structure whole may show as wrong pixels, in OpenCV as everywhere.
+still makes valid codes shows as wrong pixels, in libtiff as everywhere; what libtiff complains of is refused.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class StoreMeter:
         store = Store(path)
         self.manifest, self.field = store.manifest, store.fields["image"]
         self.files = [file for file, _ in files_of(store)]
-        self.shard_bytes = sum(record.bytes for shard in store.manifest.shards for record in shard.files)
+        self.shard_bytes = store.manifest.shard_bytes
         self.store_bytes = sum(size for _, size in files_of(store))
         self._reader: Reader | None = None
 

@@ -21,7 +21,7 @@ Encoding is not here: the packer does it, always by OpenCV.
 from __future__ import annotations
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.choice import BackendReport, decoder, open_backend, survey
+from rawpack.jpeg.choice import BackendReport, decoder, others, survey
 from rawpack.jpeg.decoder import Color, Data, JpegDecoder, Pixels, as_bytes
 from rawpack.jpeg.header import JpegHeader
 from rawpack.jpeg.header import read_header as _read_header
@@ -54,7 +54,7 @@ def decode(
     """The image, or its part `box` = (y, x, h, w) in stored pixels, then reduced by `scale` (1, 2, 4 or 8).
 
     As `JpegDecoder.decode` and, with a box, `rawpack.jpeg.region.decode_box` say. What the chosen decoder does not
-    support OpenCV may: simplejpeg refuses unusual sampling factors.
+    support another may: simplejpeg refuses unusual sampling factors, OpenCV CMYK.
     """
     if box is None:
         return _decode_whole(data, color=color, scale=scale, out=out, warnings=warnings)
@@ -77,10 +77,12 @@ def _decode_whole(
     try:
         return decoder().decode(data, color=color, scale=scale, out=out, warnings=warnings)
     except DecodeError as error:
-        opencv = open_backend("opencv")
-        if error.reason != "unsupported" or not isinstance(opencv, JpegDecoder):
+        if error.reason != "unsupported":
             raise
-        try:
-            return opencv.decode(data, color=color, scale=scale, out=out, warnings=warnings)
-        except DecodeError as other:
-            raise (error if other.reason == "unsupported" else other) from None
+        for other in others():
+            try:
+                return other.decode(data, color=color, scale=scale, out=out, warnings=warnings)
+            except DecodeError as refusal:
+                if refusal.reason != "unsupported":
+                    raise refusal from None
+        raise

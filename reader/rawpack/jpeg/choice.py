@@ -66,6 +66,13 @@ def decoder() -> JpegDecoder:
 
 
 @cache
+def others() -> list[JpegDecoder]:
+    """The other decoders that work here, for what the chosen one does not support."""
+    opened = [open_backend(name) for name in BACKENDS if name != decoder().name]
+    return [backend for backend in opened if isinstance(backend, JpegDecoder)]
+
+
+@cache
 def open_backend(name: str) -> JpegDecoder | str:
     """The backend of that name, tried out on a small JPEG; or why it does not work, on one line."""
     try:

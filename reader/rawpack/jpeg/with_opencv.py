@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
-from typing import IO
 
 import numpy as np
 
 from rawpack.errors import DecodeError
+from rawpack.jpeg.caught import caught_stderr
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels
 from rawpack.jpeg.faults import JUNK_BEFORE_END, PREMATURE_END, WARNING, ComplaintError
 from rawpack.jpeg.header import has_end
 
-_STDERR = 2
-_capture = threading.Lock()
 _own_log = re.compile(r"\[ *(WARN|ERROR|INFO):.*(imdecode|loadsave|grfmt).*")
 
 
@@ -67,13 +60,12 @@ class OpencvDecoder(JpegDecoder):
         if color == "cmyk":
             raise DecodeError("unsupported", "OpenCV does not hand over the planes of a CMYK JPEG; simplejpeg does")
         flags = self._flags[color, scale] | cv2.IMREAD_IGNORE_ORIENTATION
-        warnings: list[str] = []
-        with _caught_warnings(warnings):
+        with caught_stderr(_of_opencv) as said:
             try:
                 image = cv2.imdecode(np.frombuffer(view, np.uint8), flags)
             except cv2.error as error:
                 raise ComplaintError(str(error)) from None
-        for message in warnings:
+        for message in filter(WARNING.fullmatch, said):
             if not (junk_before_end and JUNK_BEFORE_END.fullmatch(message)):
                 raise ComplaintError(message)
         if image is None:
@@ -89,34 +81,5 @@ class OpencvDecoder(JpegDecoder):
         return out
 
 
-@contextmanager
-def _caught_warnings(warnings: list[str]) -> Iterator[None]:
-    """Catch what is written to file descriptor 2: libjpeg's warnings go to `warnings`, the rest on to its place."""
-    with _capture, _memory_file() as caught:
-        try:
-            stderr = os.dup(_STDERR)
-        except OSError:  # closed, as in some daemons
-            stderr = None
-        os.dup2(caught.fileno(), _STDERR)
-        try:
-            yield
-        finally:
-            if stderr is None:
-                os.close(_STDERR)
-            else:
-                os.dup2(stderr, _STDERR)
-            caught.seek(0)
-            for line in caught.read().splitlines(keepends=True):
-                text = line.decode(errors="replace").rstrip("\n")
-                if WARNING.fullmatch(text):
-                    warnings.append(text)
-                elif stderr is not None and not _own_log.fullmatch(text):
-                    os.write(stderr, line)
-            if stderr is not None:
-                os.close(stderr)
-
-
-def _memory_file() -> IO[bytes]:
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("rawpack-stderr"), "r+b", buffering=0)
-    return tempfile.TemporaryFile(buffering=0)
+def _of_opencv(line: str) -> bool:
+    return bool(WARNING.fullmatch(line) or _own_log.fullmatch(line))

@@ -90,12 +90,17 @@ class DeflatedRows:
             raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed pieces; number {k} is needed")
         offset, size = self._chunks[k].tolist()
         packed = span(self._data, offset, size, k)
+        inflate = zlib.decompressobj()
         try:
-            inflated = zlib.decompressobj().decompress(packed.data, self._chunk_bytes)
+            inflated = inflate.decompress(packed.data, self._chunk_bytes)
+            if not inflate.eof:
+                # All bytes may be there: the checksum behind them is read only when more is asked for.
+                inflated += inflate.decompress(inflate.unconsumed_tail, 1)
         except zlib.error as error:
             raise DamagedStoreError(f"compressed piece {k} of the shard is damaged: {error}") from None
-        if len(inflated) != self._chunk_bytes:
+        if len(inflated) != self._chunk_bytes or not inflate.eof:
+            more = "" if inflate.eof else " and more, or breaks off"
             raise DamagedStoreError(
-                f"compressed piece {k} of the shard holds {len(inflated)} bytes of {self._chunk_bytes}"
+                f"compressed piece {k} of the shard holds {len(inflated)} bytes{more}, and not {self._chunk_bytes}"
             )
         return np.frombuffer(inflated, np.uint8)

@@ -1,0 +1,30 @@
+"""What several sub-commands ask of their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rawpack.errors import UsageError
+from rawpack.manifest import NAME
+
+
+def store_folder(dst: str) -> Path:
+    """The folder of a store that a user named. Raises UsageError where there is no folder of that name."""
+    path = Path(dst)
+    if path.name == NAME and path.is_file():
+        raise UsageError(f"{dst} is a store's manifest; name its folder: {path.parent}")
+    if not path.exists():
+        raise UsageError(f"{dst} does not exist")
+    if not path.is_dir():
+        raise UsageError(f"{dst} is a file; a store is a folder")
+    return path
+
+
+def output_file(path: str) -> Path:
+    """A file to be written that a user named. Raises UsageError where it cannot be one."""
+    file = Path(path)
+    if file.is_dir():
+        raise UsageError(f"{path} is a folder; name a file")
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {file.parent}")
+    return file
