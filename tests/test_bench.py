@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Packed, environment
 
-RUN = Path(__file__).resolve().parent.parent / "scripts" / "bench" / "run.py"
+BENCH = Path(__file__).resolve().parent.parent / "scripts" / "bench"
+RUN = BENCH / "run.py"
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +75,16 @@ def test_what_is_not_installed_is_left_out_and_said(result: dict[str, Any]) -> N
     assert "FFCV raw" in measured | set(reading["left_out"])
     for label in reading["left_out"]:
         assert f"left out: {label}" in result["printed"]
+
+
+def test_what_counting_costs(packed: Packed) -> None:
+    """The cost of stats() is measured for each store, without workers and with: a time, and shares of a batch's."""
+    store = packed("memmap", "--size", 48)
+    command = [sys.executable, str(BENCH / "stats_cost.py"), str(store), "--batch", "8"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split() for line in done.stdout.splitlines()[4:]]
+    assert [row[1] for row in rows] == ["0", "2"]
+    for row in rows:
+        assert float(row[-3]) > 0
+        assert all(share.endswith("%") and float(share.rstrip("%")) >= 0 for share in row[-2:])

@@ -58,7 +58,7 @@ def test_arithmetic(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stats["waited_s"] == pytest.approx(3.0 * (number - 1))
     assert stats["waited_share"] == pytest.approx(0.75)
     assert stats["samples_per_s"] == pytest.approx(BATCH / 4.0)
-    assert stats["bytes_per_s"] == pytest.approx(BATCH * (48 * 48 * 3 + 8 + 8) / 4.0, rel=0.6)
+    assert stats["bytes_per_s"] == pytest.approx(BATCH * (48 * 48 * 3 + 8 + 8) / 4.0)
     assert stats["reading_s"] == pytest.approx(3.0 * number)
     assert stats["verdict"].startswith("input-bound: the loop waited 75% of the time; reading takes 100%")
 

@@ -87,7 +87,7 @@ class Batches(Iterable[Batch]):
         manifests = tuple(dump(store.manifest) for store in library.stores)
         self._spec = WorkSpec(stores, manifests, layout, size, options.verify, memory)
         self._filler = Filler(self._spec, library)
-        self.counted = Stats(workers=options.workers)
+        self.counted = Stats(options.workers, layout.sample_bytes)
         self._epoch = self._position = 0
         self._latest: weakref.ref[BatchIterator] | None = None
         self._state: tuple[int, int] = (0, 0)

@@ -31,16 +31,17 @@ class Times(msgspec.Struct, array_like=True):
         return self.reading + self.decoding + self.transforming
 
 
-@dataclass
+@dataclass(slots=True)
 class Stats:
     """What `Batches` counts, over all its iterators. Seconds are of the wall clock, summed over the workers."""
 
+    workers: int = 0
+    sample_bytes: int = 0
+    """Of one sample in a batch's arrays."""
     samples: int = 0
     batches: int = 0
     timed_samples: int = 0
     """Those of `elapsed_s`: without every iterator's first batch."""
-    timed_bytes: int = 0
-    """Of their arrays."""
     elapsed_s: float = 0.0
     """From the moment an iterator's first batch was handed over to its latest."""
     waited_s: float = 0.0
@@ -50,7 +51,6 @@ class Stats:
     slots_s: float = 0.0
     """Of `waited_s`, how long it took to find or make memory for batches."""
     times: Times = field(default_factory=Times)
-    workers: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """What `Batches.stats()` returns: rates are None before the second batch."""
@@ -62,7 +62,7 @@ class Stats:
             "samples": self.samples,
             "batches": self.batches,
             "samples_per_s": per_elapsed(self.timed_samples),
-            "bytes_per_s": per_elapsed(self.timed_bytes),
+            "bytes_per_s": per_elapsed(self.timed_samples * self.sample_bytes),
             "elapsed_s": self.elapsed_s,
             "waited_s": self.waited_s,
             "waited_share": per_elapsed(self.waited_s),

@@ -17,6 +17,7 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 | `data.py` | the images and stores that are read |
 | `measure.py` | one measurement, in a process of its own |
 | `report.py` | medians, spread and ratios as text |
+| `stats_cost.py` | what it costs that `Batches.stats()` always counts: run by itself |
 """
 
 from __future__ import annotations

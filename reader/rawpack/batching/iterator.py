@@ -200,7 +200,6 @@ class BatchIterator(Iterator[Batch]):
         if self._last:
             # The clock runs from hand-over to hand-over, so that workers' start-up does not count as waiting.
             stats.timed_samples += rows
-            stats.timed_bytes += self._ring.layout.size * rows // self._ring.layout.batch_size
             stats.elapsed_s += now - self._last
             stats.waited_s += now - began
         else:

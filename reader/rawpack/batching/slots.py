@@ -53,11 +53,13 @@ class SlotLayout:
         self.batch_size = batch_size
         self.fields = tuple(fields)
         self._parts: list[tuple[str, np.dtype[Any], tuple[int, ...], int]] = []
-        end = 0
+        self.sample_bytes = end = 0
         for field in self.fields:
             dtype = np.dtype(field.dtype)
+            one = dtype.itemsize * math.prod(field.shape)
+            self.sample_bytes += one
             self._parts.append((field.name, dtype, field.shape, end))
-            end += -(-dtype.itemsize * math.prod(field.shape) * batch_size // _ALIGN) * _ALIGN
+            end += -(-one * batch_size // _ALIGN) * _ALIGN
         self.size = max(end, _ALIGN)
 
     def views(self, buffer: Any, rows: int) -> dict[str, NDArray[Any]]:
