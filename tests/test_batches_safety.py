@@ -20,7 +20,7 @@ from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
 from rawpack import RawpackError, Reader
 from rawpack.batches import AHEAD, Batches
 
-BATCH = 6
+BATCH = 7
 SIZE = 160
 """Pixels a side: with them, a batch is large enough to be cut into slices, one for each worker."""
 

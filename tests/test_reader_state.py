@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import tqdm.std
 from conftest import FORMATS, Packed
 from reading import WAYS, Truth, rows_of
 
-from rawpack import Reader, UsageError
+from rawpack import RawpackError, Reader, UsageError
 from rawpack.batches import Batches
+from rawpack.batching import process
+from rawpack.library import Library
 
 BATCH = 6
 SIZE = 48
@@ -98,6 +101,35 @@ def test_resume_with_another_batch_size(reader: Reader) -> None:
     third = reader.batches(7, shuffle=True, workers=0)
     third.load_state_dict(begun(second, 2))
     assert rows_of(third) == expected[3 * BATCH + 2 * 10 :]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_read_to_skip(reader: Reader, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After a resume no sample is read but those that are still to come, in whichever process they are read."""
+    expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
+    state = begun(reader.batches(BATCH, shuffle=True, workers=0), 9)
+    log, main = tmp_path / "read", process.main
+
+    def watched(read: Any) -> Any:
+        def read_into(self: Any, name: str, rows: Any, out: Any) -> None:
+            with log.open("a") as file:
+                file.write("".join(f"{row}\n" for row in rows.tolist() if name == "image"))
+            read(self, name, rows, out)
+
+        return read_into
+
+    def in_a_worker(*args: Any) -> None:
+        from rawpack.library import Library
+
+        Library.read_into = watched(Library.read_into)  # type: ignore[method-assign]
+        main(*args)
+
+    monkeypatch.setattr(process, "main", in_a_worker)
+    monkeypatch.setattr(Library, "read_into", watched(Library.read_into))
+    again = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    again.load_state_dict(state)
+    assert rows_of(again) == expected[9 * BATCH :]
+    assert sorted(map(int, log.read_text().split())) == sorted(expected[9 * BATCH :])
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 5), (4, 2)])
@@ -303,6 +335,24 @@ def test_a_wrong_selection_is_refused(reader: Reader, asked: dict[str, Any], mes
     """What selects nothing that exists is refused with the value and the reason."""
     with pytest.raises(UsageError, match=message):
         reader.select(**asked)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_what_is_asked_for_is_read(packed: Packed, truth: Truth, way: str, tmp_path: Path) -> None:
+    """fields=["label", "key"] touches no shard: it works where the shards are gone."""
+    path = shutil.copytree(packed("memmap", "--size", SIZE), tmp_path / "store")
+    keys = [Reader(path)[row]["key"] for row in range(len(truth))]
+    for shard in path.glob("shard-*"):
+        shard.unlink()
+    reader = Reader(path)
+    batches = list(reader.batches(BATCH, shuffle=True, fields=["label", "key"], **WAYS[way]))
+    assert sum(len(batch["index"]) for batch in batches) == len(truth)
+    for batch in batches:
+        assert set(batch) == {"label", "key", "index"}
+        assert np.array_equal(batch["label"], truth.labels[batch["index"]])
+        assert batch["key"] == [keys[row] for row in batch["index"]]
+    with pytest.raises(RawpackError, match=r"shard-0000\d\.npy is missing"):
+        list(reader.batches(BATCH, fields=["image"], **WAYS[way]))
 
 
 # ---------------------------------------------------------------------------------------------- several stores, memory

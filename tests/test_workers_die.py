@@ -45,7 +45,7 @@ from rawpack.batching.iterator import BatchIterator
 from rawpack.batching.work import WorkSpec
 from rawpack.child import Channel, Notes
 
-BATCH = 6
+BATCH = 7
 PROCESSES = WAYS["processes"]
 
 
@@ -418,6 +418,28 @@ def test_a_damaged_sample(packed: Packed, copy: Callable[[str], Path], way: str)
         assert "encoded.py" in str(caught.value)
     others = [row for row in range(len(reader)) if row != victim]
     assert rows_of(reader.select(others).batches(BATCH, **WAYS[way])) == others
+
+
+@pytest.mark.timeout(60)
+def test_an_error_does_not_wait_for_others(store: Path, poison: Callable[..., None]) -> None:
+    """What a worker raises is raised here as soon as it is told, with row, key and the original traceback, although
+    another worker holds up the batches before it, and would for an hour."""
+    reader, hung, victim = Reader(store), 3, 8
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if hung in rows:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if victim in rows:
+            raise LookupError("the original exception")
+
+    poison(before)
+    key = re.escape(repr(reader[victim]["key"]))
+    with nothing_left(), pytest.raises(WorkerError, match=rf"sample {victim} \({key}\) failed: LookupError") as caught:
+        list(reader.batches(BATCH, timeout=3600, **PROCESSES))
+    assert re.search(r"Traceback.*line \d+, in before.*the original exception", str(caught.value), re.DOTALL)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import struct
+from typing import Any
 
 NOTES_BYTES = 4096
 _NOTE = struct.Struct("<qqq")
@@ -15,7 +15,8 @@ class Notes:
     A torn read is possible and harmless: notes are read for good only when the writer is dead.
     """
 
-    def __init__(self, memory: mmap.mmap) -> None:
+    def __init__(self, memory: Any) -> None:
+        """memory: a writable buffer of `NOTES_BYTES`, as `map_descriptor` gives."""
         self._memory = memory
         self._beat = 0
 

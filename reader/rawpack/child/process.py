@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import mmap
 import os
 import signal
 import socket
@@ -27,7 +26,7 @@ from typing import Any
 from rawpack.child.channel import Channel, pair
 from rawpack.child.notes import NOTES_BYTES, Notes
 from rawpack.errors import WorkerError
-from rawpack.memory import anonymous_file
+from rawpack.memory import anonymous_file, map_descriptor
 
 GRACE_S = 2.0
 """For `Child.kill` of a child that is dying by itself."""
@@ -60,11 +59,12 @@ class Child:
         import cloudpickle
 
         self._words = anonymous_file(0)
-        weakref.finalize(self, os.close, self._words)
+        self._close_words = weakref.finalize(self, os.close, self._words)
+        self._last_words = ""
         self.channel, theirs = pair()
         shared = anonymous_file(NOTES_BYTES)
         try:
-            self.notes = Notes(mmap.mmap(shared, NOTES_BYTES))
+            self.notes = Notes(map_descriptor(shared, NOTES_BYTES, writable=True))
             self.process = _start(theirs.socket, self._words)
             self.channel.socket.settimeout(_SEND_TIMEOUT_S)
             path = [str(Path(entry or ".").resolve()) for entry in sys.path]
@@ -84,7 +84,10 @@ class Child:
     def last_words(self) -> str:
         """What the child wrote to standard error before it was ready to run `main`, or the traceback of what ended
         `main`; empty where there is nothing of these."""
-        return os.pread(self._words, os.fstat(self._words).st_size, 0).decode(errors="replace").strip()[-_MOST_WORDS:]
+        if self._close_words.alive:
+            said = os.pread(self._words, os.fstat(self._words).st_size, 0)
+            self._last_words = said.decode(errors="replace").strip()[-_MOST_WORDS:]
+        return self._last_words
 
     def kill(self, grace: float = 0.0) -> bool:
         """End the process and wait until it is gone; False where it cannot be ended (stuck in the kernel).
@@ -100,6 +103,9 @@ class Child:
             self.process.wait(_REAP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return False
+        finally:
+            self.last_words()
+            self._close_words()
         return True
 
 
@@ -117,7 +123,7 @@ def serve_main(descriptor: int, parent: int, errors: int) -> None:
     if package is not None:
         _load(*package)
     main, work = cloudpickle.loads(packed)
-    notes = Notes(mmap.mmap(first[1][0], NOTES_BYTES))
+    notes = Notes(map_descriptor(first[1][0], NOTES_BYTES, writable=True))
     os.close(first[1][0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     words = _say_aloud(errors)
