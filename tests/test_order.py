@@ -305,6 +305,32 @@ def test_every_sample_is_as_likely_at_every_position_over_epochs(n: int) -> None
     assert abs(position_by_sample((epoch_of(order, epoch) for epoch in range(10_000)), n, n)) < WORST
 
 
+@pytest.mark.parametrize("n", [5, 64, 1000])
+def test_neighbours_are_not_correlated(n: int) -> None:
+    """Serial correlation over 10,000 seeds, at several distances: without replacement, two samples have the covariance
+    -(n + 1) / 12, whatever their positions."""
+    rows = np.stack([epoch_of(Shuffled(n, seed)) for seed in range(10_000)]) - (n - 1) / 2
+    for distance in {1, 2, 3, n // 2, n - 1}:
+        products = (rows[:, distance:] * rows[:, :-distance]).sum(1)
+        off = products.mean() + (n - distance) * (n + 1) / 12
+        assert abs(off) < WORST * products.std() / math.sqrt(len(products)), distance
+
+
+@pytest.mark.parametrize("n", [5, 64, 1000])
+def test_an_epoch_says_nothing_of_the_next(n: int) -> None:
+    """Chi-square of where a sample comes in an epoch x where it comes in the next, over 10,000 epochs of one seed."""
+    order = Shuffled(n, 7)
+
+    def moves() -> Iterator[Rows]:
+        before = epoch_of(order, 0)
+        for epoch in range(1, 10_001):
+            after = epoch_of(order, epoch)
+            yield np.argsort(after)[before]
+            before = after
+
+    assert abs(position_by_sample(moves(), n, n)) < WORST
+
+
 def test_every_permutation_of_five_is_as_likely() -> None:
     """Chi-square of the 120 permutations over 12,000 seeds."""
     powers = 5 ** np.arange(5)
