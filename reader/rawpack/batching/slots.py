@@ -112,7 +112,7 @@ class SlotRing:
         self._returned: deque[int] = deque()
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._next = 0
-        _rings.add(self)
+        _rings[id(self)] = self
 
     def acquire(self) -> Slot:
         """A slot that nobody else holds."""
@@ -151,9 +151,11 @@ class SlotRing:
 
     def leave_leased(self) -> None:
         """Never use again what is held now: a process that is about to be forked off holds it too, and longer."""
-        for number in self._leases:
-            if number in self.slots:
-                self.slots[number].fresh = True
+        # A copy: another thread may be forking while this ring's own thread takes and gives slots.
+        for number in list(self._leases):
+            slot = self.slots.get(number)
+            if slot is not None:
+                slot.fresh = True
 
     def put_back(self, slot: Slot) -> None:
         """Take back a slot that was never handed over."""
@@ -190,12 +192,14 @@ class SlotRing:
             self._free.append(number)
 
 
-_rings: weakref.WeakSet[SlotRing] = weakref.WeakSet()
+_rings: weakref.WeakValueDictionary[int, SlotRing] = weakref.WeakValueDictionary()
 
 
 def _before_fork() -> None:
-    for ring in list(_rings):
-        ring.leave_leased()
+    for reference in _rings.valuerefs():
+        ring = reference()
+        if ring is not None:
+            ring.leave_leased()
 
 
 if hasattr(os, "register_at_fork"):
