@@ -110,27 +110,33 @@ class LmdbWriter:
                 env.begin(buffers=True) as transaction,
             ):
                 values = self._values(transaction)
-                addresses = np.array([np.frombuffer(value, np.uint8).ctypes.data for value in values], np.int64)
+                addresses = np.array([value.ctypes.data for value in values], np.int64)
                 lowest = int(addresses.argmin())
-                anchor, at = bytes(values[lowest]), -1
+                anchor, at = values[lowest].tobytes(), -1
                 while (at := data.find(anchor, at + 1)) >= 0:
                     offsets: NDArray[np.int64] = addresses - addresses[lowest] + at
-                    if all(
-                        data[start : start + len(value)] == value
-                        for start, value in zip(offsets.tolist(), values, strict=True)
-                    ):
+                    if _are_at(offsets, values, data):
                         return offsets
         finally:
             env.close()
         raise PackError(f"{self._path}: LMDB's values are not in its file")
 
-    def _values(self, transaction: lmdb.Transaction) -> list[memoryview]:
-        values: list[memoryview] = []
+    def _values(self, transaction: lmdb.Transaction) -> list[NDArray[np.uint8]]:
+        values: list[NDArray[np.uint8]] = []
         with transaction.cursor() as cursor:
             for row, (key, value) in enumerate(cursor):
                 if bytes(key) != key_of(row) or len(value) != self._sizes[row]:
                     raise PackError(f"{self._path}: LMDB did not keep row {row}")
-                values.append(memoryview(value))
+                values.append(np.frombuffer(value, np.uint8))
         if len(values) != len(self._sizes):
             raise PackError(f"{self._path}: LMDB kept {len(values)} of {len(self._sizes)} rows")
         return values
+
+
+def _are_at(offsets: NDArray[np.int64], values: list[NDArray[np.uint8]], data: mmap.mmap) -> bool:
+    """Whether the file has each value at its offset."""
+    whole = np.frombuffer(data, np.uint8)
+    return all(
+        np.array_equal(whole[start : start + len(value)], value)
+        for start, value in zip(offsets.tolist(), values, strict=True)
+    )
