@@ -18,7 +18,7 @@ from rawpack import machine
 from rawpack import manifest as manifests
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.manifest import Manifest
-from rawpack_packer import commit, files, history, show
+from rawpack_packer import commit, files, history, pieces, show
 from rawpack_packer import destination as destinations
 from rawpack_packer.commit import Totals, commit_store, store_fields
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
@@ -200,6 +200,8 @@ class _Job:
     def run(self, engine: Engine) -> None:
         """Do all parts that are not done, then add all up."""
         todo, done = [], 0
+        for left in (self.path / WORK).glob(pieces.PATTERN):
+            left.unlink()  # by a run that was killed
         for number in range(self.parts):
             record = read_record(self.path, number)
             if record is None:

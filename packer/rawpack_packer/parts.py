@@ -5,7 +5,6 @@ The record is written last, so that it proves its shard: what has a record is do
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,7 +21,8 @@ from rawpack.errors import DamagedStoreError, DecodeError, PackError
 from rawpack.manifest import FileRecord, Placement
 from rawpack_packer import files
 from rawpack_packer.layout import WORK
-from rawpack_packer.prepare import Prepared, prepare
+from rawpack_packer.pieces import Ahead, Made, make
+from rawpack_packer.prepare import Prepared
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import FieldKind, Item, Samples
 from rawpack_packer.writers import SUFFIXES, WRITERS
@@ -72,6 +72,8 @@ class PartTask:
     strict: bool = False
     max_rejects: int = sys.maxsize
     """Of the whole job: an engine need not go on once a single part has more."""
+    token: str = ""
+    """Of the run, unguessable: names the pieces that other workers prepare ahead; without one, there are none."""
     crashed: frozenset[int] = field(default_factory=frozenset)
     """Samples of the part that killed the processes which decoded them: rejected unseen."""
 
@@ -103,23 +105,25 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
     name = shard_name(task.number, recipe.format)
     temporary = destination / WORK / f"{name}.tmp"
     writer = WRITERS[recipe.format](temporary, recipe)
-    rows = _Rows(task.fields)
+    rows, ahead = _Rows(task.fields), Ahead(task)
     try:
         for i in range(len(task.samples)):
             note(i)
-            try:
-                if i in task.crashed:
-                    raise DecodeError("crashed", "the process that decoded it died, twice")
-                item = task.samples[i]
-                rows.bytes_in += len(item.image)
-                sample = prepare(item.image, recipe)
-            except DecodeError as error:
+            made = ahead.take(i)
+            if i in task.crashed:
+                made = Made(None, DecodeError("crashed", "the process that decoded it died, twice"))
+            elif made is None:
+                made = make(task.samples, i, recipe)
+            if made.item is not None:
+                rows.bytes_in += len(made.item.image)
+            if isinstance(made.sample, DecodeError):
+                error = made.sample
                 if task.strict:
-                    raise PackError(f"{task.samples.key(i)!r}: {error} (--strict stops at the first)") from None
+                    raise PackError(f"{task.samples.key(i)!r}: {error} (--strict stops at the first)")
                 rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
-            else:
-                writer.add(sample)
-                rows.add(item, sample)
+            elif made.item is not None:
+                writer.add(made.sample)
+                rows.add(made.item, made.sample)
             if i % 16 == 15:
                 tick(Tick(i + 1, rows.bytes_in))
         records: tuple[FileRecord, ...] = ()
@@ -135,6 +139,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
     finally:
         writer.abort()
         temporary.unlink(missing_ok=True)
+        ahead.close()
     record = rows.record(task.number, records, placement)
     write_record(destination, record)
     tick(Tick(len(task.samples), rows.bytes_in))
@@ -148,8 +153,7 @@ def try_samples(task: PartTask, first: int, note: Callable[[int], None]) -> None
     """
     for i in range(first, len(task.samples)):
         note(i)
-        with contextlib.suppress(DecodeError):
-            prepare(task.samples[i].image, task.recipe)
+        make(task.samples, i, task.recipe)
     note(-1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import time
 import traceback
@@ -20,6 +21,7 @@ from rawpack.errors import PackError
 from rawpack_packer import files
 from rawpack_packer.engines.contract import Report
 from rawpack_packer.parts import PartTask, Tick, run_part, try_samples
+from rawpack_packer.pieces import make_piece, starts
 from rawpack_packer.worker import settle
 
 _LOOK_EVERY_S = 0.5
@@ -49,19 +51,41 @@ class _Trial:
     first: int
 
 
+@dataclass(frozen=True)
+class _Help:
+    """A piece of a part to be prepared for the worker that packs it."""
+
+    task: PartTask
+    first: int
+
+
+@dataclass(frozen=True)
+class _Helped:
+    """A worker's word that it has prepared a piece; or could not."""
+
+    done: bool
+
+
 @dataclass
 class _Seat:
     child: Child
     task: PartTask | None = None
     trying: bool = False
     """Whether it tries the samples of `task`, and does not pack it yet."""
+    helping: int | None = None
+    """The part that it prepares a piece of, for another worker."""
+
+    @property
+    def free(self) -> bool:
+        return self.task is None and self.helping is None
 
 
 class LocalEngine:
     """See `Engine`. A worker that dies is replaced, and its part done again; a sample that kills two is rejected.
 
     Before a part is done again, its samples are tried from the deadly one on. So each that kills costs two workers and
-    no more, however many there are, and not the part's work twice over.
+    no more, however many there are, and not the part's work twice over. When all parts are given out, free workers
+    prepare pieces of those that others still pack: no core is idle while there is work.
     """
 
     def __init__(self, workers: int, stuck_after_s: float = 600.0, held: Sequence[int] = ()) -> None:
@@ -73,6 +97,11 @@ class LocalEngine:
         """(part, position in it, -1 for none) -> workers that died there."""
         self._packing_deaths: Counter[int] = Counter()
         """Part -> workers that died while they packed it, not while they tried its samples."""
+        self._token = secrets.token_hex(8)
+        self._claimed: dict[int, int] = {}
+        """Part -> the first sample of the piece that was given to a helper last; they go from its end to its start."""
+        self._alone: set[int] = set()
+        """Parts that get no help: a helper died of one, or could not write."""
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         try:
@@ -88,43 +117,78 @@ class LocalEngine:
             task = next(tasks, None)
             if task is None:
                 break
-            self._give(seat, task)
-        while busy := [seat for seat in self._seats if seat.task]:
-            self._wait(busy, report)
+            self._give(seat, replace(task, token=self._token))
+        while any(seat.task for seat in self._seats):
+            self._lend_hands()
+            self._wait(self._seats, report)
 
     def _free_seat(self, report: Report) -> _Seat:
-        while True:
-            for seat in self._seats:
-                if seat.task is None:
-                    return seat
-            if len(self._seats) < self._workers:
-                self._seats.append(_Seat(Child(_main, None, self._held)))
-                return self._seats[-1]
+        while (seat := self._any_free()) is None:
             self._wait(self._seats, report)
+        return seat
+
+    def _any_free(self) -> _Seat | None:
+        for seat in self._seats:
+            if seat.free:
+                return seat
+        if len(self._seats) < self._workers:
+            self._seats.append(_Seat(Child(_main, None, self._held)))
+            return self._seats[-1]
+        return None
+
+    def _lend_hands(self) -> None:
+        """Have free workers prepare pieces of the parts that others pack."""
+        while (piece := self._piece()) is not None and (seat := self._any_free()) is not None:
+            task, first = piece
+            self._claimed[task.number] = first
+            seat.helping = task.number
+            self._send(seat, _Help(task, first))
+
+    def _piece(self) -> tuple[PartTask, int] | None:
+        """The last unclaimed piece of the part of which most is left to be done."""
+        best, most = None, 0
+        for seat in self._seats:
+            task = seat.task
+            if task is None or seat.trying or task.number in self._alone or self._packing_deaths[task.number]:
+                continue
+            number, position, _ = seat.child.notes.read()
+            if number == task.number and position < 0:
+                continue  # its shard is being finished, or it has not begun yet
+            firsts = starts(task)
+            end = self._claimed.get(task.number, len(task.samples))
+            first = firsts[(end - 1) // firsts.step] if end else 0
+            left = first - (position if number == task.number else 0)
+            # The piece that its worker comes to next would be done twice.
+            if left > firsts.step and left > most:
+                best, most = (task, first), left
+        return best
 
     def _give(self, seat: _Seat, task: PartTask, try_from: int | None = None) -> None:
         """Have a worker pack a part, or try its samples first, from one on."""
         seat.task, seat.trying = task, try_from is not None
+        self._send(seat, task if try_from is None else _Trial(task, try_from))
+
+    def _send(self, seat: _Seat, message: PartTask | _Trial | _Help) -> None:
         try:
-            seat.child.channel.send(cloudpickle.dumps(task if try_from is None else _Trial(task, try_from)))
+            seat.child.channel.send(cloudpickle.dumps(message))
         except TimeoutError:
             raise PackError("a packing worker takes no work; is this machine out of memory?") from None
         except OSError:
             pass  # it is dead, and whoever waits for it sees that
 
     def _wait(self, seats: list[_Seat], report: Report) -> None:
-        """Take what the workers say, until one of them is free."""
+        """Take what the workers say, once one of them says something."""
         began = time.monotonic()
         beats = [seat.child.notes.read()[2] for seat in seats]
         while True:
             poll = select.poll()
-            by_number = {seat.child.channel.fileno(): seat for seat in seats if seat.task}
+            by_number = {seat.child.channel.fileno(): seat for seat in seats if not seat.free}
             for number in by_number:
                 poll.register(number, select.POLLIN)
-            free = False
-            for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
-                free |= self._take(by_number[number], report)
-            if free:
+            said = poll.poll(_LOOK_EVERY_S * 1000)
+            for number, _ in said:
+                self._take(by_number[number], report)
+            if said:
                 return
             now = [seat.child.notes.read()[2] for seat in seats]
             if now != beats:
@@ -135,28 +199,37 @@ class LocalEngine:
                     "destination alive? The same command goes on"
                 )
 
-    def _take(self, seat: _Seat, report: Report) -> bool:
-        """One message from a worker; True where the worker is free now."""
+    def _take(self, seat: _Seat, report: Report) -> None:
+        """One message from a worker."""
         received = None
         with contextlib.suppress(OSError):
             received = seat.child.channel.receive()
+        message: Tick | _Tried | _Helped | _Ended | None = cloudpickle.loads(received[0]) if received else None
         task = seat.task
-        assert task is not None
-        if received is None:
+        if task is None:
+            self._helped(seat, message)
+        elif message is None:
             self._replace(seat, task)
-            return False
-        message: Tick | _Tried | _Ended = cloudpickle.loads(received[0])
-        if isinstance(message, Tick):
+        elif isinstance(message, Tick):
             report.ticked(task.number, message)
-            return False
-        if isinstance(message, _Tried):
+        elif isinstance(message, _Tried):
             self._give(seat, task)
-            return False
-        if message.error is not None:
-            raise message.error
-        seat.task = None
-        report.finished(task.number)
-        return True
+        elif isinstance(message, _Ended):
+            if message.error is not None:
+                raise message.error
+            seat.task = None
+            report.finished(task.number)
+
+    def _helped(self, seat: _Seat, message: object) -> None:
+        """A helper has done its piece, or could not, or died: whoever packs the part then does without."""
+        assert seat.helping is not None
+        if not (isinstance(message, _Helped) and message.done):
+            self._alone.add(seat.helping)
+        seat.helping = None
+        if message is None:
+            if not seat.child.kill():
+                raise PackError("a packing worker hangs and cannot be ended: is the disk alive?")
+            seat.child = Child(_main, None, self._held)
 
     def _replace(self, seat: _Seat, task: PartTask) -> None:
         """Start a new worker in the place of one that died, and have it go on with its part."""
@@ -198,7 +271,7 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
     """What runs in a worker: parts until the parent is gone."""
     settle()
 
-    def say(message: Tick | _Tried | _Ended) -> None:
+    def say(message: Tick | _Tried | _Helped | _Ended) -> None:
         try:
             channel.send(cloudpickle.dumps(message))
         except OSError:
@@ -206,7 +279,10 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
             os._exit(1)
 
     while (received := channel.receive()) is not None:
-        asked: PartTask | _Trial = cloudpickle.loads(received[0])
+        asked: PartTask | _Trial | _Help = cloudpickle.loads(received[0])
+        if isinstance(asked, _Help):
+            say(_Helped(_help(asked, notes)))
+            continue
         task = asked.task if isinstance(asked, _Trial) else asked
         notes.note(task.number, -1)
         note = partial(notes.note, task.number)
@@ -219,6 +295,15 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
                 say(_Ended(None))
         except Exception as error:
             say(_Ended(_portable(error, task)))
+
+
+def _help(asked: _Help, notes: Notes) -> bool:
+    """Prepare a piece; whatever is wrong with it, the worker that packs the part will meet and tell."""
+    notes.note(asked.task.number, -1)
+    try:
+        return make_piece(asked.task, asked.first)
+    except (PackError, OSError, MemoryError):
+        return False
 
 
 def _portable(error: Exception, task: PartTask) -> Exception:
