@@ -29,8 +29,7 @@ class RawpackPack:
         if self._as_they_are:
             self._recipe = make_recipe(format=self._form, size="keep", quality="keep")
         else:
-            # Small parts: with the default, the last ones of so small a set would keep one worker alone busy.
-            self._recipe = make_recipe(format=self._form, size=settings.size, shard_size="16MiB")
+            self._recipe = make_recipe(format=self._form, size=settings.size)
         self._limits = Limits(workers=self._workers)
 
     def epoch(self, n: int) -> Epoch:
