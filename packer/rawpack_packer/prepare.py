@@ -69,7 +69,7 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
     if recipe.passes_through and _can_pass(header, recipe):
         return _pass_through(data, header, recipe, notes)
     warnings: list[str] = []
-    scale = _scale(header, recipe) if recipe.fast else 1
+    scale = reduction(header, recipe) if recipe.fast else 1
     try:
         image = decode_image(data, header, color=recipe.color, scale=scale, warnings=warnings)
     except DecodeError:
@@ -77,10 +77,13 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
         raise
     if warnings:
         notes.append("decoder_warnings")
+    if scale > 1:
+        image = _without_padding(image, header, scale)
     if recipe.crop is not None:
         image = _crop(image, recipe.crop)
     if recipe.target is not None:
-        image, enlarged = fit(image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation)
+        full = header.upright_size if scale > 1 else None
+        image, enlarged = fit(image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation, full=full)
         if enlarged:
             notes.append("enlarged")
     height, width, channels = image.shape
@@ -119,13 +122,23 @@ def _check_memory(header: ImageHeader) -> None:
         raise MemoryError(f"no memory to decode {header.width}x{header.height} pixels") from None
 
 
-def _scale(header: ImageHeader, recipe: Recipe) -> int:
+def reduction(header: ImageHeader, recipe: Recipe) -> int:
     """The largest scale at which a JPEG is decoded no smaller than what it is resized to."""
     if header.jpeg is None or recipe.target is None:
         return 1
     size = header.upright_size
     need = cover_size(size, recipe.target) if recipe.fit == "cover" else recipe.target
     return next((scale for scale in (8, 4, 2) if size[0] // scale >= need[0] and size[1] // scale >= need[1]), 1)
+
+
+def _without_padding(image: NDArray[np.uint8], header: ImageHeader, scale: int) -> NDArray[np.uint8]:
+    """A reduced decode without a last row or column of which less than half lies inside the image.
+
+    libjpeg rounds its sides up, and what is scaled to a size would be that much smaller in it.
+    """
+    if header.orientation != 1:
+        return image
+    return image[: (header.height + scale // 2) // scale, : (header.width + scale // 2) // scale]
 
 
 def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:

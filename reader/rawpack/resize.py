@@ -33,7 +33,12 @@ _MARGIN = 8
 
 
 def fit(
-    image: Pixels, size: tuple[int, int], *, fit: Fit = "cover", interpolation: Interpolation = "area"
+    image: Pixels,
+    size: tuple[int, int],
+    *,
+    fit: Fit = "cover",
+    interpolation: Interpolation = "area",
+    full: tuple[int, int] | None = None,
 ) -> tuple[Pixels, bool]:
     """Resize (H, W, C) to size (height, width). Returns the image and whether it was enlarged on either axis.
 
@@ -44,11 +49,14 @@ def fit(
     An image that has the size already is returned itself, any other as a new contiguous array. The pixels do not
     depend on the number of OpenCV's threads. Memory is that of the source and the result, a small multiple of them
     at most: of an extreme shape (1 x 10,000 to 256 x 256), only the part that is kept gets enlarged.
+
+    full: (height, width) of what `image` is a reduced decode of: its proportions, which the reduced sides are rounded
+    off, then say what is scaled and cropped.
     """
     stored = image.shape[0], image.shape[1]
     if stored == size:
         return image, False
-    scaled = cover_size(stored, size) if fit == "cover" else size
+    scaled = cover_size(full or stored, size) if fit == "cover" else size
     enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
     box = crop_box(scaled, size)
     if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
