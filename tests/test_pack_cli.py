@@ -464,6 +464,39 @@ def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path
     assert settled(store) == settled(fresh)
 
 
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_identical_files_and_classes_of_one_are_counted_and_told(tmp_path: Path, layout: str) -> None:
+    """Files of the same bytes, in one part or two and in several classes; classes with a single image, also where the
+    others of the class were rejected: in the summary, in JSON, in `inspect` and in the manifest."""
+    source, store = tmp_path / "source", tmp_path / "store"
+    for i in range(70):
+        save(source / "many" / f"{i:03d}.jpg", picture(20, 24, i))
+    shutil.copy(source / "many" / "000.jpg", source / "many" / "001.jpg")
+    shutil.copy(source / "many" / "000.jpg", source / "many" / "069.jpg")
+    save(source / "other" / "of it.jpg", picture(20, 24, 70))
+    shutil.copy(source / "many" / "005.jpg", source / "other" / "005.jpg")
+    save(source / "single" / "one.png", picture(20, 24, 5))
+    save(source / "single too" / "one.png", picture(20, 24, 6))
+    (source / "single too" / "bad.jpg").write_text("no image")
+    (source / "all bad").mkdir()
+    (source / "all bad" / "bad.jpg").write_text("no image")
+    args = [*FORMATS[layout], *SHARD, "--max-rejects", 2]
+    if layout == "lmdb":
+        args[2:4] = ["--size", "keep", "--quality", "keep"]
+    ran = here(*args, source, store)
+    assert ran.code == 0, ran.err
+    assert re.search(r"\b3 files whose bytes are those of another", ran.out)
+    assert re.search(r"\b2 classes with a single image", ran.out)
+    inspected = run_here("inspect", store).out.split()
+    assert inspected[inspected.index("classes_of_one") + 1] == "2"
+    assert inspected[inspected.index("identical_files") + 1] == "3"
+    counts = json.loads(run_here("inspect", "--json", store).out)["counts"]
+    assert (counts["identical_files"], counts["classes_of_one"]) == (3, 2)
+    again = here("--json", "--restart", *args, source, store)
+    counts = json.loads(again.out)["counts"]
+    assert (counts["identical_files"], counts["classes_of_one"]) == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("limit", "code"), [("3", 1), ("4", 0), ("5%", 1), ("6%", 0), ("0.05", 1), ("0.06", 0), ("0", 1)]
 )
