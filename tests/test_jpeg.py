@@ -645,6 +645,22 @@ def test_nonsense_arguments_are_refused(backend: jpeg.JpegDecoder) -> None:
         region.decode_box(backend.decode, data, (0, 0, 1, 1), scale=0)
 
 
+def test_a_header_like_the_last_one_is_told_alike() -> None:
+    """A header that was just read is known again, by all of its bytes, and what follows it is looked at anew."""
+    wide, tall = encode(scene(40, 72)), encode(scene(72, 40))
+    header = jpeg.read_header(wide)
+    again = encode(scene(40, 72, seed=1))
+    assert again != wide
+    assert jpeg.read_header(again) == header
+    assert jpeg.read_header(tall)[:2] == (72, 40)
+    assert jpeg.read_header(wide) == header
+    for end in range(header.scan_offset + 1):
+        jpeg.read_header(wide)
+        with pytest.raises(DecodeError) as refused_with:
+            jpeg.read_header(wide[:end])
+        assert refused_with.value.reason == {0: "empty", 1: "not_an_image"}.get(end, "truncated")
+
+
 def test_read_header_tells_what_pillow_tells() -> None:
     """Size and components without decoding."""
     header = jpeg.read_header(encode(scene(33, 47)))
