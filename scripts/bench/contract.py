@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,22 +22,33 @@ class Settings:
     work: str
     """Folder for all that is made: images, stores, what subjects pack for themselves."""
     images: str
-    """Folder of JPEG files, one folder a class."""
+    """Folder of image files, one folder a class; empty where the samples are made otherwise."""
     shape: tuple[int, int, int]
     """Of one image: height, width, channels."""
     batch: int = 256
     workers: int | None = 2
     """Processes or threads that work; None where the subject chooses."""
+    backend: Literal["process", "thread"] | None = None
+    """Of rawpack's workers; None where it chooses."""
     seconds: float = 2.0
     """Whole epochs are measured until so many have passed."""
+    epochs: int = 0
+    """If not 0, exactly so many epochs are measured, and what memory grows by after the first tenth of them."""
     warm: bool = True
     """Whether epochs go before that are not measured."""
     consumer: Literal["grid", "sum"] = "grid"
     """What is done with a batch: the sum of every 97th row and column, or of all pixels."""
+    samples: int = 0
+    """Of a store that is made of zeros, at least."""
 
     @property
     def folder(self) -> Path:
         return Path(self.work)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of the images in a batch, and of its labels and indices."""
+        return self.batch * (math.prod(self.shape) + 16)
 
     @property
     def size(self) -> str:

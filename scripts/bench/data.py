@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 import subprocess
 import sys
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contract import Pixels, Settings
 
 _MAKE_PHOTOS = Path(__file__).resolve().parent.parent / "make_photos.py"
 _MADE_PHOTOS = 400
+FORMS = ("memmap", "hdf5", "lmdb")
+GZIP = "gzip.hdf5"
+"""The format hdf5, compressed."""
 
 
 def photos(work: Path, data: Path | None, images: int) -> Path:
@@ -62,13 +70,14 @@ def make_photos(folder: Path, images: int) -> None:
 
 
 def store_path(settings: Settings, form: str) -> Path:
-    """Where the rawpack store of the settings' images in format `form` lies."""
+    """Where the rawpack store of the settings' images in format `form`, or `GZIP`, lies."""
     return settings.folder / f"{Path(settings.images).name}-{settings.size}.{form}"
 
 
 def make_store(settings: Settings, form: str) -> None:
     """Pack that store; one that is complete already is left as it is."""
-    command = [sys.executable, "-m", "rawpack_packer", "pack", "--quiet", "--format", form, "--size", settings.size]
+    command = [sys.executable, "-m", "rawpack_packer", "pack", "--quiet", "--size", settings.size]
+    command += ["--format", "hdf5", "--compression", "gzip"] if form == GZIP else ["--format", form]
     if settings.shape[2] == 1:
         command += ["--color", "gray"]
     subprocess.run([*command, settings.images, store_path(settings, form)], check=True)
@@ -100,6 +109,113 @@ def make_array(settings: Settings) -> None:
     partial.rename(path)
 
 
+def zeros_path(settings: Settings, form: str) -> Path:
+    """Where the store of so many black images lies."""
+    return settings.folder / f"zeros-{settings.samples}-{settings.size}.{form}"
+
+
+def make_zeros(settings: Settings, form: str) -> None:
+    """Make a store of at least `settings.samples` black images: one shard packed, and all others like it.
+
+    Raw shards are sparse, those of lmdb one file with many names, so that a hundred million samples take little disk.
+    Every checksum fits. Keys are empty.
+    """
+    path, partial = zeros_path(settings, form), zeros_path(settings, form).with_suffix(".partial")
+    if path.is_dir():
+        return
+    import msgspec
+
+    from rawpack import manifest as manifests
+    from rawpack_packer import files
+
+    base = _pack_black(settings, form)
+    manifest = manifests.load(base)[0]
+    (shard,) = manifest.shards
+    (packed,) = shard.files
+    copies = -(-settings.samples // shard.rows)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    shards, pieces = [], [] if form == "lmdb" else _pieces(base / packed.name)
+    for number in range(copies):
+        name = packed.name.replace("00000", f"{number:05d}")
+        if form == "lmdb":
+            os.link(base / packed.name, partial / name)
+        else:
+            _write_sparsely(partial / name, packed.bytes, pieces)
+        record = msgspec.structs.replace(packed, name=name)
+        shards.append(msgspec.structs.replace(shard, files=(record,)))
+    (columns,) = manifest.columns
+    (partial / columns.folder).mkdir()
+    records = []
+    for record in columns.files:
+        column = np.load(base / columns.folder / record.name)
+        rows, times = copies * shard.rows, copies
+        if record.name == "key.npy":
+            rows, times = 0, 0
+        elif record.name == "key.offset.npy":
+            rows, column = rows + 1, np.zeros_like(column)
+        _tile(partial / columns.folder / record.name, column, rows, times)
+        records.append(files.record(partial / columns.folder / record.name, record.name))
+    shutil.copy(base / manifest.rejects.file.name, partial)
+    rows = copies * shard.rows
+    whole = msgspec.structs.replace(
+        manifest,
+        samples=rows,
+        shards=tuple(shards),
+        columns=(msgspec.structs.replace(columns, rows=rows, files=tuple(records)),),
+    )
+    (partial / manifests.NAME).write_bytes(manifests.dump(whole))
+    partial.rename(path)
+
+
+def _pack_black(settings: Settings, form: str) -> Path:
+    """A store of one shard, as large as shards get."""
+    import cv2
+
+    rows = min(65_536, settings.samples)
+    folder = settings.folder / f"black-{rows}"
+    if not folder.is_dir():
+        partial = folder.with_name(folder.name + ".partial")
+        (partial / "0").mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(partial / "0" / f"{0:06d}.png"), np.zeros(settings.shape, np.uint8))
+        for number in range(1, rows):
+            with suppress(FileExistsError):
+                (partial / "0" / f"{number:06d}.png").symlink_to(f"{0:06d}.png")
+        partial.rename(folder)
+    at_base = replace(settings, images=str(folder))
+    make_store(at_base, form)
+    return store_path(at_base, form)
+
+
+def _pieces(source: Path, page: int = 4096) -> list[tuple[int, bytes]]:
+    """The pages of a file that are not all zeros, with their offsets."""
+    data = source.read_bytes()
+    pages = ((start, data[start : start + page]) for start in range(0, len(data), page))
+    return [(start, piece) for start, piece in pages if any(piece)]
+
+
+def _write_sparsely(path: Path, size: int, pieces: list[tuple[int, bytes]]) -> None:
+    """A file with these pieces, which takes no disk between them."""
+    with path.open("wb") as file:
+        for start, piece in pieces:
+            file.seek(start)
+            file.write(piece)
+        file.truncate(size)
+
+
+def _tile(path: Path, column: NDArray[Any], rows: int, times: int) -> None:
+    """An `.npy` file with the column again and again, sparse where it is zero."""
+    from rawpack import npyfile
+
+    head = npyfile.header(column.dtype, (rows, *column.shape[1:]))
+    with path.open("wb") as file:
+        file.write(head)
+        if column.any():
+            for _ in range(times):
+                file.write(column.data)
+        file.truncate(len(head) + rows * column[:1].nbytes)
+
+
 def jpegs(settings: Settings) -> list[bytes]:
     """The JPEG files in the lmdb store, as liblmdb alone gives them."""
     import lmdb
@@ -108,6 +224,20 @@ def jpegs(settings: Settings) -> list[bytes]:
     for path in sorted(store_path(settings, "lmdb").glob("shard-*.lmdb")):
         with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment, environment.begin() as txn:
             found += [bytes(value) for _, value in txn.cursor()]
+    return found
+
+
+def chunks(settings: Settings, most: int) -> list[bytes]:
+    """The first chunks of the compressed hdf5 store, as h5py alone gives them."""
+    import h5py
+
+    found: list[bytes] = []
+    for path in sorted(store_path(settings, GZIP).glob("shard-*.h5")):
+        with h5py.File(path) as file:
+            images = file["image"].id
+            for row in range(min(images.get_num_chunks(), most - len(found))):
+                place = images.get_chunk_info(row)
+                found.append(images.read_direct_chunk(place.chunk_offset)[1])
     return found
 
 

@@ -25,7 +25,7 @@ _WARM_S = 3.0
 """Where epochs are long, further ones are left out once so much time has passed."""
 _DISTRIBUTIONS = (
     "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py",
-    "torch", "tensordict", "ffcv", "litdata",
+    "torch", "tensordict", "ffcv", "numba", "litdata",
 )  # fmt: skip
 
 
@@ -40,7 +40,8 @@ def main() -> None:
 
 
 def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
-    """Open, warm up, and go through whole epochs until `settings.seconds` have passed."""
+    """Open, warm up, and go through whole epochs until `settings.seconds` have passed, or there were enough."""
+    before = memory(0)
     began = time.perf_counter()
     subject.open(settings)
     opened = time.perf_counter() - began
@@ -48,10 +49,14 @@ def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
     if settings.warm:
         while len(warm) < _WARM_EPOCHS and sum(epoch.seconds for epoch in warm) < _WARM_S:
             warm.append(subject.epoch(len(warm)))
+    early: dict[str, int | None] = {}
     cpu = cpu_seconds()
-    while sum(epoch.seconds for epoch in epochs) < settings.seconds:
+    while len(epochs) < settings.epochs or sum(epoch.seconds for epoch in epochs) < settings.seconds:
         epochs.append(subject.epoch(len(warm) + len(epochs)))
+        if len(epochs) == settings.epochs // 10:
+            early = memory(before["process_bytes"])
     cpu = cpu_seconds() - cpu
+    late = memory(before["process_bytes"])
     images, seconds = sum(epoch.images for epoch in epochs), sum(epoch.seconds for epoch in epochs)
     first = (warm + epochs)[0].first_s
     later = [epoch.first_s for epoch in (warm + epochs)[1:] if epoch.first_s is not None]
@@ -61,9 +66,11 @@ def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
         "seconds": seconds,
         "epochs": len(epochs),
         "cpu_s_per_1000": cpu / images * 1000,
+        "opened_s": opened,
         "first_batch_s": None if first is None else opened + first,
         "next_epoch_s": statistics.median(later) if later else None,
-        **memory(),
+        "growth_bytes": late["beside_bytes"] - early["beside_bytes"] if early else None,
+        **late,
     }
 
 
@@ -94,17 +101,22 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def memory() -> dict[str, int | None]:
-    """Bytes beside the page cache: this process's own, its largest worker's, and those of shared memory.
+def memory(before: int | None) -> dict[str, Any]:
+    """Bytes beside the page cache: this process's own, its largest worker's, those of shared memory, and all of them
+    together without the `before` of this process.
 
     None where the kernel does not tell.
     """
     own = _rollup("self")
+    if not own:
+        return dict.fromkeys(("process_bytes", "worker_bytes", "shared_bytes", "beside_bytes"))
     workers = [one for one in map(_rollup, _children()) if one]
+    shared = sum(one["Pss_Shmem"] for one in (own, *workers))
     return {
-        "process_bytes": own.get("Pss_Anon"),
+        "process_bytes": own["Pss_Anon"],
         "worker_bytes": max((one["Pss_Anon"] for one in workers), default=None),
-        "shared_bytes": sum(one["Pss_Shmem"] for one in (own, *workers)) if own else None,
+        "shared_bytes": shared,
+        "beside_bytes": sum(one["Pss_Anon"] for one in (own, *workers)) + shared - (before or 0),
     }
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from bars import Row, Verdict, shown, spread
 from tables import Entry, Table
 
-Row = dict[str, Any]
+_MET = {True: "met", False: "MISSED", None: ""}
 _HEAD = ("", "images/s", "CPU s/1,000", "ratio", "to", "bar", "first batch", "next epoch", "a worker", "slots")
 
 
@@ -18,28 +18,39 @@ def summary(table: Table, rows: Sequence[Row]) -> list[Row]:
     return [_line(entry, rates, rows) for entry in table.entries if rates[entry.label]]
 
 
-def as_text(table: Table, lines: Sequence[Row]) -> str:
+def judge(table: Table, rows: Sequence[Row]) -> list[Verdict]:
+    """How the table's bars fared, as far as what they speak of was measured."""
+    return [verdict for bar in table.bars if (verdict := bar.judge(rows)) is not None]
+
+
+def as_text(table: Table, lines: Sequence[Row], verdicts: Sequence[Verdict]) -> str:
     """A table for a terminal."""
     settings = table.settings
-    shape = "x".join(map(str, settings.shape))
-    title = f"{table.name}: {shape}"
-    if not table.name.startswith("packing"):
-        title += f", batch {settings.batch}, shuffled, warm"
+    title = f"{table.name}: {'x'.join(map(str, settings.shape))}"
+    if table.title:
+        title += f", batch {settings.batch}, {table.title}"
     if settings.workers is not None:
         title += f", {settings.workers} worker{'s' * (settings.workers != 1)}"
-    cells = [_HEAD, *(_cells(line) for line in lines)]
-    empty = {k for k in range(1, len(_HEAD)) if not any(row[k] for row in cells[1:])}
+    text = _aligned([_HEAD, *(_cells(line) for line in lines)])
+    if verdicts:
+        head = ("", "found", "wanted", "")
+        text += ["", *_aligned([head, *((v.bar, v.found, v.wanted, _MET[v.passed]) for v in verdicts)])]
+    return "\n".join([title, *("  " + line if line else "" for line in text)])
+
+
+def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows with their columns below each other; without columns that are empty but for their head."""
+    empty = {k for k in range(1, len(cells[0])) if not any(row[k] for row in cells[1:])}
     kept = [[cell for k, cell in enumerate(row) if k not in empty] for row in cells]
     widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in kept]
-    return "\n".join([title, *("  " + line for line in text)])
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in kept]
 
 
 def _line(entry: Entry, rates: dict[str, dict[int, float]], rows: Sequence[Row]) -> Row:
     own = rates[entry.label]
     other = rates.get(entry.against or "", {})
     ratios = [rate / other[number] for number, rate in own.items() if number in other]
-    ratio = _spread(ratios)
+    ratio = spread(ratios) if ratios else None
     mine = [row for row in rows if row["label"] == entry.label]
 
     def median(name: str) -> float | None:
@@ -50,7 +61,7 @@ def _line(entry: Entry, rates: dict[str, dict[int, float]], rows: Sequence[Row])
     hands_over = median("first_batch_s") is not None
     return {
         "label": entry.label,
-        "images_per_s": _spread(list(own.values())),
+        "images_per_s": spread(list(own.values())),
         "cpu_s_per_1000": median("cpu_s_per_1000"),
         "against": entry.against if ratios else None,
         "ratio": ratio,
@@ -67,13 +78,13 @@ def _line(entry: Entry, rates: dict[str, dict[int, float]], rows: Sequence[Row])
 def _cells(line: Row) -> tuple[str, ...]:
     bar = ""
     if line["bar"] is not None:
-        verdict = {True: "met", False: "MISSED", None: "not measured"}[line["passed"]]
+        verdict = _MET[line["passed"]] or "not measured"
         bar = f"{line['bar']:.2g} {verdict}"
     return (
         line["label"],
-        _shown(line["images_per_s"], lambda rate: f"{rate:,.0f}"),
+        shown(line["images_per_s"], lambda rate: f"{rate:,.0f}"),
         f"{line['cpu_s_per_1000']:.2g}",
-        _shown(line["ratio"], lambda ratio: f"{ratio:.2f}"),
+        shown(line["ratio"], lambda ratio: f"{ratio:.2f}") if line["ratio"] else "",
         line["against"] or "",
         bar,
         "" if line["first_batch_s"] is None else f"{line['first_batch_s']:.2f} s",
@@ -89,13 +100,3 @@ def _megabytes(size: float | None) -> str:
 
 def _by_round(rows: Sequence[Row], label: str) -> dict[int, float]:
     return {row["round"]: row["images_per_s"] for row in rows if row["label"] == label}
-
-
-def _spread(values: list[float]) -> tuple[float, float, float] | None:
-    return (statistics.median(values), min(values), max(values)) if values else None
-
-
-def _shown(spread: tuple[float, float, float] | None, one: Callable[[float], str]) -> str:
-    if spread is None:
-        return ""
-    return one(spread[0]) if spread[1] == spread[2] else f"{one(spread[0])} ({one(spread[1])}..{one(spread[2])})"

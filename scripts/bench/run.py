@@ -4,6 +4,7 @@
     scripts/bench/run.py                        every table, over made photographs
     scripts/bench/run.py --data ~/photos        over photographs of yours
     scripts/bench/run.py --tables reading --rounds 9 --json out.json
+    scripts/bench/run.py --tables growth        how cost grows with workers, batch and image size
     scripts/bench/run.py --quick                to see that it works; its figures mean nothing
 
 Each subject is measured in fresh processes, in turn with the others of its table, round by round; a ratio is the median
@@ -16,8 +17,10 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 | `tables.py` | which subjects make a table, and what each is held against |
 | `data.py` | the images and stores that are read |
 | `measure.py` | one measurement, in a process of its own |
+| `bars.py` | what is to hold beside the lines' own ratios |
 | `report.py` | medians, spread and ratios as text |
 | `stats_cost.py` | what it costs that `Batches.stats()` always counts: run by itself |
+| `growth.py` | the plot of how cost grows, for the documentation |
 """
 
 from __future__ import annotations
@@ -43,6 +46,11 @@ _HERE = Path(__file__).resolve().parent
 _WORK = _HERE.parent.parent / "build" / "bench"
 _QUIET_LOAD = 0.5
 _ONE_EPOCH = 1e-9
+_IMAGES = 16_000
+"""An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
+are 2.4 GB, and lie in memory several times, once for each subject's own file."""
+_FEW = 64
+DEFAULT = "reading,small,cold,memory,epochs,giant,packing"
 
 
 def main() -> None:
@@ -58,12 +66,13 @@ def main() -> None:
     for table in plan(asked):
         missing = {entry.label: gone for entry in table.entries if (gone := missing_modules(entry.subject))}
         rows = list(measure(table, missing, asked.rounds))
-        lines = report.summary(table, rows)
-        print(report.as_text(table, lines))
+        lines, verdicts = report.summary(table, rows), report.judge(table, rows)
+        print(report.as_text(table, lines, verdicts))
         for label, modules in missing.items():
             print(f"  left out: {label} (not installed: {', '.join(modules)})")
         print(flush=True)
-        results.append({"table": table.name, "lines": lines, "left_out": missing, "rows": rows})
+        bars = [asdict(verdict) for verdict in verdicts]
+        results.append({"table": table.name, "lines": lines, "bars": bars, "left_out": missing, "rows": rows})
     if asked.json:
         asked.json.write_text(json.dumps({"load_at_start": load, "quick": asked.quick, "tables": results}, indent=1))
 
@@ -72,10 +81,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, help="folder with JPEG files [made ones]")
     parser.add_argument("--work", type=Path, default=_WORK, help="folder for what is made, used again [build/bench]")
-    parser.add_argument("--tables", help="names, or beginnings of them, with commas: reading,small,packing [all]")
+    parser.add_argument("--tables", help=f"names, or beginnings of them, with commas [{DEFAULT}]")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement, at least [2]")
-    parser.add_argument("--images", type=int, default=8000, help="to read; files are used repeatedly to make as many")
+    parser.add_argument("--images", type=int, default=_IMAGES, help=f"to read; made by repeating files [{_IMAGES}]")
     parser.add_argument("--pack-images", type=int, default=2000, help="to pack")
     parser.add_argument("--json", type=Path, help="write all rows there")
     parser.add_argument("--quick", action="store_true", help="tiny sets, one round")
@@ -91,20 +100,28 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     """The tables asked for, with their images made."""
     work: Path = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    shape, small = ((48, 48, 3), 200) if asked.quick else ((224, 224, 3), 60_000)
+    shape, small, epochs, samples = (224, 224, 3), 60_000, 1000, 100_000_000
+    if asked.quick:
+        shape, small, epochs, samples = (48, 48, 3), 200, 20, 20_000
     common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}
+    few: dict[str, Any] = common | {"seconds": _ONE_EPOCH}
     every = tables(
         Settings(shape=shape, batch=min(256, asked.images // 3 or 1), **common),
-        Settings(shape=(28, 28, 1), consumer="sum", **common),
-        Settings(shape=shape, warm=False, **common | {"seconds": _ONE_EPOCH}),
+        Settings(shape=(28, 28, 1), workers=None, consumer="sum", **common),
+        Settings(shape=shape, warm=False, **few),
+        Settings(shape=(32, 32, 3), batch=16, epochs=epochs, warm=False, **few),
+        Settings(shape=(28, 28, 1), samples=samples, backend="process", warm=False, **few),
     )
-    chosen = [table for table in every if table.name.startswith(tuple((asked.tables or "").split(",")))]
+    beginnings = tuple((asked.tables or DEFAULT).split(","))
+    chosen = [table for table in every if table.name.startswith(beginnings)]
     if not chosen:
         sys.exit(f"--tables {asked.tables}: beginnings of {', '.join(table.name for table in every)}")
     make: dict[str, Callable[[], Path]] = {
         "photos": lambda: data.photos(work, asked.data, asked.images),
         "small": lambda: data.small_images(work, small),
         "packing": lambda: data.photos(work, asked.data, asked.pack_images),
+        "few": lambda: data.photos(work, asked.data, _FEW),
+        "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}
     return [replace(table, settings=replace(table.settings, images=images[table.images])) for table in chosen]
@@ -118,7 +135,11 @@ def missing_modules(subject: str) -> list[str]:
 def measure(table: Table, missing: dict[str, list[str]], rounds: int) -> Iterator[dict[str, Any]]:
     """A row for each line of the table and each round, in turn."""
     entries = [entry for entry in table.entries if entry.label not in missing]
-    call("prepare", list(dict.fromkeys(entry.subject for entry in entries)), table.settings)
+    prepared: dict[Settings, list[str]] = {}
+    for entry in entries:
+        prepared.setdefault(entry.settings(table.settings), []).append(entry.subject)
+    for settings, subjects in prepared.items():
+        call("prepare", list(dict.fromkeys(subjects)), settings)
     for number in range(rounds):
         for entry in entries:
             settings = entry.settings(table.settings)

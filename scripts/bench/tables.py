@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from bars import AtMost, Bar, Faster
 from contract import Settings
+
+SLOTS = 4
+"""Batches that rawpack's ring holds: one in the caller's hands, three in the making."""
+_WORKER_BYTES = 60e6
+_MORE_BYTES = 16e6
+"""What a process may hold more for a hundred times the samples: manifest and mappings of a shard for each 65,536."""
+_STEADY_BYTES = 1e6
+"""What a thousand epochs may add: less than a byte a sample that was read."""
 
 
 @dataclass(frozen=True)
@@ -17,15 +28,16 @@ class Entry:
     """The label of the line that it is divided by, round by round."""
     bar: float | None = None
     """The least ratio that satisfies."""
-    workers: int | Literal["as the table"] | None = "as the table"
     name: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that are others than the table's."""
 
     @property
     def label(self) -> str:
         return self.name or self.subject
 
     def settings(self, table: Settings) -> Settings:
-        return table if isinstance(self.workers, str) else replace(table, workers=self.workers)
+        return replace(table, **self.changes)
 
 
 @dataclass(frozen=True)
@@ -33,29 +45,51 @@ class Table:
     """Lines that are measured in turn, so that they share the machine's moods."""
 
     name: str
-    images: Literal["photos", "small", "packing"]
+    images: Literal["photos", "small", "packing", "few", "none"]
     settings: Settings
     entries: tuple[Entry, ...]
+    bars: tuple[Bar, ...] = ()
+    """What is to hold beside the entries' own."""
+    title: str = ""
+    """Conditions that the settings do not say."""
 
 
 READING = (
     Entry("copy limit"),
-    Entry("memmap", "copy limit", 0.70),
+    Entry("copy limit, large pages"),
+    Entry("memmap", "copy limit", 0.90),
     Entry("hdf5", "memmap", 0.95),
-    Entry("torch DataLoader, memmap", "copy limit"),
-    Entry("tensordict memmap", "copy limit"),
     Entry("FFCV raw", "copy limit"),
+    Entry("torch DataLoader, memmap", "copy limit"),
+    Entry("torch DataLoader, memmap, whole batches", "copy limit"),
+    Entry("tensordict memmap", "copy limit"),
     Entry("order alone", "memmap", 50),
+    Entry("inflate limit"),
+    Entry("hdf5, gzip", "inflate limit", 0.90),
     Entry("decode limit"),
-    Entry("lmdb", "decode limit", 0.85),
+    Entry("lmdb", "decode limit", 0.95),
+    Entry("FFCV JPEG, 256 px, centre crop"),
+    Entry("lmdb, 256 px, centre crop", "FFCV JPEG, 256 px, centre crop", 1.0),
 )
+_READERS = ("memmap", "hdf5", "hdf5, gzip", "lmdb")
+READING_BARS: tuple[Bar, ...] = (
+    Faster("memmap", ("FFCV raw",), 1.5),
+    Faster("memmap", ("copy limit, large pages",)),
+    *(AtMost(label, "first_batch_s", 1.0) for label in _READERS),
+    *(AtMost(label, "next_epoch_s", 0.050) for label in _READERS),
+)
+
+_TORCH = tuple((f"torch DataLoader, workers={workers}", workers) for workers in sorted({0, 1, os.cpu_count() or 1}))
 SMALL = (
     Entry("take loop"),
-    Entry("memmap", "take loop", 0.8, 0, "memmap, workers=0"),
-    Entry("torch DataLoader, memmap", "take loop", None, 0, "torch DataLoader, workers=0"),
-    Entry("torch DataLoader, memmap", "take loop", None, 2, "torch DataLoader, workers=2"),
+    Entry("memmap", "take loop", 0.8, "memmap, workers=0", {"workers": 0}),
+    Entry("memmap", "take loop", None, "memmap, workers=None", {"workers": None}),
+    *(Entry("torch DataLoader, memmap", "take loop", None, name, {"workers": workers}) for name, workers in _TORCH),
     Entry("tensordict memmap", "take loop"),
-    Entry("memmap", "torch DataLoader, workers=0", 5, None, "memmap, workers=None"),
+)
+SMALL_BARS: tuple[Bar, ...] = (
+    Faster("memmap, workers=None", tuple(name for name, _ in _TORCH), 5, "the fastest torch DataLoader"),
+    Faster("memmap, workers=None", ("tensordict memmap",), 1),
 )
 PACKING = (
     Entry("bare loop, raw"),
@@ -71,13 +105,88 @@ PACKING = (
     Entry("pack as they are", "copy files"),
 )
 
+COLD = (
+    Entry("dd, memmap"),
+    Entry("memmap, cold", "dd, memmap", 0.8),
+    Entry("dd, hdf5"),
+    Entry("hdf5, cold", "dd, hdf5", 0.8),
+    Entry("dd, lmdb"),
+    Entry("lmdb, cold", "dd, lmdb"),
+)
 
-def tables(photos: Settings, small: Settings, packing: Settings) -> list[Table]:
-    """All tables, over the photographs, the small images and the photographs to pack."""
+_PROCESSES = {"backend": "process"}
+_KINDS = (
+    Entry("memmap", name="memmap, threads", changes={"backend": "thread"}),
+    Entry("memmap", name="memmap, processes", changes=_PROCESSES),
+    Entry("hdf5", name="hdf5, processes", changes=_PROCESSES),
+    Entry("lmdb", name="lmdb, processes", changes=_PROCESSES),
+)
+GIANT_SAMPLES = 100_000_000
+
+
+def tables(photos: Settings, small: Settings, packing: Settings, few: Settings, giant: Settings) -> list[Table]:
+    """All tables: over the photographs, the small images, the photographs to pack, a few of them, and none."""
     return [
-        Table("reading", "photos", photos, READING),
-        Table("small-64", "small", replace(small, batch=64), SMALL),
-        Table("small-512", "small", replace(small, batch=512), SMALL),
+        Table("reading", "photos", photos, READING, READING_BARS, "shuffled, warm"),
+        Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
+        Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),
+        Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk, block shuffle"),
+        _memory(photos),
+        Table("epochs", "few", few, _KINDS, _steady(), f"{few.epochs} epochs, shuffled"),
+        _giant(giant),
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
+        *_growth(photos),
+    ]
+
+
+def _memory(photos: Settings) -> Table:
+    """Memory beside the page cache: of the slots, and so much for each worker."""
+    bars: list[Bar] = []
+    for entry in _KINDS:
+        allowed = SLOTS * photos.batch_bytes + _WORKER_BYTES * (photos.workers or 1)
+        bars.append(AtMost(entry.label, "beside_bytes", allowed))
+        if entry.changes == _PROCESSES:
+            bars.append(AtMost(entry.label, "worker_bytes", _WORKER_BYTES))
+    return Table("memory", "photos", photos, _KINDS, tuple(bars), "shuffled, warm")
+
+
+def _steady() -> tuple[Bar, ...]:
+    return tuple(AtMost(entry.label, "growth_bytes", _STEADY_BYTES) for entry in _KINDS)
+
+
+def _giant(giant: Settings) -> Table:
+    """Sparse stores of many samples, and of a hundredth of them, opened and read here and there."""
+    entries, bars = [], list[Bar]()
+    for form in ("memmap", "hdf5", "lmdb"):
+        few, many = f"{form}, {giant.samples // 100:,} samples", f"{form}, {giant.samples:,} samples"
+        entries.append(Entry(f"{form} of zeros", name=few, changes={"samples": giant.samples // 100}))
+        entries.append(Entry(f"{form} of zeros", name=many))
+        # Of lmdb it is reported.
+        wanted = form != "lmdb"
+        bars.append(AtMost(many, "opened_s", 0.5 if wanted else None))
+        for quantity in ("process_bytes", "worker_bytes"):
+            bars.append(AtMost(many, quantity, _MORE_BYTES if wanted else None, beyond=few))
+    return Table("giant", "none", giant, tuple(entries), tuple(bars), "shuffled")
+
+
+GROWTH_WORKERS = (1, 2, 3, 4)
+GROWTH_BATCHES = (16, 32, 64, 128, 256, 512, 1024)
+GROWTH_SIDES = (32, 64, 128, 224, 384)
+
+
+def _growth(photos: Settings) -> list[Table]:
+    """How cost grows with workers, batch and image size: what `growth.py` draws."""
+
+    def entries(name: str, values: tuple[int, ...], changes: Any) -> tuple[Entry, ...]:
+        return tuple(
+            Entry(form, name=f"{form}, {value} {name}", changes=changes(value))
+            for form in ("memmap", "lmdb")
+            for value in values
+        )
+
+    return [
+        Table("growth-workers", "packing", photos, entries("workers", GROWTH_WORKERS, lambda n: {"workers": n})),
+        Table("growth-batch", "packing", photos, entries("a batch", GROWTH_BATCHES, lambda n: {"batch": n})),
+        Table("growth-size", "packing", photos, entries("px", GROWTH_SIDES, lambda n: {"shape": (n, n, 3)})),
     ]

@@ -2,11 +2,13 @@
 
 | module | what it measures |
 |---|---|
-| `rawpack_store.py` | this project's reader |
+| `rawpack_store.py`, `rawpack_crop.py` | this project's reader; the same, decoding JPEG and cutting out the centre |
+| `cold.py` | this project's reader from the disk, and `dd` |
+| `zeros.py` | this project's reader over very many samples |
 | `order_alone.py` | what the order of the samples costs by itself |
-| `copy_limit.py`, `decode_limit.py` | processes that do only the unavoidable work of reading |
+| `copy_limit.py`, `decode_limit.py`, `inflate_limit.py` | processes that do only the unavoidable work of reading |
 | `take_loop.py` | a loop of one `np.take` a batch, in one process |
-| `torch_loader.py`, `tensordict_memmap.py`, `ffcv_raw.py` | peers, over the same images |
+| `torch_loader.py`, `tensordict_memmap.py`, `ffcv_loader.py` | peers, over the same images |
 | `rawpack_pack.py`, `bare_pack.py` | packing, by this project and by a bare loop of the same library calls |
 | `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
 | `copy_files.py` | copying files' bytes, which is the limit of passing them through |
@@ -15,33 +17,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from contract import Subject
+from data import FORMS, GZIP
 from subjects.bare_pack import BarePack
+from subjects.cold import ColdStore, SequentialRead
 from subjects.copy_files import CopyFiles
 from subjects.copy_limit import CopyLimit
 from subjects.decode_limit import DecodeLimit
+from subjects.ffcv_loader import FfcvLoader
 from subjects.ffcv_pack import FfcvPack
-from subjects.ffcv_raw import FfcvRaw
+from subjects.inflate_limit import InflateLimit
 from subjects.litdata_pack import LitdataPack
 from subjects.order_alone import OrderAlone
+from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
 from subjects.take_loop import TakeLoop
 from subjects.tensordict_memmap import TensordictMemmap
 from subjects.torch_loader import TorchLoader
+from subjects.zeros import Zeros
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "copy limit": CopyLimit,
+    "copy limit, large pages": lambda: CopyLimit(large_pages=True),
+    "inflate limit": InflateLimit,
     "decode limit": DecodeLimit,
     "memmap": lambda: RawpackStore("memmap"),
     "hdf5": lambda: RawpackStore("hdf5"),
+    "hdf5, gzip": lambda: RawpackStore(GZIP),
     "lmdb": lambda: RawpackStore("lmdb"),
+    "lmdb, 256 px, centre crop": lambda: RawpackCrop(256),
+    **{f"{form}, cold": partial(ColdStore, form) for form in FORMS},
+    **{f"dd, {form}": partial(SequentialRead, form) for form in FORMS},
+    **{f"{form} of zeros": partial(Zeros, form) for form in FORMS},
     "order alone": OrderAlone,
     "take loop": TakeLoop,
     "torch DataLoader, memmap": TorchLoader,
     "tensordict memmap": TensordictMemmap,
-    "FFCV raw": FfcvRaw,
+    "torch DataLoader, memmap, whole batches": lambda: TorchLoader(whole_batches=True),
+    "FFCV raw": FfcvLoader,
+    "FFCV JPEG, 256 px, centre crop": lambda: FfcvLoader(256),
     "pack memmap": lambda: RawpackPack("memmap"),
     "pack hdf5": lambda: RawpackPack("hdf5"),
     "pack lmdb": lambda: RawpackPack("lmdb"),

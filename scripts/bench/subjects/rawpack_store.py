@@ -21,8 +21,9 @@ class RawpackStore:
         from rawpack import Reader
 
         self._consumer = settings.consumer
-        path = data.store_path(settings, self._form)
-        self._batches = Reader(path).batches(settings.batch, shuffle=True, workers=settings.workers)
+        self._batches = Reader(data.store_path(settings, self._form)).batches(
+            settings.batch, shuffle=True, workers=settings.workers, backend=settings.backend
+        )
 
     def epoch(self, n: int) -> Epoch:
         self._batches.set_epoch(n)

@@ -1,0 +1,45 @@
+"""rawpack's reader, decoding JPEG and cutting out the centre."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from typing import Any
+
+import data
+from contract import Epoch, Settings, consume
+
+
+class RawpackCrop:
+    """Over an lmdb store of images of `stored` pixels a side."""
+
+    needs: tuple[str, ...] = ()
+
+    def __init__(self, stored: int) -> None:
+        self._stored = stored
+
+    def prepare(self, settings: Settings) -> None:
+        data.make_store(self._at_size(settings), "lmdb")
+
+    def open(self, settings: Settings) -> None:
+        from rawpack import Reader
+
+        self._consumer = settings.consumer
+        self._batches = Reader(data.store_path(self._at_size(settings), "lmdb")).batches(
+            settings.batch, shuffle=True, workers=settings.workers, backend=settings.backend, **centre(settings)
+        )
+
+    def epoch(self, n: int) -> Epoch:
+        self._batches.set_epoch(n)
+        return consume((batch["image"] for batch in self._batches), self._consumer)
+
+    def _at_size(self, settings: Settings) -> Settings:
+        return replace(settings, shape=(self._stored, self._stored, 3))
+
+
+def centre(settings: Settings) -> dict[str, Any]:
+    """What `batches` is told. A reader without transforms cannot cut without resizing first, which is more work."""
+    if importlib.util.find_spec("rawpack.transforms") is None:
+        return {"image_size": settings.shape[:2]}
+    transforms: Any = importlib.import_module("rawpack.transforms")
+    return {"transform": [transforms.CenterCrop(settings.shape[:2])]}
