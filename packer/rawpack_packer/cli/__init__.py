@@ -12,6 +12,7 @@ from rawpack_packer.cli.bench import bench
 from rawpack_packer.cli.doctor import doctor
 from rawpack_packer.cli.inspect import inspect
 from rawpack_packer.cli.pack import pack
+from rawpack_packer.cli.plan import plan
 from rawpack_packer.cli.warm import warm
 from rawpack_packer.show import plain
 
@@ -26,6 +27,7 @@ def cli() -> None:
 
     \b
     Examples:
+      rawpack plan photos/                             which store suits this set and machine
       rawpack pack photos/ store/                      memmap, 256x256: the fastest to read
       rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
       rawpack inspect store/                           what is in there
@@ -36,6 +38,7 @@ def cli() -> None:
     """
 
 
+cli.add_command(plan)
 cli.add_command(pack)
 cli.add_command(inspect)
 cli.add_command(doctor)

@@ -1,0 +1,172 @@
+"""`rawpack plan`: which store, at what size and quality, for this source on this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import click
+from tqdm import tqdm
+
+from rawpack import machine
+from rawpack.errors import UsageError
+from rawpack_packer.cli.bench import side_of
+from rawpack_packer.measure.rounds import worker_counts
+from rawpack_packer.plan import text
+from rawpack_packer.plan.candidates import candidates
+from rawpack_packer.plan.planned import Asked, Planned
+from rawpack_packer.plan.planned import plan as run
+from rawpack_packer.plan.recommend import Wishes
+from rawpack_packer.plan.trial import Say
+from rawpack_packer.recipe import COLORS, FORMATS, parse_bytes
+from rawpack_packer.sources import open_source
+
+
+@click.command(short_help="Try stores on a sample, and recommend one.")
+@click.option(
+    "--target",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="IMAGES/S",
+    help="What the training takes: recommends the smallest store that is fast enough.",
+)
+@click.option("--disk", metavar="BYTES", help="What the store may take on the disk: 500GB.")
+@click.option(
+    "--memory",
+    metavar="BYTES",
+    help="What files may take in memory where the training runs; a store that is larger counts as read from "
+    "the disk [default: most of what is free here].",
+)
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(FORMATS),
+    multiple=True,
+    help="Formats to try; this and the next four may be given several times [default: all].",
+)
+@click.option("--size", "sizes", multiple=True, metavar="N|HxW|keep", help="Sizes to try [default: 256].")
+@click.option(
+    "--quality",
+    "qualities",
+    multiple=True,
+    metavar="1-100|keep",
+    help="JPEG qualities of lmdb to try [default: 75, 90, 95].",
+)
+@click.option("--color", "colors", type=click.Choice(COLORS), multiple=True, help="Colors to try [default: rgb].")
+@click.option(
+    "--compression",
+    "compressions",
+    type=click.Choice(["none", "gzip"]),
+    multiple=True,
+    help="Compressions of hdf5 to try [default: none].",
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=256, show_default=True, metavar="N", help="Samples in a batch."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    multiple=True,
+    metavar="N",
+    help="Workers to read with; may be given several times [default: 1, 2, 4, ... up to the CPUs].",
+)
+@click.option("--image-size", metavar="N|HxW", help="Resize in the workers while reading; needed with --size keep.")
+@click.option(
+    "--budget",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="How long all of it may take, about: 45s, 5min. More gives narrower intervals.",
+)
+@click.option(
+    "--tmp",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Where the trial stores lie, on the disk that is to be measured; removed afterwards.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the sample.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not say what is being done.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, every round of it.")
+@click.argument("src", type=click.Path())
+def plan(
+    src: str,
+    target: float | None,
+    disk: str | None,
+    memory: str | None,
+    formats: tuple[str, ...],
+    sizes: tuple[str, ...],
+    qualities: tuple[str, ...],
+    colors: tuple[str, ...],
+    compressions: tuple[str, ...],
+    batch: int,
+    workers: tuple[int, ...],
+    image_size: str | None,
+    budget: str,
+    tmp: str | None,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
+
+    Candidates are all combinations of format, size, quality, color and compression. Each is read by 1 to all CPUs, from
+    memory and from the disk, in turn and several times. The sample lies in a temporary folder, which is removed.
+
+    \b
+    Examples:
+      rawpack plan photos/
+      rawpack plan --target 3000 --disk 500GB photos/
+      rawpack plan --format memmap --format lmdb --size 224 --size 256 --budget 5min photos/
+    """  # fmt: skip
+    asked = Asked(
+        source=src,
+        candidates=candidates(
+            formats or FORMATS,
+            sizes or ("256",),
+            qualities or ("75", "90", "95"),
+            colors or ("rgb",),
+            compressions or ("none",),
+        ),
+        workers=sorted(set(workers)) or worker_counts(machine.cpus()),
+        wishes=Wishes(target, None if disk is None else parse_bytes("--disk", disk)),
+        memory=None if memory is None else parse_bytes("--memory", memory),
+        budget=parse_time(budget),
+        batch=batch,
+        image_size=side_of(image_size),
+        seed=seed,
+        tmp=tmp,
+    )
+    planned = _with_progress(asked, quiet)
+    click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else text.as_text(planned))
+
+
+def parse_time(written: str) -> float:
+    """`--budget`: seconds of "60s", "90", "5min", "1h"."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*(s|min|m|h)?", written.strip())
+    seconds = float(match[1]) * {"h": 3600, "min": 60, "m": 60}.get(match[2] or "s", 1) if match else 0.0
+    if not seconds:
+        raise UsageError(f"--budget {written!r}: a time such as 45s, 5min or 1h")
+    return seconds
+
+
+def _with_progress(asked: Asked, quiet: bool) -> Planned:
+    source = open_source(asked.source)
+    if quiet:
+        return run(source, asked, lambda _: None)
+    if not sys.stderr.isatty():
+        return run(source, asked, _only_steps())
+    with tqdm(bar_format="rawpack: {desc}, {elapsed}", leave=False) as bar:
+        return run(source, asked, lambda step: bar.set_description_str(step))
+
+
+def _only_steps() -> Say:
+    """For logs: each step once, without the count of single measurements."""
+    told: set[str] = set()
+
+    def say(step: str) -> None:
+        name = step.partition(",")[0]
+        if name not in told:
+            told.add(name)
+            click.echo(f"rawpack: {name}", err=True)
+
+    return say

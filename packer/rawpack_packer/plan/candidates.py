@@ -1,0 +1,98 @@
+"""What `rawpack plan` compares: each combination of format, size, quality, color and compression that makes sense."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from rawpack.errors import UsageError
+from rawpack_packer.recipe import Recipe, make_recipe
+
+
+class TrialRecipe(Recipe, frozen=True, kw_only=True):
+    """A recipe whose parts are small, so that all workers have something to do on a sample."""
+
+    rows: int = 64
+
+    @property
+    def part_rows(self) -> int:
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to pack the source."""
+
+    name: str
+    """As it stands in tables: "lmdb 256 q90"."""
+    recipe: Recipe
+    options: tuple[str, ...]
+    """Of `rawpack pack`."""
+
+    @property
+    def raw(self) -> bool:
+        return self.recipe.encoding == "raw"
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """What candidates have in common that hold the same pixels, but for what a JPEG loses."""
+        return self.recipe.size, self.recipe.color
+
+    @property
+    def raw_recipe(self) -> Recipe:
+        """The recipe of the same pixels before anything is lost of them."""
+        return msgspec.structs.replace(self.recipe, format="memmap", quality=None, subsampling=None)
+
+    def trial(self, rows: int) -> TrialRecipe:
+        """The recipe with parts of so many samples."""
+        values = {name: getattr(self.recipe, name) for name in self.recipe.__struct_fields__}
+        return msgspec.convert(values | {"rows": rows}, TrialRecipe)
+
+    def command(self, source: str) -> str:
+        """The command that packs the whole source so."""
+        return shlex.join(["rawpack", "pack", *self.options, source, "STORE"])
+
+
+def candidates(
+    formats: Sequence[str],
+    sizes: Sequence[str],
+    qualities: Sequence[str],
+    colors: Sequence[str],
+    compressions: Sequence[str],
+) -> list[Candidate]:
+    """All combinations, raw formats first. Quality is for lmdb alone, compression for hdf5. Raises UsageError."""
+    found = {
+        candidate.name: candidate
+        for format, size, color in itertools.product(formats, sizes, colors)
+        for candidate in _of(format, size, color, qualities, compressions)
+    }
+    if not found:
+        raise UsageError("there is nothing to compare: name a --format")
+    return list(found.values())
+
+
+def _of(
+    format: str, size: str, color: str, qualities: Sequence[str], compressions: Sequence[str]
+) -> Iterator[Candidate]:
+    common = {"format": format, "size": size} | ({"color": color} if color != "rgb" else {})
+    name = f"{format} {size}" + (" gray" if color == "gray" else "")
+    if format == "lmdb":
+        for quality in qualities:
+            yield _candidate(f"{name} q{quality}", common | {"quality": quality})
+    elif format == "hdf5":
+        for compression in compressions:
+            packed = compression != "none"
+            yield _candidate(
+                f"{name} {compression}" if packed else name, common | ({"compression": compression} if packed else {})
+            )
+    else:
+        yield _candidate(name, common)
+
+
+def _candidate(name: str, options: dict[str, str]) -> Candidate:
+    words = itertools.chain.from_iterable((f"--{option}", value) for option, value in options.items())
+    return Candidate(name, make_recipe(**options), tuple(words))  # type: ignore[arg-type]

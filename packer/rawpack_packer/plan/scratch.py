@@ -1,0 +1,51 @@
+"""A temporary folder that is gone afterwards, whatever happens to this process."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rawpack.errors import UsageError
+
+_SWEEP = """\
+import os, shutil, sys, time
+sys.stdin.buffer.read()
+for _ in range(120):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.lexists(sys.argv[1]):
+        break
+    time.sleep(0.5)
+"""
+"""Reads until whoever started it has ended, also by SIGKILL; then removes the folder, again while workers that have not
+noticed yet still write into it."""
+
+
+@contextmanager
+def scratch_folder(where: str | None) -> Iterator[Path]:
+    """A new folder inside `where`, or where the system has such. Raises UsageError where none can be made."""
+    try:
+        path = Path(tempfile.mkdtemp(prefix="rawpack-plan-", dir=where)).absolute()
+    except OSError as error:
+        raise UsageError(f"--tmp {where or tempfile.gettempdir()}: {error.strerror or error}") from None
+    try:
+        # A session of its own: what ends this process's group must not end the one that cleans up after it.
+        sweeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _SWEEP, str(path)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    except BaseException:
+        path.rmdir()
+        raise
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        assert sweeper.stdin is not None
+        with suppress(OSError):
+            sweeper.stdin.close()
+        sweeper.wait()

@@ -1,0 +1,233 @@
+"""Trying candidates: a sample is packed into each, and each is read back."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rawpack import machine
+from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.jpeg import Color, decoder
+from rawpack.store import Store
+from rawpack_packer import job
+from rawpack_packer.engines import HereEngine, LocalEngine
+from rawpack_packer.measure.meter import Setting, StoreMeter
+from rawpack_packer.measure.rounds import Case, Reading, Schedule, read_in_turn
+from rawpack_packer.plan.candidates import Candidate
+from rawpack_packer.plan.loss import psnr, ssim
+from rawpack_packer.plan.pace import PacedEngine
+from rawpack_packer.plan.sample import SampleSource, draw
+from rawpack_packer.prepare import encode_jpeg, prepare
+from rawpack_packer.sources import Source
+
+_LEAST, _MOST = 32, 8192
+"""Images in a sample."""
+_PACKING, _COLD = 0.35, 0.15
+"""Shares of the budget."""
+_PROBED = 4
+_SPACE = 0.25
+"""The share of the free disk that trials may take."""
+_PART_BYTES = 2 << 20
+"""Of raw pixels: in smaller parts what a shard holds beside them would count."""
+_COMPARED = 24
+"""Images by which loss is measured."""
+_START_S = 0.3
+"""What it takes to start and end the workers of one measurement, about."""
+_SLICES = (0.1, 2.0)
+"""Seconds of one measurement, least and most."""
+
+Say = Callable[[str], None]
+"""Told what is being done, before each step."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a candidate's JPEG files lose against the same pixels stored raw: means over some images."""
+
+    psnr_db: float
+    ssim: float
+
+
+@dataclass
+class Trial:
+    """What was found out about one candidate."""
+
+    candidate: Candidate
+    rows: int
+    """Samples that were packed."""
+    seen: int
+    """Samples that were to be packed."""
+    bytes_per_sample: float
+    """Of all files of the store."""
+    bytes_error: float
+    """Half of the 95 % interval of `bytes_per_sample`, as a share of it; 0 where every sample has the same."""
+    packed_per_s: float
+    """Samples of the source per second, all workers busy."""
+    loss: Loss | None
+    """None where nothing is lost."""
+    image_bytes: float
+    """Of an image in its shard."""
+    readings: list[Reading] = field(default_factory=list)
+    """By workers, the most last."""
+    disk_bytes_per_s: float | None = None
+
+    @property
+    def best(self) -> Reading:
+        """With the most workers: as training would read it."""
+        return self.readings[-1]
+
+
+def try_out(
+    source: Source,
+    candidates: Sequence[Candidate],
+    folder: Path,
+    *,
+    budget: float,
+    workers: Sequence[int],
+    batch: int,
+    image_size: tuple[int, int] | None,
+    seed: int,
+    say: Say,
+) -> tuple[list[Trial], SampleSource]:
+    """Pack a sample of the source into each candidate below `folder`, and read each back.
+
+    budget: seconds that all of it may take, about; no less than it takes to pack and read a few images.
+    """
+    began = time.monotonic()
+    say("looking at some images")
+    sample = draw(source, sample_size(source, candidates, folder, budget, seed), seed)
+    trials, meters = [], []
+    for candidate in candidates:
+        say(f"packing {len(sample)} images as {candidate.name}")
+        trial, meter = _packed(sample, candidate, folder)
+        trials.append(trial)
+        meters.append(meter)
+    cases = [
+        Case(candidate.name, meter, Setting(batch, count, image_size))
+        for candidate, meter in zip(candidates, meters, strict=True)
+        for count in workers
+    ]
+    schedule = _schedule(len(cases), budget, began)
+    for trial, meter in zip(trials, meters, strict=True):
+        trial.disk_bytes_per_s = meter.disk(0.5)
+    done = 0
+    total = len(cases) * (schedule.rounds + schedule.cold_rounds)
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        say(f"reading, {done} of {total}")
+
+    readings = read_in_turn(cases, schedule, tick)
+    for k, trial in enumerate(trials):
+        trial.readings = readings[k * len(workers) : (k + 1) * len(workers)]
+    return trials, sample
+
+
+def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, budget: float, seed: int) -> int:
+    """How many images can be packed into all candidates in the share of the budget that packing has, and on the disk.
+
+    Raises UsageError where not even a few fit on it.
+    """
+    few = draw(source, _PROBED, seed)
+    seconds, size, tried = 0.0, 0.0, 0
+    for i in range(len(few)):
+        try:
+            data = few[i].image
+            began = time.perf_counter()
+            size += sum(math.prod(prepare(data, one.recipe).shape) for one in candidates)
+        except (DecodeError, PackError):
+            continue
+        seconds += time.perf_counter() - began
+        tried += 1
+        if seconds > budget * 0.1:
+            break
+    if not tried:
+        return min(len(source), _LEAST)
+    by_time = _PACKING * budget * machine.cpus() / (seconds / tried)
+    room = shutil.disk_usage(folder).free * _SPACE
+    by_space = room / max(1.0, size / tried)
+    if by_space < min(_LEAST, len(source)):
+        raise UsageError(f"{folder.parent} has too little room for trials: name a folder on another disk with --tmp")
+    return max(min(_LEAST, len(source)), min(len(source), _MOST, int(by_time), int(by_space)))
+
+
+def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[Trial, StoreMeter]:
+    """Pack the sample into one candidate."""
+    workers = machine.cpus()
+    raw = math.prod(candidate.recipe.target or (1,)) * candidate.recipe.channels
+    rows = max(16, min(1024, len(sample) // (4 * workers)), _PART_BYTES // raw if candidate.recipe.target else 0)
+    path = folder / candidate.name.replace(" ", "-")
+    # As `rawpack pack` chooses.
+    paced = PacedEngine(
+        LocalEngine(workers) if hasattr(os, "fork") else HereEngine(), min(workers, -(-len(sample) // rows))
+    )
+    job.pack(sample, path, candidate.trial(rows), job.Limits(workers, max_rejects=1e14), engine=paced)
+    meter = StoreMeter(path)
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return (
+        Trial(
+            candidate,
+            rows=len(meter),
+            seen=len(sample),
+            bytes_per_sample=size / len(meter),
+            bytes_error=_error(meter),
+            packed_per_s=paced.samples_per_s,
+            loss=_loss(sample, candidate),
+            image_bytes=meter.sample_bytes,
+        ),
+        meter,
+    )
+
+
+def _error(meter: StoreMeter) -> float:
+    """Half of the 95 % interval of a sample's mean bytes, as a share of them."""
+    store = Store(meter.path)
+    if meter.field.encoding == "raw" and meter.field.uniform:
+        return 0.0
+    if meter.field.encoding == "deflate":
+        # What lies on the disk, not what it inflates to.
+        sizes = np.concatenate([one.arrays["image.chunk"][:, 1] for one in store.columns.folders]).tolist()
+    else:
+        sizes = [len(store.reader(shard, "image").stored(row)) for shard, row in map(store.locate, range(len(meter)))]
+    if len(sizes) < 2:
+        return 1.0
+    return float(1.96 * statistics.stdev(sizes) / math.sqrt(len(sizes)) / statistics.mean(sizes))
+
+
+def _loss(sample: SampleSource, candidate: Candidate) -> Loss | None:
+    """PSNR and SSIM over the first images of the sample that decode; None where no JPEG is made."""
+    recipe = candidate.recipe
+    if recipe.encoding != "jpeg" or recipe.passes_through:
+        return None
+    found = []
+    color: Color = "gray" if recipe.color == "gray" else "rgb"
+    for i in np.linspace(0, len(sample) - 1, min(_COMPARED, len(sample))).astype(int).tolist():
+        try:
+            pixels = prepare(sample[i].image, candidate.raw_recipe).image
+        except DecodeError:
+            continue
+        stored = decoder().decode(encode_jpeg(pixels, recipe), color=color)
+        found.append((psnr(pixels, stored), ssim(pixels, stored)))
+    if not found:
+        return None
+    return Loss(statistics.mean(one for one, _ in found), statistics.mean(one for _, one in found))
+
+
+def _schedule(cases: int, budget: float, began: float) -> Schedule:
+    """What of the budget is left, cut into measurements."""
+    left = max(0.0, budget - (time.monotonic() - began))
+    rounds, cold = 5, 2
+    seconds = (left - cases * cold * 2 * _START_S) / cases / (rounds * 1.5 + cold) - _START_S / 2
+    if seconds < _SLICES[0]:
+        rounds, cold = 3, 1
+        seconds = left / cases / (rounds * 1.5 + cold) - _START_S
+    return Schedule(rounds, min(_SLICES[1], max(_SLICES[0], seconds)), cold, began + budget)
