@@ -164,7 +164,7 @@ def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[T
     """Pack the sample into one candidate."""
     workers = machine.cpus()
     raw = math.prod(candidate.recipe.target or (1,)) * candidate.recipe.channels
-    rows = max(16, min(1024, len(sample) // (4 * workers)), _PART_BYTES // raw if candidate.recipe.target else 0)
+    rows = max(32, min(1024, len(sample) // (4 * workers)), _PART_BYTES // raw if candidate.recipe.target else 0)
     path = folder / candidate.name.replace(" ", "-")
     # As `rawpack pack` chooses.
     paced = PacedEngine(
