@@ -32,6 +32,10 @@ class Bench:
     load: float | None
     """The load average for each CPU before the start."""
 
+    def of(self, meter: StoreMeter) -> list[Reading]:
+        """The readings of one store."""
+        return [reading for reading in self.readings if reading.case.meter is meter]
+
 
 def bench(
     stores: Sequence[str],
@@ -90,16 +94,25 @@ def as_text(done: Bench) -> str:
     """For a person."""
     blocks = []
     for meter in done.meters:
-        mine = [reading for reading in done.readings if reading.case.meter is meter]
-        shape = "x".join("?" if n is None else str(n) for n in meter.field.shape)
-        about = f"{meter.manifest.format}, {show.count(len(meter), 'image')} of {shape}, {show.size(meter.store_bytes)}"
-        lines = [f"{show.plain(str(meter.path))}: {about}", show.grid([_HEAD, *(_cells(one, mine) for one in mine)])]
+        lines = [f"{show.plain(str(meter.path))}: {about(meter)}", show.grid([HEAD, *rows(done, meter)])]
         disk = done.disk[meter.path]
         if disk is not None:
             lines.append(f"  its files come from the disk, in order, at {show.size(disk)}/s")
-        lines.append(f"  stats() of the last line: {mine[-1].verdict}")
+        lines.append(f"  stats() of the last line: {done.of(meter)[-1].verdict}")
         blocks.append("\n".join(lines))
     return "\n\n".join([*blocks, notes(done.readings, done.load)])
+
+
+def about(meter: StoreMeter) -> str:
+    """What a store is, in a few words."""
+    shape = "x".join("?" if n is None else str(n) for n in meter.field.shape)
+    return f"{meter.manifest.format}, {show.count(len(meter), 'image')} of {shape}, {show.size(meter.store_bytes)}"
+
+
+def rows(done: Bench, meter: StoreMeter) -> list[tuple[str, ...]]:
+    """A row for each setting of one store, under `HEAD`."""
+    mine = done.of(meter)
+    return [_cells(one, mine) for one in mine]
 
 
 def notes(readings: Sequence[Reading], load: float | None) -> str:
@@ -124,7 +137,7 @@ def spread(figure: Figure | None, digits: str = ",.0f") -> str:
     return f"{figure.median:{digits}} ({figure.low:{digits}} to {figure.high:{digits}})"
 
 
-_HEAD = (
+HEAD = (
     "batch",
     "workers",
     "images/s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -54,6 +55,8 @@ from rawpack_packer.recipe import parse_size
     show_default=True,
     help="Also from the disk: drops these files from the page cache, and none else.",
 )
+@click.option("--html", type=click.Path(), metavar="FILE", help="Write a report to look at; needs rawpack[report].")
+@click.option("--png", type=click.Path(), metavar="FILE", help="Write the plots alone; needs rawpack[report].")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, every round of it.")
 @click.argument("dst", nargs=-1, required=True, type=click.Path())
 def bench(
@@ -64,6 +67,8 @@ def bench(
     rounds: int,
     seconds: float,
     cold: bool,
+    html: str | None,
+    png: str | None,
     as_json: bool,
 ) -> None:
     """Measure how fast the stores at DST are read, by workers and batch, from memory and from the disk.
@@ -76,6 +81,7 @@ def bench(
       rawpack bench store/
       rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
     """  # fmt: skip
+    check_reports(html, png)
     schedule = Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     stores = [str(store_folder(name)) for name in dst]
     with tqdm(desc="measuring", leave=False, delay=1.0, disable=not sys.stderr.isatty()) as bar:
@@ -83,7 +89,25 @@ def bench(
             stores, batches=batches, workers=workers, image_size=side_of(image_size), schedule=schedule,
             begin=counted_by(bar),
         )  # fmt: skip
+    if html is not None:
+        from rawpack_packer.report import bench_page
+
+        bench_page.write_html(Path(html), done)
+    if png is not None:
+        from rawpack_packer.report import bench_page
+
+        bench_page.write_plots(Path(png), done)
     click.echo(json.dumps(benches.as_dict(done), indent=1) if as_json else benches.as_text(done))
+
+
+def check_reports(html: str | None, png: str | None) -> None:
+    """Raise where a report could not be drawn or written: before anything is measured."""
+    from rawpack_packer.report.extra import check_file, need_report
+
+    for option, path in (("--html", html), ("--png", png)):
+        if path is not None:
+            need_report(option)
+            check_file(option, Path(path))
 
 
 def side_of(text: str | None) -> tuple[int, int] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import click
 from tqdm import tqdm
 
 from rawpack import machine
 from rawpack.errors import UsageError
-from rawpack_packer.cli.bench import side_of
+from rawpack_packer.cli.bench import check_reports, side_of
 from rawpack_packer.measure.rounds import worker_counts
 from rawpack_packer.plan import text
 from rawpack_packer.plan.candidates import candidates
@@ -86,6 +87,13 @@ from rawpack_packer.sources import open_source
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample.")
 @click.option("--quiet", "-q", is_flag=True, help="Do not say what is being done.")
+@click.option(
+    "--html",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write a report to look at, with crops of each quality; needs rawpack[report].",
+)
+@click.option("--png", type=click.Path(), metavar="FILE", help="Write the plots alone; needs rawpack[report].")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, every round of it.")
 @click.argument("src", type=click.Path())
 def plan(
@@ -105,6 +113,8 @@ def plan(
     tmp: str | None,
     seed: int,
     quiet: bool,
+    html: str | None,
+    png: str | None,
     as_json: bool,
 ) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
@@ -118,6 +128,7 @@ def plan(
       rawpack plan --target 3000 --disk 500GB photos/
       rawpack plan --format memmap --format lmdb --size 224 --size 256 --budget 5min photos/
     """  # fmt: skip
+    check_reports(html, png)
     asked = Asked(
         source=src,
         candidates=candidates(
@@ -137,6 +148,14 @@ def plan(
         tmp=tmp,
     )
     planned = _with_progress(asked, quiet)
+    if html is not None:
+        from rawpack_packer.report import plan_page
+
+        plan_page.write_html(Path(html), planned)
+    if png is not None:
+        from rawpack_packer.report import plan_page
+
+        plan_page.write_plots(Path(png), planned)
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else text.as_text(planned))
 
 

@@ -1,0 +1,67 @@
+"""The report of `rawpack bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rawpack import machine
+from rawpack_packer import bench, show
+from rawpack_packer.bench import Bench
+from rawpack_packer.report.figures import Curve, Draw, Level, Point, frontier, scaling, write_png
+from rawpack_packer.report.page import write_page
+from rawpack_packer.report.plan_page import both
+
+
+def write_html(path: Path, done: Bench) -> None:
+    """Write the page."""
+    size, curve = _draws(done)
+    write_page(
+        path,
+        "bench.html.jinja",
+        title="How fast stores are read",
+        stores=[
+            (
+                show.plain(str(meter.path)),
+                bench.about(meter),
+                bench.rows(done, meter),
+                done.disk[meter.path],
+                done.of(meter)[-1].verdict,
+            )
+            for meter in done.meters
+        ],
+        head=bench.HEAD,
+        notes=bench.notes(done.readings, done.load),
+        frontier=both(size, "Size of each store against its speed", "frontier"),
+        scaling=both(curve, "Images per second by workers", "scaling"),
+    )
+
+
+def write_plots(path: Path, done: Bench) -> None:
+    """Write the plots alone."""
+    write_png(path, _draws(done))
+
+
+def _draws(done: Bench) -> tuple[Draw, Draw]:
+    points, levels, curves = [], dict[str, float](), []
+    several = len({reading.case.setting.batch for reading in done.readings}) > 1
+    for meter in done.meters:
+        mine, form = done.of(meter), meter.manifest.format
+        best = max(mine, key=lambda one: one.images_per_s.median)
+        name = show.plain(meter.path.name)
+        points.append(Point(name, form, meter.store_bytes, best.images_per_s, best.cold_images_per_s))
+        if best.limit is not None:
+            what = "decode" if meter.field.encoding == "jpeg" else "copy"
+            levels[what] = max(levels.get(what, 0.0), best.limit.median)
+        for batch in dict.fromkeys(reading.case.setting.batch for reading in mine):
+            lines = [one for one in mine if one.case.setting.batch == batch]
+            curves.append(
+                Curve(
+                    f"{name}, batch {batch}" if several else name,
+                    form,
+                    [(one.case.setting.workers, one.images_per_s) for one in lines],
+                )
+            )
+    return (
+        frontier(points, [Level(f"limit: {what}", rate) for what, rate in levels.items()]),
+        scaling(curves, machine.cpus()),
+    )

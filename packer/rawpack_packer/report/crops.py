@@ -1,0 +1,96 @@
+"""Crops of the same place of an image at each quality, so that a person can judge what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+from rawpack.jpeg import Color, decoder
+from rawpack_packer.plan.candidates import Candidate
+from rawpack_packer.plan.loss import psnr, ssim
+from rawpack_packer.plan.sample import SampleSource
+from rawpack_packer.prepare import encode_jpeg, prepare
+from rawpack_packer.report.page import picture
+
+SIDE = 160
+"""Pixels of a crop."""
+_IMAGES, _LOOKED_AT = 3, 24
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Crop:
+    """One crop, as the page shows it."""
+
+    name: str
+    uri: str
+    height: int
+    width: int
+    psnr_db: float | None = None
+    """Of the whole image; None of the raw pixels."""
+    ssim: float | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Crops of one image: the raw pixels first."""
+
+    key: str
+    crops: tuple[Crop, ...]
+
+
+def strips(sample: SampleSource, candidates: Sequence[Candidate]) -> list[Strip]:
+    """Crops of a few images where the lowest quality loses most: of the images that lose most, least, and between.
+
+    Of candidates with JPEG that is re-encoded, those of the first size and color; none where there are none.
+    """
+    jpegs = [one for one in candidates if one.recipe.encoding == "jpeg" and not one.recipe.passes_through]
+    jpegs = [one for one in jpegs if one.group == jpegs[0].group]
+    if not jpegs:
+        return []
+    lowest = min(jpegs, key=lambda one: one.recipe.quality if isinstance(one.recipe.quality, int) else 100)
+    found: list[tuple[float, int, Pixels]] = []
+    for i in np.linspace(0, len(sample) - 1, min(_LOOKED_AT, len(sample))).astype(int).tolist():
+        try:
+            pixels = prepare(sample[i].image, lowest.raw_recipe).image
+        except DecodeError:
+            continue
+        found.append((ssim(pixels, _stored(pixels, lowest)), i, pixels))
+    found.sort(key=lambda one: one[0])
+    places = np.linspace(0, len(found) - 1, min(_IMAGES, len(found))).astype(int).tolist()
+    return [_strip(sample.key(found[k][1]), found[k][2], jpegs, lowest) for k in places]
+
+
+def _strip(key: str, pixels: Pixels, jpegs: Sequence[Candidate], lowest: Candidate) -> Strip:
+    y, x = _worst_place(pixels, _stored(pixels, lowest))
+
+    def crop(name: str, image: Pixels, **values: float | int | None) -> Crop:
+        part = np.ascontiguousarray(image[y : y + SIDE, x : x + SIDE])
+        return Crop(name, picture(part), part.shape[0], part.shape[1], **values)  # type: ignore[arg-type]
+
+    crops = [crop("raw", pixels, bytes=pixels.nbytes)]
+    for one in jpegs:
+        stored = _stored(pixels, one)
+        size = encode_jpeg(pixels, one.recipe).nbytes
+        crops.append(crop(one.name, stored, psnr_db=psnr(pixels, stored), ssim=ssim(pixels, stored), bytes=size))
+    return Strip(key, tuple(crops))
+
+
+def _worst_place(image: Pixels, other: Pixels) -> tuple[int, int]:
+    """Top and left of the crop with the largest squared error."""
+    error = ((image.astype(np.float64) - other) ** 2).sum(axis=2)
+    total = np.pad(error, ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
+    h, w = min(SIDE, image.shape[0]), min(SIDE, image.shape[1])
+    sums = total[h:, w:] - total[:-h, w:] - total[h:, :-w] + total[:-h, :-w]
+    y, x = np.unravel_index(int(sums.argmax()), sums.shape)
+    return int(y), int(x)
+
+
+def _stored(pixels: Pixels, candidate: Candidate) -> Pixels:
+    color: Color = "gray" if candidate.recipe.color == "gray" else "rgb"
+    return decoder().decode(encode_jpeg(pixels, candidate.recipe), color=color)

@@ -1,0 +1,60 @@
+"""One self-contained HTML file, made of a template: no other file, no network, no script."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import cv2
+import jinja2
+import numpy as np
+from numpy.typing import NDArray
+
+import rawpack
+from rawpack import machine
+from rawpack.errors import PackError
+from rawpack_packer import show
+
+_SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
+
+
+def write_page(path: Path, template: str, **values: Any) -> None:
+    """Fill a template of this package and write it to `path`. All values but `markupsafe.Markup` are escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("rawpack_packer.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = show.size
+    environment.filters["plain"] = show.plain
+    text = environment.get_template(template).render(
+        **values,
+        command=show.plain(shlex.join(["rawpack", *sys.argv[1:]])),
+        machine=[
+            (
+                name.removesuffix("_bytes").replace("_", " "),
+                show.size(value) if name.endswith("_bytes") and not isinstance(value, str) else value,
+            )
+            for name, value in machine.describe().items()
+            if name in _SHOWN and value is not None
+        ],
+        version=rawpack.__version__,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    path.write_text(text, "utf-8")
+
+
+def picture(image: NDArray[np.uint8], *, lossless: bool = True) -> str:
+    """A data URI of an image (H, W, C): PNG, or a JPEG of good quality."""
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if image.shape[2] == 3 else image
+    done, data = cv2.imencode(".png" if lossless else ".jpg", bgr, [] if lossless else [cv2.IMWRITE_JPEG_QUALITY, 88])
+    if not done:
+        raise PackError(f"OpenCV cannot write an image of {image.shape}")
+    kind = "png" if lossless else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(data.tobytes()).decode()}"

@@ -1,0 +1,93 @@
+"""The report of `rawpack plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from markupsafe import Markup
+
+from rawpack import machine
+from rawpack_packer import show
+from rawpack_packer.plan import text
+from rawpack_packer.plan.planned import Planned
+from rawpack_packer.report.crops import strips
+from rawpack_packer.report.figures import (
+    NARROW,
+    WIDE,
+    Curve,
+    Draw,
+    Level,
+    Point,
+    frontier,
+    scaling,
+    svg,
+    write_png,
+)
+from rawpack_packer.report.page import write_page
+
+
+def write_html(path: Path, planned: Planned) -> None:
+    """Write the page."""
+    size, curve = _draws(planned)
+    taken = planned.advice.taken
+    write_page(
+        path,
+        "plan.html.jinja",
+        title=f"{planned.asked.source}: size against speed",
+        source=show.plain(planned.asked.source),
+        samples=planned.samples,
+        sampled=len(planned.sample),
+        taken=taken,
+        why=planned.advice.why,
+        take_command=None if taken is None else taken.candidate.command(show.plain(planned.asked.source)),
+        lost=[(one.candidate.name, why) for one, why in planned.advice.lost],
+        overlapping=planned.overlapping,
+        head=text.HEAD,
+        rows=list(text.rows(planned)),
+        limit_rows=list(text.limit_rows(planned)),
+        scaling_rows=text.scaling_rows(planned),
+        legend=text.legend(planned),
+        frontier=both(size, "Size of each candidate against its speed", "frontier"),
+        scaling=both(curve, "Images per second by workers", "scaling"),
+        strips=strips(planned.sample, planned.asked.candidates),
+    )
+
+
+def write_plots(path: Path, planned: Planned) -> None:
+    """Write the plots alone."""
+    write_png(path, _draws(planned))
+
+
+def both(draw: Draw, title: str, name: str) -> Markup:
+    """A plot for a wide page and one for a phone; the page shows the one that fits."""
+    return Markup('<figure class="wide">{}</figure>\n<figure class="narrow">{}</figure>').format(
+        Markup(svg(draw, WIDE, title, f"{name}-wide")), Markup(svg(draw, NARROW, title, f"{name}-narrow"))
+    )
+
+
+def _draws(planned: Planned) -> tuple[Draw, Draw]:
+    points = [
+        Point(
+            one.candidate.name,
+            one.candidate.recipe.format,
+            one.store_bytes,
+            one.trial.best.images_per_s,
+            one.trial.best.cold_images_per_s,
+            one is planned.advice.taken,
+        )
+        for one in planned.predictions
+    ]
+    levels = [Level(what, rate) for what, rate in text.limits(planned)]
+    target = planned.asked.wishes.target
+    if target is not None:
+        levels.append(Level(f"--target {target:,.0f}", target, wish=True))
+    curves = [
+        Curve(
+            one.candidate.name,
+            one.candidate.recipe.format,
+            [(reading.case.setting.workers, reading.images_per_s) for reading in one.trial.readings],
+            one is planned.advice.taken,
+        )
+        for one in planned.predictions
+    ]
+    return frontier(points, levels, planned.asked.wishes.disk), scaling(curves, machine.cpus())
