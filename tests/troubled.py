@@ -62,7 +62,7 @@ class Troubled:
 
 def opening(trouble: Trouble) -> Any:
     """While it is entered, the command opens its source with this trouble in it."""
-    return mock.patch("rawpack_packer.cli.pack.open_source", lambda path: Troubled(open_source(path), trouble))
+    return mock.patch("rawpack_packer.cli.pack.open_source", lambda path, **_: Troubled(open_source(path), trouble))
 
 
 # ---------------------------------------------------------------------------------------------- troubles

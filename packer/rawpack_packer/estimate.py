@@ -16,6 +16,7 @@ from typing import Any
 
 import cloudpickle
 
+from rawpack import machine
 from rawpack.child import Channel, Child, Notes
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.prepare import prepare
@@ -26,8 +27,8 @@ from rawpack_packer.worker import settle
 SAMPLES = 24
 _INDEX_BYTES = 100
 """Per sample: label, key, checksum and where it lies."""
-_PAGE = 4096
-"""Of LMDB: a value of half a page or more takes whole ones."""
+_PAGE, _LMDB_PAGE_HEAD, _LMDB_NODE = 4096, 16, 20
+"""Bytes, of LMDB: a page, what it begins with, and what a value has before it: a node's head and the key."""
 _STUCK_AFTER_S = 600.0
 
 
@@ -66,7 +67,12 @@ def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLE
     parts = [source.part(number, number + 1) for number in numbers]
     trials = list(_in_children(parts, recipe) if workers and hasattr(os, "fork") else _one_by_one(parts, recipe))
     sizes = [trial.stored for trial in trials if trial.stored is not None]
-    seconds = sum(trial.seconds for trial in trials) / max(1, len(trials)) * len(source) / max(1, workers)
+    seconds = (
+        sum(trial.seconds for trial in trials)
+        / max(1, len(trials))
+        * len(source)
+        / max(1, min(workers, machine.cpus()))
+    )
     each = exact_bytes(recipe) or (sum(sizes) / len(sizes) if sizes else 0.0)
     spare = 0.0
     if recipe.format == "hdf5":
@@ -139,9 +145,17 @@ def _try(part: Samples, recipe: Recipe) -> _Trial:
         size = len(zlib.compress(image.data, 4)) if recipe.encoding == "deflate" else image.nbytes
     except DecodeError:
         pass
-    if size is not None and recipe.format == "lmdb" and size >= _PAGE // 2:
-        size = -(-(size + 16) // _PAGE) * _PAGE
+    if size is not None and recipe.format == "lmdb":
+        size = _lmdb_bytes(size)
     return _Trial(size, time.perf_counter() - began)
+
+
+def _lmdb_bytes(size: int) -> int:
+    """What a value takes in LMDB's file: as many as fit share a page, and one of about half a page has its own."""
+    node = _LMDB_NODE + size
+    if node <= (_PAGE - _LMDB_PAGE_HEAD) // 2 - 2:
+        return _PAGE // ((_PAGE - _LMDB_PAGE_HEAD) // (node + 2))
+    return -(-(size + _LMDB_PAGE_HEAD) // _PAGE) * _PAGE
 
 
 def _main(channel: Channel, notes: Notes, work: tuple[Sequence[Samples], Recipe], descriptors: list[Any]) -> None:
