@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import xxhash
@@ -23,6 +23,9 @@ from rawpack.library import Library
 from rawpack.manifest import dump
 from rawpack.order import Order, RankSplit
 from rawpack.stats import Stats
+
+if TYPE_CHECKING:
+    from rawpack.transforms.pipeline import Pipeline
 
 Backend = Literal["process", "thread"]
 AHEAD = 2
@@ -45,7 +48,8 @@ class Options:
 
     batch_size: int
     fields: tuple[str, ...]
-    image_size: tuple[int, int] | None
+    pipeline: Pipeline | None
+    """What is done to samples; None where they are only copied or decoded."""
     workers: int
     backend: Backend
     timeout: float
@@ -75,7 +79,6 @@ class Batches(Iterable[Batch]):
         """Made by `Reader.batches`. selection: the library's rows that the order counts; None for all."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options = seed, options
-        images = [name for name in options.fields if library.fields[name].kind == "image"]
         shown = [name for name in options.fields if library.fields[name].kind != "text"]
         self._texts = [name for name in options.fields if library.fields[name].kind == "text"]
         slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())]
@@ -83,9 +86,10 @@ class Batches(Iterable[Batch]):
         layout = SlotLayout(slot_fields, options.batch_size * self._together)
         stores = tuple(str(store.path) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
-        size = options.image_size if images else None
         manifests = tuple(dump(store.manifest) for store in library.stores)
-        self._spec = WorkSpec(stores, manifests, layout, size, options.verify, memory)
+        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.verify, memory)
+        if options.workers and options.backend == "process" and options.pipeline is not None:
+            _check_travels(options.pipeline)
         self._filler = Filler(self._spec, library)
         self.counted = Stats(options.workers, layout.sample_bytes)
         self._epoch = self._position = 0
@@ -240,7 +244,7 @@ class Batches(Iterable[Batch]):
         """How many batches are read at once, and lie in one slot: more than one only where tiny samples are copied in
         this process, and nobody counts the batches that are held."""
         options = self.options
-        if options.workers or options.max_slots is not None or options.image_size is not None:
+        if options.workers or options.max_slots is not None or options.pipeline is not None:
             return 1
         if not _tiny(self._library, options.fields):
             return 1
@@ -248,10 +252,10 @@ class Batches(Iterable[Batch]):
 
     def _slot_field(self, name: str) -> SlotField:
         field = self._library.fields[name]
-        shape = field.shape
-        if field.kind == "image" and self.options.image_size is not None:
-            shape = (*self.options.image_size, shape[2])
-        return SlotField(name, field.dtype, tuple(n for n in shape if n is not None))
+        if self.options.pipeline is not None and name in self.options.pipeline.makes:
+            made = self.options.pipeline.makes[name]
+            return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
+        return SlotField(name, field.dtype, tuple(n for n in field.shape if n is not None))
 
 
 def _dismiss(idle: list[Idle], process: int) -> None:
@@ -264,8 +268,23 @@ def _dismiss(idle: list[Idle], process: int) -> None:
         idle.clear()
 
 
-def choose_fields(library: Library, fields: Sequence[str] | None, sized: bool) -> tuple[str, ...]:
-    """The fields of a batch: all numbers and images by default. `sized`: images will be brought to one size."""
+def _check_travels(pipeline: Pipeline) -> None:
+    """Raise UsageError where a transform cannot be sent to worker processes."""
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(pipeline)
+    except Exception as error:
+        raise UsageError(
+            f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "
+            'hold open files, locks and the like; or pass backend="thread" or workers=0'
+        ) from error
+
+
+def choose_fields(
+    library: Library, fields: Sequence[str] | None, image_size: tuple[int, int] | None, transformed: bool
+) -> tuple[str, ...]:
+    """The fields of a batch: all numbers and images by default. transformed: by what `Reader.batches` was given."""
     if isinstance(fields, str):
         raise UsageError(f"fields={fields!r}: a list of names, such as [{fields!r}]")
     if fields is None:
@@ -275,26 +294,26 @@ def choose_fields(library: Library, fields: Sequence[str] | None, sized: bool) -
         if name not in library.fields:
             raise UsageError(f"there is no field {name!r}; the store has {', '.join(library.fields)}")
         field = library.fields[name]
-        if field.kind == "image" and sized and (field.dtype not in RESIZABLE or len(field.shape) != 3):
+        if field.kind == "image" and image_size is not None and (field.dtype not in RESIZABLE or len(field.shape) != 3):
             raise UsageError(
                 f"image_size= resizes (height, width, channels) of {', '.join(RESIZABLE)}; {name!r} is {field.dtype} "
                 f"{field.shape}: leave it out with fields="
             )
-        if field.kind == "image" and not field.uniform and not sized:
+        if field.kind == "image" and not field.uniform and image_size is None and not transformed:
             raise UsageError(
                 f"the samples of {name!r} have different sizes, so they make no batch: pass image_size=224 (resize and "
-                "centre crop in the workers) or image_size=(height, width), leave the field out with fields=, "
-                "or pack with --size"
+                "centre crop in the workers) or image_size=(height, width), a transform= that makes one size, leave "
+                "the field out with fields=, or pack with --size"
             )
     return chosen
 
 
 def choose_workers(
-    library: Library, fields: Sequence[str], workers: int | None, backend: str | None, resized: bool
+    library: Library, fields: Sequence[str], workers: int | None, backend: str | None, transformed: bool
 ) -> tuple[int, Backend]:
     """How many workers and of which kind, where the caller leaves it open: see `Reader.batches`.
 
-    resized: whether workers do more with an image than copying it.
+    transformed: whether workers do more with samples than copying them.
     """
     if backend not in (None, "process", "thread"):
         raise UsageError(f"backend={backend!r}: 'process', 'thread' or None")
@@ -302,11 +321,11 @@ def choose_workers(
         raise UsageError(f"workers={workers!r}: 0 (in this process), more, or None to choose")
     raw = all(library.fields[name].encoding == "raw" for name in fields)
     if workers is None:
-        workers = 0 if _tiny(library, fields) else machine.cpus()
+        workers = 0 if _tiny(library, fields) and not transformed else machine.cpus()
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
         # others no page fault, which in another process takes as long as the copy.
-        backend = "thread" if (raw and not resized) or not hasattr(os, "fork") else "process"
+        backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
     return int(workers), "process" if backend == "process" else "thread"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from rawpack.errors import UsageError
 from rawpack.manifest import Field
 from rawpack.preload import Memory
 from rawpack.store import Store, gather_of
-from rawpack.stores.contract import Array, Box
+from rawpack.stores.contract import Array, Box, FieldReader
 from rawpack.stores.gather import Gather
 
 
@@ -103,6 +103,16 @@ class Library:
         """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""
         store, at = self.locate(row)
         return store.read(name, at, box, scale, out)
+
+    def located(self, name: str, rows: NDArray[np.int64]) -> Iterator[tuple[FieldReader, int]]:
+        """For each sample the reader of its shard's image field `name`, and its row there."""
+        if len(self.stores) == 1:
+            yield from self.stores[0].located(name, rows)
+            return
+        for row in rows.tolist():
+            store, at = self.locate(row)
+            shard, local = store.locate(at)
+            yield store.reader(shard, name), local
 
     def will_need(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.will_need`."""

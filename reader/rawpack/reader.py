@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,9 @@ from rawpack.manifest import Field
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
 from rawpack.selection import rows_of
+
+if TYPE_CHECKING:
+    from rawpack.transforms.pipeline import Pipeline, Transform
 
 StorePath = str | os.PathLike[str]
 
@@ -129,6 +132,7 @@ class Reader:
         drop_last: bool = False,
         fields: Sequence[str] | None = None,
         image_size: int | tuple[int, int] | None = None,
+        transform: Transform | None = None,
         workers: int | None = None,
         backend: Literal["process", "thread"] | None = None,
         rank: int | Literal["auto"] = 0,
@@ -150,6 +154,8 @@ class Reader:
         fields: names; None gives all numbers and images. Texts come when named, as a list of str. `index`, the sample's
             row in this reader, always comes.
         image_size: resize to cover and centre-crop each image to (height, width), in the workers.
+        transform: a list of steps of `rawpack.transforms` and functions, done in the workers; after `image_size`. What
+            is random in it depends on seed, epoch and sample alone.
         workers: 0 does all in this process; None chooses from the CPUs that this process really has and the store.
         backend: "process" or "thread"; None takes threads where workers only copy rows, processes where they decode.
         rank, world_size, uneven: which part of each step is this process's; "auto" reads the launcher's environment.
@@ -166,15 +172,16 @@ class Reader:
         if not timeout > 0:
             raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
         size = image_size_of(image_size)
-        chosen = choose_fields(self._library, fields, size is not None)
-        number, kind = choose_workers(self._library, chosen, workers, backend, size is not None)
+        chosen = choose_fields(self._library, fields, size, bool(transform) or size is not None)
+        pipeline = self._pipeline(transform, chosen, size)
+        number, kind = choose_workers(self._library, chosen, workers, backend, pipeline is not None)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
         order = self._order(shuffle, block, window, sampler, seed)
         options = Options(
             batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
             fields=chosen,
-            image_size=size,
+            pipeline=pipeline,
             workers=number,
             backend=kind,
             timeout=timeout,
@@ -187,6 +194,18 @@ class Reader:
             rank, world_size = resolve_rank("auto", world_size)
         split = RankSplit(len(order), int(batch_size), rank, world_size, uneven, drop_last)
         return Batches(self._library, self._selection, order, split, seed, options)
+
+    def _pipeline(
+        self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None
+    ) -> Pipeline | None:
+        if transform is None and size is None:
+            return None
+        from rawpack.transforms.pipeline import plan
+        from rawpack.transforms.resizing import Fit
+
+        before = [] if size is None else [Fit(size)]
+        pipeline = plan(transform or [], self._library.fields, chosen, before)
+        return pipeline if pipeline.lines or pipeline.batch_steps else None
 
     def _order(
         self,

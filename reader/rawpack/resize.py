@@ -5,7 +5,7 @@ Imported only by what resizes: it brings OpenCV with it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from rawpack.geometry import cover_size, crop_box
 
 Fit = Literal["cover", "stretch"]
-Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
+Interpolation = Literal["area", "linear", "bilinear", "cubic", "bicubic", "lanczos", "nearest"]
 
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]
+"""uint8, uint16 or float32."""
 _CODES = {
     "area": cv2.INTER_AREA,
     "linear": cv2.INTER_LINEAR,
+    "bilinear": cv2.INTER_LINEAR,
+    "bicubic": cv2.INTER_CUBIC,
     "cubic": cv2.INTER_CUBIC,
     "lanczos": cv2.INTER_LANCZOS4,
     "nearest": cv2.INTER_NEAREST_EXACT,
@@ -65,6 +68,28 @@ def fit(
     return np.ascontiguousarray(_scale(image, scaled, interpolation)[top : top + height, left : left + width]), enlarged
 
 
+def to_size(
+    image: Pixels,
+    size: tuple[int, int],
+    interpolation: Interpolation = "linear",
+    antialias: bool = True,
+    out: Pixels | None = None,
+) -> Pixels:
+    """Resize (H, W, C) to exactly size (height, width), each axis by itself; into `out`, (*size, C), where it is given.
+
+    antialias: average where it shrinks, interpolate where it enlarges; False interpolates there too. Not for "nearest".
+    An image that has the size already is returned itself. It may be a view with gaps between its rows.
+    """
+    code = _CODES[interpolation]
+    height, width = image.shape[:2]
+    smaller = min(size[0], height), min(size[1], width)
+    if not antialias or interpolation == "nearest" or smaller == (height, width):
+        return _resize(image, size, code, out)
+    if smaller == size:
+        return _resize(image, size, cv2.INTER_AREA, out)
+    return _resize(_resize(image, smaller, cv2.INTER_AREA), size, code, out)
+
+
 def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -> Pixels:
     """Scale all of an image."""
     if interpolation != "area":
@@ -73,11 +98,14 @@ def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -
     return _resize(_resize(image, smaller, cv2.INTER_AREA), size, cv2.INTER_LINEAR)
 
 
-def _resize(image: Pixels, size: tuple[int, int], code: int) -> Pixels:
+def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:
     if image.shape[:2] == size:
         return image
-    resized = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=code), np.uint8)
-    return resized.reshape(*size, image.shape[2])  # OpenCV drops an axis of length 1
+    resized: Any = cv2.resize(image, (size[1], size[0]), dst=out, interpolation=code)
+    if out is not None and np.may_share_memory(resized, out):
+        return out
+    made: Pixels = resized.reshape(*size, image.shape[2])  # OpenCV drops an axis of length 1
+    return made
 
 
 def _enlarge_part(

@@ -138,6 +138,13 @@ class Store:
         shard, at = self.locate(row)
         return self.reader(shard, name).read(at, box, scale, out)
 
+    def located(self, name: str, rows: NDArray[np.int64]) -> Iterator[tuple[FieldReader, int]]:
+        """For each sample the reader of its shard's image field `name`, and its row there."""
+        shards = np.searchsorted(self.ends, rows, side="right")
+        firsts = np.concatenate([[0], self.ends[:-1]])
+        for shard, local in zip(shards.tolist(), (rows - firsts[shards]).tolist(), strict=True):
+            yield self.reader(shard, name), local
+
     def reader(self, shard: int, name: str) -> FieldReader:
         """The reader of one field of one shard, opened on first use."""
         try:

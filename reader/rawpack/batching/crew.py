@@ -266,7 +266,8 @@ class Crew:
         self._give_out(pending)
 
     def _error(self, reply: Failed) -> WorkerError:
-        what = f"reading {self._filler.name(reply.row)} failed: {reply.kind}: {reply.message}"
+        doing = self._filler.doing(reply.row, reply.batch)
+        what = f"{doing} failed: {reply.kind}: {reply.message}"
         return WorkerError(f"{what}\n\nIn the worker:\n{reply.traceback}")
 
     def _name(self, piece: _Slice, position: int) -> str:

@@ -140,13 +140,16 @@ class BatchIterator(Iterator[Batch]):
         rows = steps[0].rows if len(steps) == 1 else np.concatenate([step.rows for step in steps])
         whole: Batch = self._ring.hand_over(self._slot(), len(rows))
         whole[INDEX][:] = rows
+        seeds, times = (self._seed, self.epoch), self._owner.counted.times
         try:
             if self._filler.looks_cold(rows):
                 self._filler.will_need(rows)
-            self._filler.fill(whole, 0, len(rows), self._owner.counted.times)
+            rooms = self._filler.rooms(whole)
+            self._filler.fill(rooms, 0, len(rows), times, seeds)
+            self._filler.finish(rooms, whole, times, seeds)
         except Exception as error:
             if len(steps) == 1:
-                raise blame(self._filler, whole, error) from error
+                raise blame(self._filler, whole, seeds, error) from error
             # One by one, so that the batches before the one that fails are handed over.
             self._steps, self._together = chain(steps, self._steps), 1
             self._make()
@@ -184,7 +187,8 @@ class BatchIterator(Iterator[Batch]):
                 if crew.asks_ahead or self._filler.looks_cold(step.rows):
                     self._filler.will_need(step.rows)
             size = self._ring.layout.size * rows // self._ring.layout.batch_size
-            crew.submit(pending, max(1, min(len(crew), size // _SLICE_BYTES)))
+            pieces = 1 if self._filler.whole_batches else max(1, min(len(crew), size // _SLICE_BYTES))
+            crew.submit(pending, pieces)
             self._pending.append((step, pending))
 
     def _slot(self) -> Any:

@@ -48,6 +48,8 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """The exception's class."""
     message: str
     traceback: str
+    batch: int = 0
+    """Where a whole batch raised: how many samples it has, `row` being the first."""
 
 
 Reply = Done | Failed

@@ -18,6 +18,11 @@ from rawpack.preload import Memory
 def main(channel: Channel, notes: Notes, spec: WorkSpec, descriptors: list[int]) -> None:
     """Serve until the parent is gone. descriptors: of the preloaded shards, if there are any."""
     memory = Memory(descriptors[0], *spec.memory) if spec.memory is not None else None
+    if spec.pipeline is not None:
+        # OpenCV's threads would multiply with the workers.
+        import cv2
+
+        cv2.setNumThreads(1)
     library = Library([Path(store) for store in spec.stores], memory, spec.manifests)
     serve(channel, Filler(spec, library), SlotMap(spec.layout).views_of, notes)
 

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,17 @@ from rawpack.library import Library
 from rawpack.manifest import Field
 from rawpack.stats import Times
 
+if TYPE_CHECKING:
+    from rawpack.transforms.pipeline import Pipeline
+
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 Views = dict[str, NDArray[Any]]
+Seeds = tuple[int, int]
+"""Seed and epoch: what random numbers hang on, beside the sample."""
 INDEX = "index"
 """The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out."""
 
@@ -37,8 +42,8 @@ class WorkSpec:
     manifests: tuple[bytes, ...]
     """As the reader found them, sealed: a worker that starts later must not read what was packed there since."""
     layout: SlotLayout
-    image_size: tuple[int, int] | None
-    """(height, width) that images are resized and centre-cropped to."""
+    pipeline: Pipeline | None = None
+    """What is done to samples before they lie in a slot."""
     verify: bool = False
     """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
@@ -49,7 +54,7 @@ class Filler:
     """Fills slots by a spec. Any number of threads may use one."""
 
     def __init__(self, spec: WorkSpec, library: Library) -> None:
-        self._library, self._size, self._verify = library, spec.image_size, spec.verify
+        self._library, self._pipeline, self._verify = library, spec.pipeline, spec.verify
         names = [field.name for field in spec.layout.fields if field.name != INDEX]
         self._fields = [(name, library.fields[name]) for name in names]
         self._images = [
@@ -59,14 +64,17 @@ class Filler:
         ]
         """Those that the disk is asked for ahead of time."""
 
-    def fill(self, views: Views, start: int, stop: int, times: Times) -> None:
+    def fill(self, views: Views, start: int, stop: int, times: Times, seeds: Seeds) -> None:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
         rows = views[INDEX][start:stop]
+        lines = () if self._pipeline is None else self._pipeline.lines
+        if self._pipeline is not None and lines:
+            outs = {name: views[name][start:stop] for name in lines}
+            self._pipeline.fill(self._library, rows, outs, seeds, times, self._check_one if self._verify else None)
         for name, field in self._fields:
-            out = views[name][start:stop]
-            if self._size is not None and field.kind == "image":
-                self._fit(name, rows, out, times)
+            if name in lines:
                 continue
+            out = views[name][start:stop]
             began = time.perf_counter()
             # What was inflated to be checked is read while it is at hand: one sample at a time.
             step = 1 if self._verify and field.encoding == "deflate" else max(1, len(rows))
@@ -75,6 +83,22 @@ class Filler:
                     self._check(name, field, rows[i : i + step])
                 self._library.read_into(name, rows[i : i + step], out[i : i + step])
             _add(times, field, time.perf_counter() - began)
+
+    @property
+    def whole_batches(self) -> bool:
+        """Whether a batch must be made in one piece."""
+        return self._pipeline is not None and self._pipeline.whole_batches
+
+    def rooms(self, views: Views) -> Views:
+        """Where the samples of a batch are made: the slot's arrays, or others that `finish` empties into them."""
+        if self._pipeline is None:
+            return views
+        return {name: self._pipeline.room(name, view) for name, view in views.items()}
+
+    def finish(self, rooms: Views, views: Views, times: Times, seeds: Seeds) -> None:
+        """Once all samples of a batch are there: what is done to it as a whole."""
+        if self._pipeline is not None and self._pipeline.whole_batches:
+            self._pipeline.finish(rooms, views, seeds, times)
 
     def will_need(self, rows: NDArray[np.int64]) -> None:
         """Ask the disk for the images of these samples."""
@@ -101,25 +125,23 @@ class Filler:
         except (RawpackError, KeyError):
             return f"sample {row}"
 
+    def doing(self, row: int, batch: int = 0) -> str:
+        """What failed, in an error: reading a sample, or transforming a batch of so many that begins with it."""
+        if batch:
+            return f"transforming the batch of {batch} that begins with {self.name(row)}"
+        return f"reading {self.name(row)}"
+
     def _check(self, name: str, field: Field, rows: NDArray[np.int64]) -> None:
         if field.kind == "image":
             for row in rows.tolist():
                 self._library.check(name, row)
 
-    def _fit(self, name: str, rows: NDArray[np.int64], out: NDArray[Any], times: Times) -> None:
-        """Read images and bring each to the size of `out`."""
-        from rawpack.resize import fit
+    def _check_one(self, name: str, row: int) -> None:
+        self._library.check(name, row)
 
-        assert self._size is not None
-        for i, row in enumerate(rows.tolist()):
-            began = time.perf_counter()
-            if self._verify:
-                self._check(name, self._library.fields[name], rows[i : i + 1])
-            image = self._library.read(name, row)
-            read = time.perf_counter()
-            out[i] = fit(image, self._size)[0]
-            _add(times, self._library.fields[name], read - began)
-            times.transforming += time.perf_counter() - read
+
+_WHOLE = -1
+"""The position of what is done to a batch as a whole."""
 
 
 def _add(times: Times, field: Field, seconds: float) -> None:
@@ -132,23 +154,34 @@ def _add(times: Times, field: Field, seconds: float) -> None:
 def do(task: Task, filler: Filler, views: Views, notes: Notes) -> Reply:
     """Do one task; what it raises is told, with the sample that raised it."""
     times, position, faults = Times(), task.start, major_faults()
+    seeds = task.seed, task.epoch
     try:
-        if not task.careful:
-            notes.note(task.number, -1)
-            try:
-                filler.fill(views, task.start, task.stop, times)
-                return Done(task.number, times, major_faults() > faults)
-            except Exception:
-                if task.stop - task.start == 1:
-                    raise
-        # One by one: to find the sample that raised, or the one that kills.
-        for position in range(task.start, task.stop):
-            notes.note(task.number, position)
-            filler.fill(views, position, position + 1, times)
+        rooms = filler.rooms(views)
+        if not _filled(task, filler, rooms, notes, times):
+            # One by one: to find the sample that raised, or the one that kills.
+            for position in range(task.start, task.stop):
+                notes.note(task.number, position)
+                filler.fill(rooms, position, position + 1, times, seeds)
+        position = _WHOLE
+        filler.finish(rooms, views, times, seeds)
         return Done(task.number, times, major_faults() > faults)
     except Exception as error:
-        row = int(views[INDEX][position])
-        return Failed(task.number, row, type(error).__name__, str(error), traceback.format_exc())
+        row, batch = int(views[INDEX][max(position, 0)]), task.rows if position == _WHOLE else 0
+        return Failed(task.number, row, type(error).__name__, str(error), traceback.format_exc(), batch)
+
+
+def _filled(task: Task, filler: Filler, rooms: Views, notes: Notes, times: Times) -> bool:
+    """Whether all samples of a task could be made in one go. Raises what its only sample raises."""
+    if task.careful:
+        return False
+    notes.note(task.number, -1)
+    try:
+        filler.fill(rooms, task.start, task.stop, times, (task.seed, task.epoch))
+    except Exception:
+        if task.stop - task.start == 1:
+            raise
+        return False
+    return True
 
 
 def major_faults() -> int:
@@ -156,13 +189,19 @@ def major_faults() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0
 
 
-def blame(filler: Filler, views: Views, error: Exception) -> RawpackError:
+def blame(filler: Filler, views: Views, seeds: Seeds, error: Exception) -> RawpackError:
     """The error to raise in this process for one that came up while filling a batch: it names the sample."""
+    rooms = filler.rooms(views)
     for position, row in enumerate(views[INDEX].tolist()):
         try:
-            filler.fill(views, position, position + 1, Times())
+            filler.fill(rooms, position, position + 1, Times(), seeds)
         except Exception as again:
-            return WorkerError(f"reading {filler.name(row)} failed: {type(again).__name__}: {again}")
+            return WorkerError(f"{filler.doing(row)} failed: {type(again).__name__}: {again}")
+    try:
+        filler.finish(rooms, views, Times(), seeds)
+    except Exception as again:
+        doing = filler.doing(int(views[INDEX][0]), len(views[INDEX]))
+        return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
     return WorkerError(f"reading a batch failed, and did not when done again: {type(error).__name__}: {error}")
 
 

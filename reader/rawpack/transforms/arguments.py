@@ -1,0 +1,42 @@
+"""Arguments that several steps share, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from rawpack.errors import UsageError
+
+Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
+
+
+def size_of(size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) of a side or a pair."""
+    pair: Any = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 65535 for n in pair):
+        raise UsageError(f"size={size!r}: a side in pixels, or (height, width)")
+    return int(pair[0]), int(pair[1])
+
+
+def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """(least, greatest), both above 0."""
+    pair = tuple(value)
+    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+        raise UsageError(f"{name}={value!r}: (least, greatest), both above 0")
+    return float(pair[0]), float(pair[1])
+
+
+def interpolation_of(value: Any) -> Interpolation:
+    """The name of an interpolation; torchvision's `InterpolationMode` is understood."""
+    name = getattr(value, "value", value)
+    if name not in get_args(Interpolation):
+        raise UsageError(f"interpolation={value!r}: one of {', '.join(map(repr, get_args(Interpolation)))}")
+    chosen: Interpolation = name
+    return chosen
+
+
+def probability(name: str, value: float) -> float:
+    """A number in [0, 1]."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name}={value!r}: a probability from 0 to 1")
+    return float(value)

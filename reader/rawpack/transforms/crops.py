@@ -1,0 +1,201 @@
+"""Crops: in the centre, at a random place, and of a random size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack.geometry import crop_box
+from rawpack.transforms.arguments import Interpolation, interpolation_of, range_of, size_of
+from rawpack.transforms.randomness import Random
+from rawpack.transforms.resizing import resizable
+from rawpack.transforms.step import Array, Box, CropStep, Move, Spec
+
+_ATTEMPTS = 10
+
+
+class Place(NamedTuple):
+    """Where a crop of fixed size lies."""
+
+    box: Box
+    """The part of it that lies within the image."""
+    at: tuple[int, int]
+    """(y, x) of that part within the crop; other than (0, 0) where the crop goes beyond the image."""
+
+
+class _FixedCrop(CropStep):
+    """A crop of a fixed size; what lies beyond the image is `fill`."""
+
+    def __init__(self, size: int | Sequence[int], fill: float = 0) -> None:
+        self.size, self.fill = size_of(size), fill
+
+    def makes(self, spec: Spec) -> Spec:
+        return spec.pixels(self).sized(*self.size)
+
+    def box(self, drawn: Place) -> Box:
+        return drawn.box
+
+    def finish(self, part: Array, drawn: Place, out: Array | None = None) -> Array:
+        return self._padded(part, drawn, out, self.fill)
+
+    def finish_mask(self, part: Array, drawn: Place, out: Array | None = None) -> Array:
+        return self._padded(part, drawn, out, 0)
+
+    def move(self, drawn: Place, height: int, width: int) -> Move:
+        return Move(shift_y=drawn.at[0] - drawn.box[0], shift_x=drawn.at[1] - drawn.box[1])
+
+    def _padded(self, part: Array, drawn: Place, out: Array | None, fill: float) -> Array:
+        if part.shape[:2] == self.size:
+            return part
+        if out is None:
+            out = np.empty((*self.size, part.shape[2]), part.dtype)
+        y, x = drawn.at
+        out[...] = fill
+        out[y : y + part.shape[0], x : x + part.shape[1]] = part
+        return out
+
+    def _place(self, top: int, left: int, height: int, width: int) -> Place:
+        """The crop from (top, left) on, which may lie outside an image of that size."""
+        bottom, right = min(top + self.size[0], height), min(left + self.size[1], width)
+        y, x = max(top, 0), max(left, 0)
+        # At least a pixel is read, so that nobody has to deal with empty images; it is overwritten or outside.
+        if bottom <= y or right <= x:
+            raise UsageError(f"{self!r} lies outside an image of {height}x{width} (height x width)")
+        return Place((y, x, bottom - y, right - x), (y - top, x - left))
+
+
+class CenterCrop(_FixedCrop):
+    """The centre of the image. What a smaller image lacks is filled with 0, as torchvision does."""
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        """size: a side, or (height, width)."""
+        super().__init__(size)
+
+    def draw(self, random: Random, height: int, width: int) -> Place:
+        if height >= self.size[0] and width >= self.size[1]:
+            return Place(crop_box((height, width), self.size), (0, 0))
+        # torchvision pads first, half of what is missing (rounded down) at the top and left, and then crops.
+        above, before = max(self.size[0] - height, 0) // 2, max(self.size[1] - width, 0) // 2
+        padded = max(height, self.size[0]), max(width, self.size[1])
+        top, left, _, _ = crop_box(padded, self.size)
+        return self._place(top - above, left - before, height, width)
+
+
+class RandomCrop(_FixedCrop):
+    """A crop at a random place, each as likely as the other."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: float = 0,
+    ) -> None:
+        """size: a side, or (height, width). padding: pixels of `fill` around the image beforehand: on each side,
+        (left and right, top and bottom), or (left, top, right, bottom). pad_if_needed: where the image is smaller than
+        the crop, so many more on both sides; without it that is an error."""
+        super().__init__(size, fill)
+        pad = (padding,) if isinstance(padding, int) else tuple(padding or (0,))
+        if len(pad) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in pad):
+            raise UsageError(f"padding={padding!r}: pixels, (left and right, top and bottom), or all four sides")
+        self.padding = pad * 4 if len(pad) == 1 else pad * 2 if len(pad) == 2 else pad
+        self.pad_if_needed = pad_if_needed
+
+    def draw(self, random: Random, height: int, width: int) -> Place:
+        left, top, right, bottom = self.padding
+        wide, high = width + left + right, height + top + bottom
+        if self.pad_if_needed:
+            more_x, more_y = max(self.size[1] - wide, 0), max(self.size[0] - high, 0)
+            left, wide, top, high = left + more_x, wide + 2 * more_x, top + more_y, high + 2 * more_y
+        if wide < self.size[1] or high < self.size[0]:
+            raise UsageError(
+                f"{self!r}: the image has only {height}x{width} (height x width): pass pad_if_needed=True, or resize "
+                "before"
+            )
+        y, x = random.integer(high - self.size[0] + 1), random.integer(wide - self.size[1] + 1)
+        return self._place(y - top, x - left, height, width)
+
+    def _place(self, top: int, left: int, height: int, width: int) -> Place:
+        try:
+            return super()._place(top, left, height, width)
+        except UsageError:  # padding wider than the crop: all of it is fill
+            return Place((0, 0, 1, 1), (-1, -1))
+
+    def _padded(self, part: Array, drawn: Place, out: Array | None, fill: float) -> Array:
+        if drawn.at == (-1, -1):
+            return np.full((*self.size, part.shape[2]), fill, part.dtype)
+        return super()._padded(part, drawn, out, fill)
+
+
+class RandomResizedCrop(CropStep):
+    """A crop of random area and shape at a random place, resized: what ImageNet is trained with."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
+        interpolation: Interpolation | Any = "bilinear",
+        antialias: bool = True,
+        scaled_decode: float | None = None,
+    ) -> None:
+        """size: a side, or (height, width). scale: least and greatest share of the image's area. ratio: least and
+        greatest width / height. interpolation, antialias: see `Resize`.
+
+        scaled_decode: let a JPEG be decoded at 1/2, 1/4 or 1/8 where the crop is then still `scaled_decode` times as
+        large as the result: faster, and not the same pixels. None: never.
+        """
+        self.size = size_of(size)
+        self.scale, self.ratio = range_of("scale", scale), range_of("ratio", ratio)
+        self.interpolation, self.antialias = interpolation_of(interpolation), antialias
+        if scaled_decode is not None and not scaled_decode > 0:
+            raise UsageError(f"scaled_decode={scaled_decode!r}: a ratio above 0, such as 1.0, or None")
+        self.scaled_decode = scaled_decode
+        self._log_ratio = math.log(self.ratio[0]), math.log(self.ratio[1])
+
+    def makes(self, spec: Spec) -> Spec:
+        return resizable(self, spec).sized(*self.size)
+
+    def draw(self, random: Random, height: int, width: int) -> Box:
+        uniform, area = random.uniform, height * width
+        for _ in range(_ATTEMPTS):
+            target = area * uniform(*self.scale)
+            aspect = math.exp(uniform(*self._log_ratio))
+            w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                return random.integer(height - h + 1), random.integer(width - w + 1), h, w
+        # No luck: as much of the centre as the ratios allow.
+        w, h = width, height
+        if width / height < self.ratio[0]:
+            h = min(height, round(w / self.ratio[0]))
+        elif width / height > self.ratio[1]:
+            w = min(width, round(h * self.ratio[1]))
+        return (height - h) // 2, (width - w) // 2, max(h, 1), max(w, 1)
+
+    def box(self, drawn: Box) -> Box:
+        return drawn
+
+    def reduction(self, drawn: Box) -> int:
+        if self.scaled_decode is None:
+            return 1
+        most = min(drawn[2] / self.size[0], drawn[3] / self.size[1]) / self.scaled_decode
+        return 8 if most >= 8 else 4 if most >= 4 else 2 if most >= 2 else 1
+
+    def finish(self, part: Array, drawn: Box, out: Array | None = None) -> Array:
+        from rawpack.resize import to_size
+
+        return to_size(part, self.size, self.interpolation, self.antialias, out)
+
+    def finish_mask(self, part: Array, drawn: Box, out: Array | None = None) -> Array:
+        from rawpack.resize import to_size
+
+        return to_size(part, self.size, "nearest", False, out)
+
+    def move(self, drawn: Box, height: int, width: int) -> Move:
+        y, x, h, w = drawn
+        scale_y, scale_x = self.size[0] / h, self.size[1] / w
+        return Move(scale_y, -y * scale_y, scale_x, -x * scale_x)

@@ -1,0 +1,69 @@
+"""Functions of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack.transforms.randomness import Random
+from rawpack.transforms.step import Array, BatchStep, Spec, Step
+
+
+class Lambda(Step):
+    """A function of one sample's array. Lambdas and functions of a script or notebook travel to the workers too."""
+
+    def __init__(
+        self,
+        lambd: Callable[[Array], Any],
+        *,
+        field: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: Any = None,
+    ) -> None:
+        """lambd: gets the array, and returns the result; it must not change the array. field: which field; None for
+        all images. shape, dtype: of the result, where they are not those of what it gets."""
+        if not callable(lambd):
+            raise UsageError(f"Lambda({lambd!r}): a function of an array")
+        self.lambd, self.field = lambd, field
+        self.shape = None if shape is None else tuple(shape)
+        self.dtype = None if dtype is None else np.dtype(dtype).name
+
+    def makes(self, spec: Spec) -> Spec:
+        shape = spec.shape if self.shape is None else self.shape
+        layout = spec.layout if len(shape) == 3 and shape == spec.shape else ""
+        if spec.layout == "HWC" and len(shape) == 3 and shape[2] == spec.shape[2]:
+            layout = "HWC"
+        return Spec(shape, self.dtype or spec.dtype, layout)
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        return np.asarray(self.lambd(image))
+
+
+class BatchLambda(BatchStep):
+    """A function of a whole batch, in one worker: after all other steps.
+
+    It gets a dict of arrays, name -> (n, *shape), may change them in place, and returns a dict of those that it
+    replaces, or None. With `random=True` it gets random numbers too, which depend on seed, epoch and the samples.
+    """
+
+    def __init__(
+        self,
+        lambd: Callable[..., Mapping[str, Array] | None],
+        *,
+        random: bool = False,
+        makes: Mapping[str, tuple[Sequence[int], Any]] | None = None,
+    ) -> None:
+        """makes: field -> (shape of one sample, dtype), of those whose shape or dtype it changes."""
+        if not callable(lambd):
+            raise UsageError(f"BatchLambda({lambd!r}): a function of a batch")
+        self.lambd, self.random = lambd, random
+        self.made = {name: Spec(tuple(shape), np.dtype(dtype).name) for name, (shape, dtype) in (makes or {}).items()}
+
+    def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
+        return self.made
+
+    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
+        return (self.lambd(batch, random) if self.random else self.lambd(batch)) or {}

@@ -1,0 +1,75 @@
+"""The random numbers of a sample: a pure function of (seed, epoch, sample).
+
+Counters through splitmix64's mixer, as the order's keys: the same on every machine and for every version of numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.order.keys import GAMMA, MULTIPLIERS, SHIFTS, WORD, derive_key, mix
+
+_AHEAD = 16
+"""Numbers that are drawn for all samples of a slice at once: more than most transforms want."""
+_UNIT = 2.0**-53
+
+
+class Random:
+    """Random numbers for one sample. Made for each sample anew, and used by one thread."""
+
+    __slots__ = ("_key", "random")
+
+    def __init__(self, key: int, first: list[float] | None = None) -> None:
+        """key: 64 bits. first: the first numbers of this very key, where they were drawn before."""
+        self._key = key
+        first = first or []
+        self.random = chain(first, _units(key, len(first))).__next__
+        """random() is a float in [0, 1)."""
+
+    def uniform(self, low: float, high: float) -> float:
+        """A float in [low, high)."""
+        return low + (high - low) * self.random()
+
+    def integer(self, end: int) -> int:
+        """A whole number from 0 to end - 1."""
+        return int(self.random() * end)
+
+    def generator(self) -> np.random.Generator:
+        """numpy's generator, for distributions that are not here: slow to make, about 20 µs."""
+        return np.random.Generator(np.random.Philox(key=mix(self._key ^ int(self.random() * WORD))))
+
+
+def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Iterator[Random]:
+    """For each sample its random numbers. rows: int64 (n,), which samples."""
+    keys = _mixed(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(derive_key("transform", seed, epoch)))
+    counters = np.arange(1, _AHEAD + 1, dtype=np.uint64) * np.uint64(GAMMA)
+    words = _mixed(keys[:, None] + counters)
+    first = ((words >> np.uint64(11)) * _UNIT).tolist()
+    return map(Random, keys.tolist(), first)
+
+
+def batch_random(seed: int, epoch: int, rows: NDArray[np.int64]) -> Random:
+    """The random numbers of a batch: of its samples, in their order."""
+    import xxhash
+
+    digest = xxhash.xxh3_64_intdigest(np.ascontiguousarray(rows, "<i8").data)
+    return Random(mix(derive_key("batch transform", seed, epoch) ^ digest))
+
+
+def _units(key: int, drawn: int) -> Iterator[float]:
+    """The numbers of a key from number `drawn` on."""
+    word = (key + GAMMA * drawn) & WORD
+    while True:
+        word = (word + GAMMA) & WORD
+        yield (mix(word) >> 11) * _UNIT
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """`mix` of each; arithmetic of uint64 arrays wraps around without a word."""
+    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(multiplier)
+    return words ^ (words >> np.uint64(SHIFTS[2]))

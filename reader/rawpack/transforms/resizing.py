@@ -1,0 +1,106 @@
+"""Resizing, and the cover and centre crop of `image_size=`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rawpack.errors import UsageError
+from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
+from rawpack.transforms.randomness import Random
+from rawpack.transforms.step import Array, Move, Spec, Step
+
+RESIZABLE = ("uint8", "uint16", "float32")
+"""What OpenCV resizes."""
+
+
+def resizable(step: object, spec: Spec) -> Spec:
+    """`spec`, or UsageError where OpenCV does not resize such images."""
+    if spec.pixels(step).dtype not in RESIZABLE:
+        raise UsageError(f"{step!r} resizes {', '.join(RESIZABLE)}, not {spec.dtype}")
+    return spec
+
+
+class Resize(Step):
+    """Resize to (height, width), or the shorter side to a length."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        interpolation: Interpolation | Any = "bilinear",
+        max_size: int | None = None,
+        antialias: bool = True,
+    ) -> None:
+        """size: (height, width), or one side: then the shorter side becomes that, and the longer one keeps the shape.
+        max_size: with one side: the most that the longer side may become; the shorter one then becomes less.
+
+        interpolation: of pixels where the image is enlarged. antialias: where it is shrunk, average the pixels that
+        come together, whichever the interpolation (not for "nearest"); False interpolates there too, which is faster
+        and makes false patterns.
+        """
+        self.size: int | tuple[int, int] = size_of(size)[0] if isinstance(size, int) else size_of(size)
+        if max_size is not None and (not isinstance(self.size, int) or max_size <= self.size):
+            raise UsageError(f"max_size={max_size!r}: more than the one side that size= gives")
+        self.interpolation, self.antialias, self.max_size = interpolation_of(interpolation), antialias, max_size
+
+    def makes(self, spec: Spec) -> Spec:
+        height, width = resizable(self, spec).shape[:2]
+        if not isinstance(self.size, int):
+            return spec.sized(*self.size)
+        return spec.sized(None, None) if height is None or width is None else spec.sized(*self._size(height, width))
+
+    def draw(self, random: Random, height: int, width: int) -> tuple[int, int]:
+        return self._size(height, width)
+
+    def apply(self, image: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
+        from rawpack.resize import to_size
+
+        return to_size(image, drawn, self.interpolation, self.antialias, out)
+
+    def apply_mask(self, mask: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
+        from rawpack.resize import to_size
+
+        return to_size(mask, drawn, "nearest", False, out)
+
+    def move(self, drawn: tuple[int, int], height: int, width: int) -> Move:
+        return Move(scale_y=drawn[0] / height, scale_x=drawn[1] / width)
+
+    def _size(self, height: int, width: int) -> tuple[int, int]:
+        if not isinstance(self.size, int):
+            return self.size
+        short, long = min(height, width), max(height, width)
+        new_short, new_long = self.size, max(1, int(self.size * long / short))
+        if self.max_size is not None and new_long > self.max_size:
+            new_short, new_long = max(1, int(self.max_size * new_short / new_long)), self.max_size
+        return (new_short, new_long) if height <= width else (new_long, new_short)
+
+
+class Fit(Step):
+    """Resize to cover (height, width) and cut out the centre: what `image_size=` does.
+
+    For a square the same as `Resize(side)` and `CenterCrop(side)`.
+    """
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        """size: a side, or (height, width)."""
+        self.size = size_of(size)
+
+    def makes(self, spec: Spec) -> Spec:
+        return resizable(self, spec).sized(*self.size)
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        from rawpack.resize import fit
+
+        return fit(image, self.size)[0]
+
+    def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
+        from rawpack.resize import fit
+
+        return fit(mask, self.size, interpolation="nearest")[0]
+
+    def move(self, drawn: Any, height: int, width: int) -> Move:
+        from rawpack.geometry import cover_size, crop_box
+
+        high, wide = cover_size((height, width), self.size)
+        top, left, _, _ = crop_box((high, wide), self.size)
+        return Move(high / height, -top, wide / width, -left)

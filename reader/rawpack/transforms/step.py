@@ -1,0 +1,155 @@
+"""What a step of a transform is: a small class that says what it makes, draws its random numbers, and makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.transforms.randomness import Random
+
+Array = NDArray[Any]
+Box = tuple[int, int, int, int]
+"""(y, x, height, width) in pixels."""
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shape and dtype of one sample of a field, on its way through the steps."""
+
+    shape: Shape
+    """None where samples differ."""
+    dtype: str
+    """numpy's name."""
+    layout: Literal["HWC", "CHW", ""] = ""
+    """Of images: (height, width, channels) or (channels, height, width). Empty for what is no image."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all samples have this shape."""
+        return None not in self.shape
+
+    def pixels(self, step: object) -> Spec:
+        """Itself, where it is an image (H, W, C); else UsageError in the name of `step`."""
+        if self.layout != "HWC":
+            where = "put it before ToCHW" if self.layout else "name the fields of images with fields="
+            raise UsageError(f"{step!r} wants images (height, width, channels), not {self.shape} {self.dtype}: {where}")
+        return self
+
+    def sized(self, height: int | None, width: int | None) -> Spec:
+        """The same for an image (H, W, C) of another size."""
+        return replace(self, shape=(height, width, self.shape[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a step moves the points of an image: x to x * scale_x + shift_x, y likewise, in pixels.
+
+    Pixel (i, j) covers the points from (i, j) to (i + 1, j + 1), so that boxes need no half pixels.
+    """
+
+    scale_y: float = 1.0
+    shift_y: float = 0.0
+    scale_x: float = 1.0
+    shift_x: float = 0.0
+
+
+class Step:
+    """One step of a transform: derive from it, and override what differs.
+
+    An instance is sent to the workers by cloudpickle, and used there by several threads at once: it holds settings,
+    never state. What is drawn for a sample is drawn once, and used for all of the sample's fields.
+    """
+
+    field: str | None = None
+    """The one field that it is applied to; None for all images."""
+    pointwise: bool = False
+    """Whether each value of the result depends on one value and its channel alone, and on nothing drawn: then the step
+    may be done for all 256 values of a byte beforehand."""
+
+    vectorised: bool = False
+    """Of steps on number fields: whether `apply` does all samples in one call, (n, *shape), with nothing drawn."""
+
+    def makes(self, spec: Spec) -> Spec:
+        """What it makes of samples like `spec`. Raises UsageError where it cannot work on them. Called once."""
+        return spec
+
+    def fitted(self, spec: Spec) -> Step:
+        """The step to use on samples like `spec`: itself, or a copy that is made for them. Called once."""
+        return self
+
+    def draw(self, random: Random, height: int, width: int) -> Any:
+        """Whatever of it is random, for one sample: an image of that size. The result goes to the other methods."""
+        return None
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        """The result for one sample, of the shape and dtype that `makes` said.
+
+        image: may be read-only, or a view with gaps between its rows, or `out` itself. out: memory of the result's
+        shape and dtype where the result is wanted; to use it spares a copy, and to return another array is right too.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method apply()")
+
+    def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
+        """The same for a mask (H, W, C) that belongs to the image: labels, so that no new values may appear.
+
+        What does not move pixels leaves masks as they are.
+        """
+        return mask
+
+    def move(self, drawn: Any, height: int, width: int) -> Move:
+        """Where it moves the points of an image of that size: for boxes and key points."""
+        return Move()
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class CropStep(Step):
+    """A step that begins with a crop. As the first of a transform, it is handed the crop: nothing else is decoded."""
+
+    def box(self, drawn: Any) -> Box:
+        """The part of the image that it looks at."""
+        raise NotImplementedError(f"{type(self).__name__} has no method box()")
+
+    def reduction(self, drawn: Any) -> int:
+        """1, or 2, 4 or 8: by how much the crop may be reduced while a JPEG is decoded."""
+        return 1
+
+    def finish(self, part: Array, drawn: Any, out: Array | None = None) -> Array:
+        """The result, made of the part that `box` names, which may be reduced by `reduction`; else as `apply`."""
+        return part
+
+    def finish_mask(self, part: Array, drawn: Any, out: Array | None = None) -> Array:
+        """The same for a mask."""
+        return self.finish(part, drawn, out)
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        y, x, height, width = self.box(drawn)
+        return self.finish(image[y : y + height, x : x + width], drawn, out)
+
+    def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
+        y, x, height, width = self.box(drawn)
+        return self.finish_mask(mask[y : y + height, x : x + width], drawn, out)
+
+
+class BatchStep:
+    """A step that works on whole batches: at the end of a transform, in one worker for each batch."""
+
+    def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
+        """What it makes of each field, of those whose shape or dtype it changes. Called once."""
+        return {}
+
+    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
+        """The arrays that it changes, each (n, *shape). Those of `batch` may be changed in place.
+
+        random: depends on seed, epoch and the samples of the batch.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method apply()")
+
+    __repr__ = Step.__repr__

@@ -1,0 +1,164 @@
+"""What becomes of the values of pixels: dtype, scale, mean and deviation, and the order of the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.transforms.step import Array, Spec, Step
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+class ConvertImageDtype(Step):
+    """Floats: whole numbers are scaled so that the greatest of their dtype becomes 1, as torchvision does."""
+
+    pointwise = True
+
+    def __init__(self, dtype: Any = "float32") -> None:
+        """dtype: "float16", "float32" or "float64", or numpy's types."""
+        self.dtype = float_dtype(dtype)
+
+    def makes(self, spec: Spec) -> Spec:
+        if np.dtype(spec.dtype).kind not in "uif":
+            raise UsageError(f"{self!r} wants numbers, not {spec.dtype}")
+        return replace(spec, dtype=self.dtype)
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        return _floats(image).astype(self.dtype)
+
+
+class Normalize(Step):
+    """(x - mean) / std, channel by channel. Whole numbers are scaled first, so that the greatest becomes 1."""
+
+    pointwise = True
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: Any = "float32") -> None:
+        """mean, std: one for each channel, or one for all, of values from 0 to 1. dtype: of the result."""
+        self.mean, self.std = _channels("mean", mean), _channels("std", std)
+        if not all(self.std):
+            raise UsageError(f"std={std!r}: a deviation of 0 cannot be divided by")
+        self.dtype = float_dtype(dtype)
+        self._axes: tuple[int, ...] = (-1,)
+
+    def makes(self, spec: Spec) -> Spec:
+        channels = spec.shape[0] if spec.layout == "CHW" else spec.shape[-1]
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, channels):
+                raise UsageError(f"{self!r}: {len(values)} values of {name} for images of {channels} channels")
+        if np.dtype(spec.dtype).kind in "ui" and max(map(abs, self.mean)) > 1:
+            raise UsageError(f"{self!r}: mean and std are those of values from 0 to 1, as torchvision has them")
+        return replace(spec, dtype=self.dtype)
+
+    def fitted(self, spec: Spec) -> Normalize:
+        fitted = copy(self)
+        fitted._axes = (-1, 1, 1) if spec.layout == "CHW" else (-1,)
+        return fitted
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        mean, std = (np.array(values, np.float64).reshape(self._axes) for values in (self.mean, self.std))
+        return ((_floats(image) - mean) / std).astype(self.dtype)
+
+
+class ToCHW(Step):
+    """(H, W, C) becomes (C, H, W)."""
+
+    def makes(self, spec: Spec) -> Spec:
+        height, width, channels = spec.pixels(self).shape
+        return replace(spec, shape=(channels, height, width), layout="CHW")
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        return image.transpose(2, 0, 1)
+
+    def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
+        return mask.transpose(2, 0, 1)
+
+
+class ByTable(Step):
+    """Pointwise steps on bytes, done for all 256 of them beforehand; and ToCHW, where it comes with them."""
+
+    def __init__(self, steps: Sequence[Step], spec: Spec, made: Spec) -> None:
+        """spec: before `steps`, (H, W, C) of uint8; made: after them."""
+        self.steps = tuple(steps)
+        channels = spec.shape[2] or 1
+        ramp: Array = np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], channels, axis=2)
+        for step in steps:
+            if step.pointwise:
+                ramp = step.apply(ramp, None)
+        self._dtype, self._planes = np.dtype(made.dtype), made.layout == "CHW"
+        # OpenCV knows no float16 tables: it moves bits of as many bytes.
+        carrier = np.uint16 if self._dtype.itemsize == 2 else self._dtype
+        self._carrier = np.dtype(carrier)
+        self._table = np.ascontiguousarray(ramp).view(carrier)
+        self._tables = [np.ascontiguousarray(self._table[0, :, c]) for c in range(channels)]
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        import cv2
+
+        if not self._planes:
+            target = None if out is None else out.view(self._carrier)
+            made = cv2.LUT(image, self._table, dst=target)
+            return made.reshape(image.shape).view(self._dtype)
+        height, width, channels = image.shape
+        if out is None:
+            out = np.empty((channels, height, width), self._dtype)
+        carried = out.view(self._carrier)
+        for plane, table, target in zip(cv2.split(image), self._tables, carried, strict=True):
+            cv2.LUT(plane, table, dst=target)
+        return out
+
+    def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
+        return mask.transpose(2, 0, 1) if self._planes else mask
+
+
+def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
+    """The same steps, with runs of pointwise ones on bytes, and a ToCHW that ends them, as tables.
+
+    specs: before each step, and after the last.
+    """
+    done, k = list[Step](), 0
+    while k < len(steps):
+        end = k
+        if specs[k].dtype == "uint8" and specs[k].layout == "HWC":
+            while end < len(steps) and steps[end].pointwise:
+                end += 1
+        if end == k:
+            done.append(steps[k])
+            k += 1
+            continue
+        if end < len(steps) and type(steps[end]) is ToCHW:
+            end += 1
+        done.append(ByTable(steps[k:end], specs[k], specs[end]))
+        k = end
+    return done
+
+
+def float_dtype(dtype: Any) -> str:
+    """The name of a float dtype. torch's are understood."""
+    try:
+        name = np.dtype(str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else dtype).name
+    except TypeError:
+        name = ""
+    if name not in _FLOATS:
+        raise UsageError(f"dtype={dtype!r}: one of {', '.join(_FLOATS)}")
+    return name
+
+
+def _floats(image: Array) -> NDArray[np.floating[Any]]:
+    """float64, whole numbers scaled so that the greatest of their dtype becomes 1. Floats as they are."""
+    if image.dtype.kind == "f":
+        return image
+    return image / np.float64(np.iinfo(image.dtype).max)
+
+
+def _channels(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    several = (values,) if isinstance(values, int | float) else tuple(map(float, values))
+    if not several or not np.isfinite(several).all():
+        raise UsageError(f"{name}={values!r}: a number for each channel")
+    return tuple(map(float, several))

@@ -1,0 +1,466 @@
+"""Steps of a transform: random numbers against torchvision's definitions, pixels against Pillow and numpy."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from image_corpus import Pixels, scene
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
+
+from rawpack import UsageError
+from rawpack.transforms import (
+    CenterCrop,
+    ColorJitter,
+    ConvertImageDtype,
+    Fit,
+    Lambda,
+    Normalize,
+    OneHot,
+    Random,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    Spec,
+    Step,
+    ToCHW,
+)
+from rawpack.transforms.randomness import batch_random, randoms
+from rawpack.transforms.values import by_tables
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DRAWS = 20_000
+
+
+def draws(step: Step, height: int, width: int, count: int = DRAWS) -> list[Any]:
+    """What a step draws for so many samples."""
+    return [step.draw(random, height, width) for random in randoms(1, 2, np.arange(count))]
+
+
+def done(step: Step, image: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], Any]:
+    """A step applied to an image, and what it drew."""
+    drawn = step.draw(Random(seed), *image.shape[:2])
+    return step.apply(image, drawn), drawn
+
+
+def same_distribution(ours: list[float], theirs: list[float]) -> bool:
+    """The two-sample test of Kolmogorov and Smirnov, at a level that a right sampler fails once in 10**6 runs."""
+    both = np.sort(np.concatenate([ours, theirs]))
+    first, second = (np.searchsorted(np.sort(one), both, side="right") / len(one) for one in (ours, theirs))
+    allowed = math.sqrt(-math.log(1e-6 / 2) / 2 * (1 / len(ours) + 1 / len(theirs)))
+    return bool(np.abs(first - second).max() < allowed)
+
+
+# ---------------------------------------------------------------------------------------------- random numbers
+
+
+def splitmix(state: int) -> int:
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB % 2**64
+    return state ^ (state >> 31)
+
+
+def test_a_samples_numbers_are_splitmix64() -> None:
+    """Also beyond those that are drawn ahead: number n is the upper 53 bits of splitmix64's output n from the key."""
+    for random in randoms(3, 4, np.array([0, 5, 10**12])):
+        key = random._key
+        expected = [(splitmix((key + (n + 1) * 0x9E3779B97F4A7C15) % 2**64) >> 11) / 2**53 for n in range(40)]
+        assert [random.random() for _ in range(40)] == expected
+
+
+def test_a_samples_numbers_depend_on_nothing_else() -> None:
+    """The same alone and among others; others for another seed, epoch or sample."""
+    together = [random.random() for random in randoms(3, 4, np.array([7, 8, 9]))]
+    alone = [next(randoms(3, 4, np.array([row]))).random() for row in (7, 8, 9)]
+    assert together == alone
+    others = [next(randoms(*of)).random() for of in ((3, 5, np.array([7])), (4, 4, np.array([7])))]
+    assert len({*together, *others}) == 5
+    assert batch_random(0, 0, np.array([1, 2])).random() != batch_random(0, 0, np.array([2, 1])).random()
+
+
+def test_numbers_are_uniform_and_unrelated() -> None:
+    """Over samples, and over the numbers of a sample."""
+    table = np.array([[random.random() for _ in range(6)] for random in randoms(0, 0, np.arange(DRAWS))])
+    assert (table >= 0).all() and (table < 1).all()  # noqa: PT018
+    for column in table.T:
+        assert same_distribution(column.tolist(), ((np.arange(DRAWS) + 0.5) / DRAWS).tolist())
+    related = np.corrcoef(table, rowvar=False) - np.eye(6)
+    assert np.abs(related).max() < 5 / math.sqrt(DRAWS)
+
+
+def test_numpys_distributions_are_at_hand() -> None:
+    """generator() is numpy's, different each time, and the same for the same sample."""
+    one, other = (next(randoms(0, 0, np.array([3]))) for _ in range(2))
+    first = one.generator().normal(size=3).tolist()
+    assert first == other.generator().normal(size=3).tolist()
+    assert first != one.generator().normal(size=3).tolist()
+
+
+# ---------------------------------------------------------------------------------------------- crops
+
+
+def reference_crops(
+    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], count: int
+) -> list[tuple[int, int, int, int]]:
+    """The definition of torchvision.transforms.RandomResizedCrop.get_params, with numpy's random numbers."""
+    random, found = np.random.default_rng(9), []
+    for _ in range(count):
+        for _ in range(10):
+            area = height * width * random.uniform(*scale)
+            aspect = np.exp(random.uniform(*np.log(ratio)))
+            w, h = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                found.append((int(random.integers(height - h + 1)), int(random.integers(width - w + 1)), h, w))
+                break
+        else:
+            w, h = width, height
+            if width / height < min(ratio):
+                h = round(w / min(ratio))
+            elif width / height > max(ratio):
+                w = round(h * max(ratio))
+            found.append(((height - h) // 2, (width - w) // 2, h, w))
+    return found
+
+
+@pytest.mark.parametrize(("height", "width"), [(256, 256), (300, 500), (40, 400)])
+def test_random_resized_crops_are_torchvisions(height: int, width: int) -> None:
+    """Area, shape and place have the distributions of torchvision's definition, also where ten attempts fail."""
+    step = RandomResizedCrop(224)
+    ours = np.array(draws(step, height, width), float)
+    theirs = np.array(reference_crops(height, width, (0.08, 1.0), (3 / 4, 4 / 3), DRAWS), float)
+    for crops in (ours, theirs):
+        assert (crops[:, 0] + crops[:, 2] <= height).all()
+        assert (crops[:, 1] + crops[:, 3] <= width).all()
+    for of in (
+        lambda c: c[:, 2] * c[:, 3],
+        lambda c: c[:, 3] / c[:, 2],
+        lambda c: c[:, 0] / (height - c[:, 2] + 1),
+        lambda c: c[:, 1] / (width - c[:, 3] + 1),
+    ):
+        assert same_distribution(of(ours).tolist(), of(theirs).tolist())
+
+
+@given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 2**63), st.floats(0.01, 1), st.floats(0.2, 5))
+def test_a_random_resized_crop_lies_within(height: int, width: int, key: int, scale: float, ratio: float) -> None:
+    """Whatever the image and the arguments: at least a pixel, inside, and the result has the size."""
+    step = RandomResizedCrop((5, 7), scale=(scale, 1.0), ratio=(ratio, ratio))
+    y, x, h, w = step.draw(Random(key), height, width)
+    assert 0 <= y < y + h <= height
+    assert 0 <= x < x + w <= width
+    assert step.apply(np.zeros((height, width, 3), np.uint8), (y, x, h, w)).shape == (5, 7, 3)
+
+
+def test_a_random_resized_crop_is_the_crop_resized() -> None:
+    """Enlarged as Pillow's bilinear, within two levels; shrunk as the exact average of areas, within one."""
+    image = scene(300, 400)
+    enlarged = RandomResizedCrop(200).apply(image, (30, 50, 100, 90))
+    expected = Image.fromarray(image[30:130, 50:140]).resize((200, 200), Image.Resampling.BILINEAR)
+    assert np.abs(enlarged.astype(int) - np.asarray(expected)).max() <= 2
+    shrunk = RandomResizedCrop(200).apply(image, (3, 5, 280, 290))
+    rows, columns = (area_weights(old, 200) for old in (280, 290))
+    average = np.einsum("iy,yxc,jx->ijc", rows, image[3:283, 5:295].astype(float), columns, optimize=True)
+    assert np.abs(shrunk - average).max() <= 1
+
+
+def area_weights(old: int, new: int) -> NDArray[np.float64]:
+    """(new, old): how much of each old pixel a new one covers."""
+    edges, pixel = np.arange(new + 1) * old / new, np.arange(old)
+    overlap = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
+    weights: NDArray[np.float64] = overlap.clip(0) * new / old
+    return weights
+
+
+@pytest.mark.parametrize(("height", "width"), [(9, 9), (5, 4), (5, 12), (11, 6), (4, 4)])
+@pytest.mark.parametrize("size", [(5, 4), (8, 7)])
+def test_the_centre_is_torchvisions(height: int, width: int, size: tuple[int, int]) -> None:
+    """A smaller image is padded with 0 first: half of what lacks, rounded down, at the top and left; as torchvision."""
+    image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
+    high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
+    padded = np.pad(image, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2), (0, 0)))
+    top, left = round((padded.shape[0] - size[0]) / 2.0), round((padded.shape[1] - size[1]) / 2.0)
+    np.testing.assert_array_equal(done(CenterCrop(size), image)[0], padded[top : top + size[0], left : left + size[1]])
+
+
+def test_random_crops_are_uniform() -> None:
+    """Each place is as likely as the other, with and without padding: a chi-square test at one in 10**6."""
+    for step, places in ((RandomCrop(28), 5 * 5), (RandomCrop(32, padding=4), 9 * 9)):
+        counted = Counter((place.box, place.at) for place in draws(step, 32, 32))
+        assert len(counted) == places
+        expected = DRAWS / places
+        chi = sum((count - expected) ** 2 / expected for count in counted.values())
+        assert chi < places + 7 * math.sqrt(2 * places)
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12),
+    st.tuples(*[st.integers(0, 6)] * 4), st.integers(0, 2**63),
+)  # fmt: skip
+def test_a_random_crop_is_a_window_of_the_padded_image(
+    height: int, width: int, high: int, wide: int, padding: tuple[int, int, int, int], key: int
+) -> None:
+    """Any size and padding: what comes out is somewhere in numpy's padded image, or the error names the cure."""
+    image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
+    left, top, right, bottom = padding
+    padded = np.pad(image, ((top, bottom), (left, right), (0, 0)), constant_values=255)
+    step = RandomCrop((high, wide), padding=padding, fill=255)
+    if padded.shape[0] < high or padded.shape[1] < wide:
+        with pytest.raises(UsageError, match="pad_if_needed"):
+            step.draw(Random(key), height, width)
+        step = RandomCrop((high, wide), padding=padding, fill=255, pad_if_needed=True)
+        more_y, more_x = max(high - padded.shape[0], 0), max(wide - padded.shape[1], 0)
+        padded = np.pad(padded, ((more_y, more_y), (more_x, more_x), (0, 0)), constant_values=255)
+    result = step.apply(image, step.draw(Random(key), height, width))
+    windows = np.lib.stride_tricks.sliding_window_view(padded[..., 0], (high, wide))
+    assert (windows == result[..., 0]).all(axis=(2, 3)).any()
+
+
+# ---------------------------------------------------------------------------------------------- resize, flip
+
+
+@given(st.integers(1, 900), st.integers(1, 900), st.integers(1, 300))
+def test_one_side_is_torchvisions_resize(height: int, width: int, side: int) -> None:
+    """The shorter side becomes `side`, the longer int(side * long / short); max_size bounds the longer one."""
+    step = Resize(side, max_size=2 * side)
+    short, long = side, int(side * max(height, width) / min(height, width))
+    if long > 2 * side:
+        short, long = int(2 * side * side / long), 2 * side
+    expected = (short, long) if height <= width else (long, short)
+    assert step.draw(Random(0), height, width) == (max(expected[0], 1), max(expected[1], 1))
+
+
+def test_flips_come_as_often_as_they_are_asked_for() -> None:
+    """Within five deviations; p=0 and p=1 never and always."""
+    for p in (0.0, 0.3, 0.5, 1.0):
+        count = sum(draws(RandomHorizontalFlip(p), 4, 4))
+        assert abs(count - p * DRAWS) <= 5 * math.sqrt(DRAWS * p * (1 - p))
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 3), (5, 3, 1), (1, 1, 3), (64, 65, 3)])
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
+def test_flips(shape: tuple[int, ...], dtype: str) -> None:
+    """Left becomes right, or up down; also in place."""
+    image = np.random.default_rng(0).integers(0, 200, shape).astype(dtype)
+    for step, expected in ((RandomHorizontalFlip(1), image[:, ::-1]), (RandomVerticalFlip(1), image[::-1])):
+        np.testing.assert_array_equal(step.apply(image, True), expected)
+        out = image.copy()
+        np.testing.assert_array_equal(step.apply(out, True, out), expected)
+        assert step.apply(image, False) is image
+
+
+# ---------------------------------------------------------------------------------------------- colour
+
+
+def test_jitter_draws_as_torchvision() -> None:
+    """Factors are uniform from max(0, 1 - x) to 1 + x, the hue's shift from -x to x, and all 24 orders alike."""
+    drawn = draws(ColorJitter(0.4, 2.0, (0.5, 0.9), 0.1), 4, 4)
+    for k, (low, high) in enumerate(((0.6, 1.4), (0.0, 3.0), (0.5, 0.9), (-0.1, 0.1))):
+        expected = np.linspace(low, high, DRAWS, endpoint=False)
+        assert same_distribution([one.factors[k] for one in drawn], expected.tolist())
+    orders = Counter(tuple(one.order) for one in drawn)
+    assert len(orders) == 24
+    assert sum((n - DRAWS / 24) ** 2 / (DRAWS / 24) for n in orders.values()) < 24 + 7 * math.sqrt(48)
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "enhance"),
+    [(0, "brightness", "Brightness"), (1, "contrast", "Contrast"), (2, "saturation", "Color")],
+)
+def test_jitter_is_pillows_enhancement(number: int, name: str, enhance: str) -> None:
+    """Which is what torchvision does with Pillow's images; within one level (Pillow rounds down)."""
+    image = scene(60, 80)
+    step = ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
+    for seed in range(5):
+        result, drawn = done(step, image, seed)
+        factor = drawn.factors[number]
+        expected = getattr(ImageEnhance, enhance)(Image.fromarray(image)).enhance(factor)
+        assert np.abs(result.astype(int) - np.asarray(expected)).max() <= 1
+    grey = image[..., :1].copy()
+    assert done(step, grey)[0].shape == grey.shape
+
+
+def test_hue_turns_the_circle() -> None:
+    """A third of the circle makes green of red; nothing grey changes; half of it there and back within few levels."""
+    red = np.zeros((4, 4, 3), np.uint8)
+    red[..., 0] = 200
+    assert np.abs(done(ColorJitter(hue=(1 / 3, 1 / 3)), red)[0].astype(int) - (0, 200, 0)).max() <= 4
+    grey = np.full((4, 4, 3), 77, np.uint8)
+    assert (done(ColorJitter(hue=0.5), grey)[0] == 77).all()
+
+
+# ---------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("planes", [False, True])
+def test_normalise_is_the_formula(dtype: str, channels: int, planes: bool) -> None:
+    """(x / 255 - mean) / std, by table and without, in the order of axes that is asked for; rounded once."""
+    image = np.random.default_rng(0).integers(0, 256, (33, 47, channels)).astype(np.uint8)
+    mean, std = MEAN[:channels], STD[:channels]
+    expected = (((image / 255) - np.array(mean)) / np.array(std)).astype(dtype)
+    expected = expected.transpose(2, 0, 1) if planes else expected
+    steps: list[Step] = [Normalize(mean, std, dtype), *([ToCHW()] if planes else [])]
+    specs = [Spec(image.shape, "uint8", "HWC")]
+    for step in steps:
+        specs.append(step.makes(specs[-1]))
+    assert (specs[-1].shape, specs[-1].dtype) == (expected.shape, dtype)
+    plain = image
+    for step in steps:
+        plain = step.apply(plain, None)
+    (table,) = by_tables(steps, specs)
+    out = np.empty(expected.shape, dtype)
+    strided = np.repeat(image, 2, axis=1)[:, ::2]
+    for result in (plain, table.apply(image, None), table.apply(strided[:, :], None, out), out):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_pointwise_steps_join_into_one_table() -> None:
+    """ConvertImageDtype and Normalize and ToCHW are one look-up; a step between that is not pointwise parts them."""
+    steps: list[Step] = [ConvertImageDtype("float32"), Normalize(MEAN, STD), ToCHW()]
+    specs = [Spec((4, 4, 3), "uint8", "HWC")]
+    for step in steps:
+        specs.append(step.makes(specs[-1]))
+    assert len(by_tables(steps, specs)) == 1
+    image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3) * 5
+    expected = ((image / 255).astype(np.float32) - np.array(MEAN)) / np.array(STD)
+    np.testing.assert_allclose(
+        by_tables(steps, specs)[0].apply(image, None), expected.transpose(2, 0, 1), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_normalise_after_tochw_takes_the_first_axis() -> None:
+    """The channels are where they are, also of an image that is as high and wide as it has channels."""
+    image = np.random.default_rng(1).random((3, 3, 3)).astype(np.float32)
+    spec = ToCHW().makes(Spec((3, 3, 3), "float32", "HWC"))
+    result = Normalize(MEAN, STD).fitted(spec).apply(image, None)
+    expected = (image - np.array(MEAN)[:, None, None]) / np.array(STD)[:, None, None]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "greatest"), [("uint8", 255), ("uint16", 65535), ("int16", 32767)])
+def test_whole_numbers_become_shares(dtype: str, greatest: int) -> None:
+    """The greatest of the dtype becomes 1; floats stay."""
+    image = np.array([[[0], [greatest]]], dtype)
+    assert ConvertImageDtype().apply(image, None).ravel().tolist() == [0, 1]
+    assert ConvertImageDtype("float16").apply(np.full((1, 1, 1), 7.5), None).item() == 7.5
+
+
+def test_one_hot() -> None:
+    """One label, several labels, and an error that names the label."""
+    labels = np.array([2, 0, 1])
+    np.testing.assert_array_equal(OneHot(3).apply(labels, None), np.eye(3)[labels])
+    several = np.array([[0, 3], [1, 1]])
+    made = OneHot(4, dtype="int64").apply(several, None)
+    assert made.dtype == np.int64
+    np.testing.assert_array_equal(made, np.eye(4, dtype=int)[several])
+    with pytest.raises(UsageError, match="label 3 is not one of 3 classes"):
+        OneHot(3).apply(several, None)
+    with pytest.raises(UsageError, match="label -1"):
+        OneHot(3).apply(np.array([-1]), None)
+
+
+# ---------------------------------------------------------------------------------------------- moving together
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        CenterCrop((20, 31)),
+        CenterCrop((70, 90)),
+        RandomCrop((30, 20), padding=3),
+        RandomResizedCrop((37, 50)),
+        Resize((100, 90)),
+        Resize(30),
+        Fit((33, 44)),
+        RandomHorizontalFlip(1),
+        RandomVerticalFlip(1),
+    ],
+    ids=repr,
+)
+def test_points_move_as_pixels_do(step: Step) -> None:
+    """An image whose pixels hold their own coordinates: where `move` sends a point, its pixel is found."""
+    height, width = 60, 80
+    y, x = np.mgrid[:height, :width].astype(np.float32) + 0.5
+    image = np.stack([y, x, np.ones_like(y)], axis=2)
+    drawn = step.draw(Random(5), height, width)
+    result = step.apply(image, drawn)
+    move = step.move(drawn, height, width)
+    seen = 0
+    for point_y, point_x in np.random.default_rng(0).uniform((3, 3), (57, 77), (200, 2)):
+        new_y, new_x = point_y * move.scale_y + move.shift_y, point_x * move.scale_x + move.shift_x
+        if 1 <= new_y < result.shape[0] - 1 and 1 <= new_x < result.shape[1] - 1:
+            at_y, at_x, there = result[int(new_y), int(new_x)]
+            assert there == 1
+            assert abs(at_y - point_y) <= 0.55 / min(abs(move.scale_y), 1)
+            assert abs(at_x - point_x) <= 0.55 / min(abs(move.scale_x), 1)
+            seen += 1
+    assert seen > 20
+
+
+def test_masks_get_no_new_values() -> None:
+    """What resizes an image takes the nearest pixel of a mask; padding is 0; colours leave it alone."""
+    mask = np.random.default_rng(0).choice(np.array([3, 90, 200], np.uint8), (40, 50, 1))
+    for step in (RandomResizedCrop(64), Resize((31, 97)), Fit(24), CenterCrop(60), RandomHorizontalFlip(1)):
+        result = step.apply_mask(mask, step.draw(Random(1), 40, 50))
+        assert set(np.unique(result)) <= {0, 3, 90, 200}
+        assert result.shape[:2] == step.makes(Spec((40, 50, 1), "uint8", "HWC")).shape[:2]
+    assert ColorJitter(0.5).apply_mask(mask, None) is mask
+
+
+# ---------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RandomResizedCrop(0), "size=0"),
+        (lambda: RandomResizedCrop((1, 2, 3)), "size="),
+        (lambda: RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
+        (lambda: RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
+        (lambda: RandomResizedCrop(9, interpolation="area"), "interpolation='area'"),
+        (lambda: RandomResizedCrop(9, scaled_decode=0), "scaled_decode=0"),
+        (lambda: RandomCrop(9, padding=(1, 2, 3)), "padding="),
+        (lambda: Resize((3, 4), max_size=9), "max_size=9"),
+        (lambda: RandomHorizontalFlip(1.5), "p=1.5"),
+        (lambda: ColorJitter(hue=0.7), "hue=0.7"),
+        (lambda: ColorJitter(brightness=(2, 1)), "brightness="),
+        (lambda: Normalize((0,), (0,)), "std="),
+        (lambda: Normalize(MEAN, STD, "int8"), "dtype='int8'"),
+        (lambda: Normalize((1, 2), (1, 2)).makes(Spec((4, 4, 3), "float32", "HWC")), "2 values of mean"),
+        (lambda: Normalize((123.0,), (58.0,)).makes(Spec((4, 4, 3), "uint8", "HWC")), "from 0 to 1"),
+        (lambda: OneHot(0), "num_classes=0"),
+        (lambda: OneHot(3).makes(Spec((), "float32")), "whole numbers"),
+        (lambda: CenterCrop(3).makes(Spec((3, 9, 9), "uint8", "CHW")), "before ToCHW"),
+        (lambda: RandomResizedCrop(3).makes(Spec((9, 9, 3), "int64", "HWC")), "not int64"),
+        (lambda: ColorJitter(1).makes(Spec((9, 9, 3), "float32", "HWC")), "uint8"),
+        (lambda: Lambda(3), "a function"),  # type: ignore[arg-type]
+    ],
+)
+def test_nonsense_is_refused_with_its_value(make: Any, words: str) -> None:
+    """An error as soon as the step is made or fitted, that names the argument."""
+    with pytest.raises(UsageError) as raised:
+        make()
+    assert words in str(raised.value)
+
+
+def test_steps_show_their_arguments() -> None:
+    """repr() is what one would write."""
+    assert repr(RandomHorizontalFlip(0.25)) == "RandomHorizontalFlip(p=0.25)"
+    assert repr(CenterCrop(3)).startswith("CenterCrop(size=(3, 3)")
+    assert "_" not in repr(Normalize(MEAN, STD))
+
+
+def test_a_view_with_gaps_will_do() -> None:
+    """Steps take parts of larger arrays, which have gaps between their rows."""
+    part: Pixels = scene(50, 60)[5:45, 7:55]
+    whole = np.ascontiguousarray(part)
+    for step in (RandomResizedCrop(24), Resize((30, 70)), ColorJitter(0.4, 0.4, 0.4, 0.1), RandomHorizontalFlip(1)):
+        np.testing.assert_array_equal(done(step, part, 3)[0], done(step, whole, 3)[0])
