@@ -159,8 +159,7 @@ def test_image_size_is_such_a_list(packed: Packed) -> None:
     store = packed("memmap", "--size", "keep")
     by_name = read(store, [], image_size=40)
     assert same(by_name, read(store, [Fit(40)]))
-    difference = np.abs(by_name["image"].astype(int) - read(store, [Resize(40), CenterCrop(40)])["image"])
-    assert difference.max() <= 1
+    assert same(by_name, read(store, [Resize(40), CenterCrop(40)]))
     both = read(store, [CenterCrop(20)], image_size=40)["image"]
     np.testing.assert_array_equal(both, by_name["image"][:, 10:30, 10:30])
 

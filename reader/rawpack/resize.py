@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.area import shrink
 from rawpack.geometry import cover_size, crop_box
 
 Fit = Literal["cover", "stretch"]
@@ -85,8 +86,8 @@ def to_size(
     smaller = min(size[0], height), min(size[1], width)
     if not antialias or interpolation == "nearest" or smaller == (height, width):
         return _resize(image, size, code, out)
-    if smaller == size:
-        return _resize(image, size, cv2.INTER_AREA, out)
+    if image.dtype == np.uint8:
+        return _resize(shrink(image, smaller), size, code, out)
     return _resize(_resize(image, smaller, cv2.INTER_AREA), size, code, out)
 
 

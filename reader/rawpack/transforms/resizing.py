@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawpack.errors import UsageError
+from rawpack.geometry import cover_size, crop_box
 from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, Move, Spec, Step
@@ -89,9 +90,13 @@ class Fit(Step):
         return resizable(self, spec).sized(*self.size)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        from rawpack.resize import fit
+        from rawpack.resize import fit, to_size
 
-        return fit(image, self.size)[0]
+        scaled = cover_size((image.shape[0], image.shape[1]), self.size)
+        if scaled[0] > image.shape[0] or scaled[1] > image.shape[1]:
+            return fit(image, self.size)[0]
+        top, left, height, width = crop_box(scaled, self.size)
+        return to_size(image, scaled)[top : top + height, left : left + width]
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.resize import fit
@@ -99,8 +104,6 @@ class Fit(Step):
         return fit(mask, self.size, interpolation="nearest")[0]
 
     def move(self, drawn: Any, height: int, width: int) -> Move:
-        from rawpack.geometry import cover_size, crop_box
-
         high, wide = cover_size((height, width), self.size)
         top, left, _, _ = crop_box((high, wide), self.size)
         return Move(high / height, -top, wide / width, -left)
