@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from conftest import picture
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rawpack.area import _bands, shrink
@@ -28,6 +28,7 @@ def exact(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.einsum("iy,yxc,jx->ijc", rows, image.astype(float), columns, optimize=True)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_it_is_the_average(data: st.DataObject) -> None:
     """Any sizes, one channel or three, noise: both passes round once, so it is within a level."""
@@ -62,6 +63,7 @@ def test_on_photographs_it_is_opencvs_area(photos: Path) -> None:
     assert found.max() <= 1
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 400))
 def test_weights_are_exact_in_single_precision(old: int, new: int) -> None:
     """Each row sums to 1, each weight is a multiple of 2**-14 and near its share: no sum is ever rounded."""

@@ -12,6 +12,7 @@ Imported only by what resizes: it brings OpenCV with it.
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,6 +25,10 @@ _ONE = 1 << 14
 """The sum of the weights of a pixel: 255 times that has 22 bits, and float32 holds 24."""
 _BAND = 8
 """Rows of the result in one product: more have longer rows of weights, most of them 0; fewer cost more calls."""
+
+
+_MOST_KEPT_BYTES = 32 << 20
+_local = threading.local()
 
 
 class Band(NamedTuple):
@@ -56,12 +61,25 @@ def shrink(image: Bytes, size: tuple[int, int]) -> Bytes:
 def _down(image: Bytes, height: int) -> Bytes:
     """The image averaged along its first axis."""
     old, width, channels = image.shape
-    source = image.astype(np.float32).reshape(old, width * channels)
-    made = np.empty((height, width * channels), np.float32)
+    scratch = _scratch((old + height) * width * channels)
+    source = scratch[: old * width * channels].reshape(old, width * channels)
+    made = scratch[old * width * channels :][: height * width * channels].reshape(height, width * channels)
+    np.copyto(source.reshape(image.shape), image)
     for start, stop, first, last, weights in _bands(old, height):
         np.matmul(weights, source[first:last], out=made[start:stop])
     rounded: Any = cv2.convertScaleAbs(made)
     return rounded.reshape(height, width, channels)  # type: ignore[no-any-return]
+
+
+def _scratch(count: int) -> NDArray[np.float32]:
+    """Memory for so many floats, this thread's own: taken anew each time, it would cost as much as the work."""
+    kept: NDArray[np.float32] | None = getattr(_local, "floats", None)
+    if kept is not None and len(kept) >= count:
+        return kept
+    floats = np.empty(count, np.float32)
+    if floats.nbytes <= _MOST_KEPT_BYTES:
+        _local.floats = floats
+    return floats
 
 
 def _transposed(image: Bytes) -> Bytes:

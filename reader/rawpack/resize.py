@@ -78,11 +78,16 @@ def to_size(
 ) -> Pixels:
     """Resize (H, W, C) to exactly size (height, width), each axis by itself; into `out`, (*size, C), where it is given.
 
-    antialias: average where it shrinks, interpolate where it enlarges; False interpolates there too. Not for "nearest".
+    antialias: average along the axes that shrink, interpolate along those that grow; False interpolates there too. Not
+    for "nearest". "area": what OpenCV's INTER_AREA does, average where both axes shrink, and nowhere else.
     An image that has the size already is returned itself. It may be a view with gaps between its rows.
     """
     code = _CODES[interpolation]
     height, width = image.shape[:2]
+    if interpolation == "area":
+        if image.dtype == np.uint8 and size[0] <= height and size[1] <= width:
+            return _resize(shrink(image, size), size, code, out)
+        return _resize(image, size, code, out)
     smaller = min(size[0], height), min(size[1], width)
     if not antialias or interpolation == "nearest" or smaller == (height, width):
         return _resize(image, size, code, out)

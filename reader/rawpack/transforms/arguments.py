@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from rawpack.errors import UsageError
 
-Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
+Interpolation = Literal["bilinear", "bicubic", "lanczos", "area", "nearest"]
 
 
 def size_of(size: int | Sequence[int]) -> tuple[int, int]:

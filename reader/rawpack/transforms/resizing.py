@@ -37,7 +37,7 @@ class Resize(Step):
 
         interpolation: of pixels where the image is enlarged. antialias: where it is shrunk, average the pixels that
         come together, whichever the interpolation (not for "nearest"); False interpolates there too, which is faster
-        and makes false patterns.
+        and makes false patterns. "area" is OpenCV's INTER_AREA: it averages only where both axes shrink.
         """
         self.size: int | tuple[int, int] = size_of(size)[0] if isinstance(size, int) else size_of(size)
         if max_size is not None and (not isinstance(self.size, int) or max_size <= self.size):
