@@ -20,7 +20,7 @@ RUN = BENCH / "run.py"
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the quick benchmark of reading writes."""
     folder = tmp_path_factory.mktemp("bench")
-    command: list[str | Path] = [sys.executable, RUN, "--quick", "--tables", "reading,packing-1"]
+    command: list[str | Path] = [sys.executable, RUN, "--quick", "--tables", "reading,packing-1,augment-256"]
     command += ["--work", folder / "work", "--json", folder / "out.json"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -51,6 +51,16 @@ def test_packing_is_held_against_a_bare_loop(result: dict[str, Any]) -> None:
     ):
         assert lines[packing]["against"] == loop
         assert lines[packing]["ratio"][0] > 0
+
+
+def test_transforms_are_held_against_bare_loops(result: dict[str, Any]) -> None:
+    """Centre crops against decoding in full, normalising against one fused loop; peers where they are installed."""
+    table = next(table for table in result["tables"] if table["table"] == "augment-256")
+    lines = {line["label"]: line for line in table["lines"]}
+    assert lines["centre crop, lmdb"]["against"] == "decode limit"
+    assert lines["normalise, memmap"]["against"] == "fused normalise"
+    for label in ("crops, memmap", "crops, lmdb", "centre crop, lmdb", "normalise, memmap"):
+        assert lines[label]["images_per_s"][0] > 0
 
 
 def test_every_row_says_where_and_with_what_it_was_measured(result: dict[str, Any]) -> None:

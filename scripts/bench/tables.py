@@ -104,6 +104,24 @@ PACKING = (
     Entry("copy files"),
     Entry("pack as they are", "copy files"),
 )
+AUGMENT_256 = (
+    Entry("FFCV crops, raw"),
+    Entry("crops, memmap", "FFCV crops, raw", 2),
+    Entry("Albumentations crops", "crops, memmap"),
+    Entry("FFCV crops, jpeg"),
+    Entry("crops, lmdb", "FFCV crops, jpeg", 1.7),
+    Entry("decode limit"),
+    Entry("centre crop, lmdb", "decode limit", 1.1),
+    Entry("fused normalise"),
+    Entry("normalise, memmap", "fused normalise", 0.7),
+)
+AUGMENT_512 = (
+    Entry("FFCV crops, raw"),
+    Entry("crops, memmap", "FFCV crops, raw", 2),
+    Entry("FFCV crops, jpeg"),
+    Entry("crops, lmdb", "FFCV crops, jpeg", 1.5),
+    Entry("crops, lmdb, scaled decoding", "FFCV crops, jpeg", 2.3),
+)
 
 COLD = (
     Entry("dd, memmap"),
@@ -136,6 +154,8 @@ def tables(photos: Settings, small: Settings, packing: Settings, few: Settings, 
         _giant(giant),
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
+        Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
+        Table("augment-512", "photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         *_growth(photos),
     ]
 
@@ -190,3 +210,8 @@ def _growth(photos: Settings) -> list[Table]:
         Table("growth-batch", "packing", photos, entries("a batch", GROWTH_BATCHES, lambda n: {"batch": n})),
         Table("growth-size", "packing", photos, entries("px", GROWTH_SIDES, lambda n: {"shape": (n, n, 3)})),
     ]
+
+
+def _larger(photos: Settings, side: int) -> Settings:
+    """The settings for images of that side; those of --quick, which are smaller than any, as they are."""
+    return photos if photos.shape[0] < 224 else replace(photos, shape=(side, side, 3))

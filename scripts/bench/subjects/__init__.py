@@ -9,6 +9,8 @@
 | `copy_limit.py`, `decode_limit.py`, `inflate_limit.py` | processes that do only the unavoidable work of reading |
 | `take_loop.py` | a loop of one `np.take` a batch, in one process |
 | `torch_loader.py`, `tensordict_memmap.py`, `ffcv_loader.py` | peers, over the same images |
+| `rawpack_augment.py`, `ffcv_augment.py` | transforms in the workers, by this project and by FFCV |
+| `bare_augment.py` | bare loops of Albumentations, and of one fused loop of C that normalises |
 | `rawpack_pack.py`, `bare_pack.py` | packing, by this project and by a bare loop of the same library calls |
 | `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
 | `copy_files.py` | copying files' bytes, which is the limit of passing them through |
@@ -16,21 +18,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 
 from contract import Subject
 from data import FORMS, GZIP
+from subjects.bare_augment import BareAugment, albumentations, fused_normalise
 from subjects.bare_pack import BarePack
 from subjects.cold import ColdStore, SequentialRead
 from subjects.copy_files import CopyFiles
 from subjects.copy_limit import CopyLimit
 from subjects.decode_limit import DecodeLimit
+from subjects.ffcv_augment import FfcvAugment
 from subjects.ffcv_loader import FfcvLoader
 from subjects.ffcv_pack import FfcvPack
 from subjects.inflate_limit import InflateLimit
 from subjects.litdata_pack import LitdataPack
 from subjects.order_alone import OrderAlone
+from subjects.rawpack_augment import RawpackAugment
 from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
@@ -70,4 +76,13 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "litdata optimize, jpeg": lambda: LitdataPack(jpeg=True),
     "pack as they are": lambda: RawpackPack("lmdb", as_they_are=True),
     "copy files": CopyFiles,
+    "crops, memmap": lambda: RawpackAugment("memmap", "crops"),
+    "crops, lmdb": lambda: RawpackAugment("lmdb", "crops"),
+    "crops, lmdb, scaled decoding": lambda: RawpackAugment("lmdb", "crops, scaled"),
+    "centre crop, lmdb": lambda: RawpackAugment("lmdb", "centre"),
+    "normalise, memmap": lambda: RawpackAugment("memmap", "normalise"),
+    "FFCV crops, raw": lambda: FfcvAugment(jpeg=False),
+    "FFCV crops, jpeg": lambda: FfcvAugment(jpeg=True),
+    "Albumentations crops": lambda: BareAugment(albumentations, ("albumentations",)),
+    "fused normalise": lambda: BareAugment(fused_normalise, () if shutil.which("cc") else ("a C compiler",)),
 }
