@@ -22,7 +22,7 @@ from rawpack_packer.images import read_header
 from rawpack_packer.prepare import prepare, reduction
 from rawpack_packer.recipe import Recipe, make_recipe
 
-_HEAD = ("size", "decoded at", "files", "PSNR: median", "lowest", "ms exact", "ms fast", "times faster")
+_HEAD: tuple[str, ...] = ("size", "decoded at", "files", "PSNR: median", "lowest", "ms exact", "ms fast", "times faster")
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     cv2.setNumThreads(1)
     found = sorted(path for path in asked.photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     files = [path.read_bytes() for path in found]
-    rows = [_HEAD]
+    rows: list[tuple[str, ...]] = [_HEAD]
     left_out = []
     for size in asked.size or ("64", "128", "224"):
         exact, fast = make_recipe(size=size), make_recipe(size=size, fast=True)

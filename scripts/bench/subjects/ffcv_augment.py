@@ -9,7 +9,7 @@ import numpy as np
 
 import data
 from contract import Epoch, Pixels, Settings, consume
-from subjects.ffcv_raw import Labelled
+from subjects.ffcv_loader import Images
 from subjects.rawpack_augment import side_of
 
 
@@ -30,7 +30,8 @@ class FfcvAugment:
         if not path.exists():
             partial = path.with_suffix(".partial")
             image = RGBImageField(write_mode="jpg" if self._jpeg else "raw", jpeg_quality=90)
-            rows = Labelled(np.load(data.array_path(settings), mmap_mode="r"))
+            array = np.load(data.array_path(settings), mmap_mode="r")
+            rows = Images(len(array), array.__getitem__)
             DatasetWriter(str(partial), {"image": image, "label": IntField()}, num_workers=2).from_indexed_dataset(rows)
             partial.rename(path)
 
