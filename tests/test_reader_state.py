@@ -16,7 +16,7 @@ import tqdm.std
 from conftest import FORMATS, Packed
 from reading import WAYS, Truth, rows_of
 
-from rawpack import RawpackError, Reader, UsageError
+from rawpack import DamagedStoreError, RawpackError, Reader, UsageError
 from rawpack.batches import Batches
 from rawpack.batching import process
 from rawpack.library import Library
@@ -385,15 +385,33 @@ def test_stores_that_do_not_fit_together(packed: Packed) -> None:
 
 
 @pytest.mark.parametrize("layout", FORMATS)
-def test_preload(packed: Packed, layout: str) -> None:
-    """A preloaded reader reads the same in every way, without its shards."""
-    path = packed(layout, "--size", SIZE)
-    plain, loaded = Reader(path), Reader(path, preload=True)
+def test_preload(packed: Packed, layout: str, tmp_path: Path) -> None:
+    """A preloaded reader reads the same in every way, also when its shards have gone."""
+    path = shutil.copytree(packed(layout, "--size", SIZE), tmp_path / "store")
+    plain, loaded = Reader(packed(layout, "--size", SIZE)), Reader(path, preload=True)
+    for shard in path.glob("shard-*"):
+        shard.unlink()
     for way in WAYS.values():
         for one, other in zip(
             plain.batches(BATCH, shuffle=True, workers=0), loaded.batches(BATCH, shuffle=True, **way), strict=True
         ):
             assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("damage", ["shorter", "longer", "other bytes", "missing"])
+def test_preload_refuses_a_damaged_shard(packed: Packed, damage: str, tmp_path: Path) -> None:
+    """What is not the shard that was packed is not preloaded, and the error names it."""
+    path = shutil.copytree(packed("memmap", "--size", SIZE), tmp_path / "store")
+    shard = path / "shard-00001.npy"
+    data = shard.read_bytes()
+    changed = {"shorter": data[:-1], "longer": data + b"x", "other bytes": data[:5000] + b"x" + data[5001:]}
+    if damage == "missing":
+        shard.unlink()
+    else:
+        assert changed[damage] != data
+        shard.write_bytes(changed[damage])
+    with pytest.raises(DamagedStoreError, match=r"shard-00001\.npy (has|is missing|is not the file that was packed)"):
+        Reader(path, preload=True)
 
 
 def test_preload_shows_progress(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:

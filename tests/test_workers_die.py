@@ -863,8 +863,8 @@ MANY_SHARDS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 from rawpack import Reader
-reader = Reader(sys.argv[1])
-for way in ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"}):
+ways = ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"})
+for reader, way in [(Reader(sys.argv[1], preload=preload), way) for preload in (False, True) for way in ways]:
     held, rows = [], 0
     for batch in reader.batches(64, shuffle=True, **way):
         assert (batch["image"] == (batch["index"] % 251)[:, None, None, None]).all()
@@ -876,9 +876,10 @@ print("done")
 
 
 def test_1000_shards_under_256_descriptors(tmp_path: Path) -> None:
-    """A store of 1,000 shards is read, shuffled, where a process may open no more than 256 files."""
+    """A store of 1,000 shards is read, shuffled, preloaded too, where a process may open no more than 256 files."""
     ran = run_script(script(tmp_path, MANY_SHARDS), tiny_shards(tmp_path / "store", 1000))
-    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+    # On a slow machine the bar of preloading comes up.
+    assert (ran.code, ran.out, re.sub(r".*preloading: .*|\s", "", ran.err)) == (0, "done\n", "")
 
 
 def mountable() -> bool:

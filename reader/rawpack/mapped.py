@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -28,32 +30,42 @@ def map_file(folder: Path, record: FileRecord, *, scattered: bool = False) -> By
     open; the mapping lives as long as the array or any view of it.
     """
     path = folder / record.name
+    with opened(path, record) as descriptor:
+        if not record.bytes:
+            return np.empty(0, np.uint8)
+        try:
+            mapping = map_descriptor(descriptor, record.bytes)
+        except (OSError, ValueError, OverflowError) as error:
+            raise StoreError(f"cannot map {path}: {error}") from error
+    array = np.frombuffer(mapping, np.uint8)
+    array.flags.writeable = False
+    if scattered and hasattr(mmap, "MADV_RANDOM"):
+        advise(array.ctypes.data, record.bytes, mmap.MADV_RANDOM)
+    check_head(path, record, array.data)
+    return array
+
+
+@contextmanager
+def opened(path: Path, record: FileRecord) -> Iterator[int]:
+    """A descriptor of a file that the manifest names, of the size that was packed."""
     try:
         with open_plain(path) as (descriptor, size):
             if size != record.bytes:
                 raise DamagedStoreError(f"{path} has {size} bytes; {record.bytes} were packed")
-            if not size:
-                return np.empty(0, np.uint8)
-            try:
-                mapping = map_descriptor(descriptor, size)
-            except (OSError, ValueError, OverflowError) as error:
-                raise StoreError(f"cannot map {path}: {error}") from error
+            yield descriptor
     except FileNotFoundError:
         raise DamagedStoreError(f"{path} is missing; the manifest names it with {record.bytes} bytes") from None
-    array = np.frombuffer(mapping, np.uint8)
-    array.flags.writeable = False
-    if scattered and hasattr(mmap, "MADV_RANDOM"):
-        advise(array.ctypes.data, size, mmap.MADV_RANDOM)
-    if record.head and xxhash.xxh3_64_hexdigest(array[:HEAD_BYTES].data) != record.head:
+
+
+def check_head(path: Path, record: FileRecord, data: memoryview) -> None:
+    """Refuse a file whose first bytes are not those that were packed."""
+    if record.head and xxhash.xxh3_64_hexdigest(data[:HEAD_BYTES]) != record.head:
         raise DamagedStoreError(f"{path} is not the file that was packed: its first bytes differ")
-    return array
 
 
 def open_whole(folder: Path, record: FileRecord) -> int:
     """A descriptor of a file that `map_file` has checked, for the caller to close."""
-    with open_plain(folder / record.name) as (descriptor, size):
-        if size != record.bytes:
-            raise DamagedStoreError(f"{folder / record.name} has {size} bytes; {record.bytes} were packed")
+    with opened(folder / record.name, record) as descriptor:
         return os.dup(descriptor)
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
 from rawpack.manifest import FileRecord, Manifest
+from rawpack.mapped import check_head, opened
 from rawpack.memory import anonymous_file
-from rawpack.plainfile import open_plain
 
 _PIECE = 8 << 20
 
@@ -45,7 +45,9 @@ class Memory:
         try:
             with mmap.mmap(descriptor, max(end, mmap.PAGESIZE)) as memory, memoryview(memory) as view:
                 for file, record in records:
-                    _read(file, view[slice(places[str(file)][0], places[str(file)][0] + record.bytes)], tick)
+                    start = places[str(file)][0]
+                    with view[start : start + record.bytes] as target:
+                        _read(file, target, record, tick)
         except BaseException:
             os.close(descriptor)
             raise
@@ -66,15 +68,14 @@ class Memory:
         return self._data[offset : offset + size]
 
 
-def _read(path: Path, target: memoryview, tick: Callable[[int], None]) -> None:
-    try:
-        with target, open_plain(path) as (descriptor, _), open(descriptor, "rb", buffering=0, closefd=False) as file:
-            done = 0
-            while done < len(target):
-                count = file.readinto(target[done : done + _PIECE])
-                if not count:
-                    raise DamagedStoreError(f"{path} ends after {done} bytes; {len(target)} were packed")
-                done += count
-                tick(count)
-    except FileNotFoundError:
-        raise DamagedStoreError(f"{path} is missing; the manifest names it with {len(target)} bytes") from None
+def _read(path: Path, target: memoryview, record: FileRecord, tick: Callable[[int], None]) -> None:
+    """Read a file that the manifest names; refused as `map_file` refuses it."""
+    with opened(path, record) as descriptor, open(descriptor, "rb", buffering=0, closefd=False) as file:
+        done = 0
+        while done < len(target):
+            count = file.readinto(target[done : done + _PIECE])
+            if not count:
+                raise DamagedStoreError(f"{path} ends after {done} bytes; {len(target)} were packed")
+            done += count
+            tick(count)
+    check_head(path, record, target)

@@ -192,11 +192,11 @@ class Store:
         if field.encoding == "deflate":
             skip = self._chunks_before(number, name)
             index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
-        # Mapped in any case: that is where the file is checked.
-        scattered = self._scattered and placement.bytes >= shard.rows * _SCATTERED_BYTES
-        data = map_file(self.path, record, scattered=scattered)
         if self._memory is not None:
             data = self._memory.view(self.path / record.name)
+        else:
+            scattered = self._scattered and placement.bytes >= shard.rows * _SCATTERED_BYTES
+            data = map_file(self.path, record, scattered=scattered)
         where = str(self.path / record.name)
         return FORMATS[self.manifest.format](Part(where, data, shard.rows, field, placement, index))
 
