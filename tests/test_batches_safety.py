@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import itertools
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
 
 from rawpack import RawpackError, Reader
 from rawpack.batches import AHEAD, Batches
+from rawpack.batching import slots
 
 BATCH = 7
 SIZE = 160
@@ -209,6 +212,32 @@ def test_nothing_grows_from_epoch_to_epoch(packed: Packed) -> None:
         assert (pid_then, opened_then) == (pid, opened)
         assert maps_then <= maps + 4
         assert resident_then - resident < 6 << 20
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_may_go_at_any_line(reader: Reader, truth: Truth, way: str) -> None:
+    """A batch that is let go in the middle of the very code that manages slots, as a garbage collection does, neither
+    deadlocks nor spoils what is being handed over."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    held = [batch for _ in range(6) for batch in batches]
+    before, kept = len(held), list[dict[str, Any]]()
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != slots.__file__:
+            return None
+        if event == "line" and held:
+            held.pop()
+        return trace
+
+    iterator = iter(batches)
+    sys.settrace(trace)
+    try:
+        kept.extend(iterator)
+    finally:
+        sys.settrace(None)
+    assert len(held) < before - 20
+    assert sorted(row for batch in kept for row in batch["index"].tolist()) == list(range(len(truth)))
+    assert all(truth.holds(batch) for batch in [*kept, *held])
 
 
 FEW_DESCRIPTORS = """
