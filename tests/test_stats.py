@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import Packed
 from reading import WAYS
+from tqdm.auto import tqdm
 
 from rawpack import Reader
 from rawpack.batching import iterator, work
@@ -159,3 +162,25 @@ def test_progress(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
         break
     assert "epoch 1" in capsys.readouterr().err
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.timeout(60)
+def test_a_forgotten_bar_waits_for_nobody(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An iterator with a progress bar may be let go while another thread holds tqdm's lock: finalisers do not wait."""
+    lock, held, release = tqdm.get_lock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            release.wait()
+
+    iterator = iter(Reader(store).batches(BATCH, progress=True, workers=0))
+    next(iterator)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    del iterator
+    gc.collect()
+    release.set()
+    thread.join()
+    assert "epoch 0" in capsys.readouterr().err

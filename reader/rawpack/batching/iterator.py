@@ -124,7 +124,10 @@ class BatchIterator(Iterator[Batch]):
     def __del__(self) -> None:
         # Without the lock: nobody else has the iterator any more.
         if hasattr(self, "_last"):
+            bar, self._bar = self._bar, None
             self._leave()
+            if bar is not None:
+                _let_go(bar, close=os.getpid() == self._process)
 
     def _here(self) -> tuple[Step, Batch]:
         """The next batch, made in this process."""
@@ -225,3 +228,16 @@ class BatchIterator(Iterator[Batch]):
         self._pending.clear()
         self._made.clear()
         self._owner.ended(self._crew, self._ring, left)
+
+
+def _let_go(bar: Any, close: bool) -> None:
+    """End a progress bar from a finaliser, which must wait for no lock: where somebody is drawing, it just stays."""
+    lock = bar.get_lock()
+    parts = getattr(lock, "locks", [lock])
+    taken = [part for part in parts if part.acquire(False)] if close else []
+    if close and len(taken) == len(parts):
+        bar.close()
+    # Else tqdm's own finaliser would wait.
+    bar.disable = True
+    for part in reversed(taken):
+        part.release()
