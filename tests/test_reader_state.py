@@ -268,6 +268,22 @@ def test_ranks(reader: Reader, truth: Truth, world: int, drop_last: bool, uneven
         assert len({tuple(map(len, rank)) for rank in ranks}) == 1
 
 
+def test_ranks_agree_by_set_epoch(reader: Reader) -> None:
+    """Ranks that have come to different epochs share one again after set_epoch, and resume from one state."""
+    whole = reader.batches(5, shuffle=True, workers=0)
+    whole.set_epoch(4)
+    expected = rows_of(whole)
+    ranks = [reader.batches(5, shuffle=True, rank=rank, world_size=3, workers=0) for rank in range(3)]
+    for times, batches in enumerate(ranks):
+        for _ in range(times):
+            list(batches)
+        batches.set_epoch(4)
+    steps = list(zip(*ranks, strict=True))
+    assert [row for step in steps for batch in step for row in batch["index"].tolist()] == expected
+    states = [batches.state_dict() for batches in ranks]
+    assert states[0] == states[1] == states[2]
+
+
 def test_rank_from_the_launcher(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """rank="auto" reads what the launcher says."""
     monkeypatch.setenv("RANK", "1")
