@@ -22,7 +22,16 @@ from rawpack_packer.images import read_header
 from rawpack_packer.prepare import prepare, reduction
 from rawpack_packer.recipe import Recipe, make_recipe
 
-_HEAD: tuple[str, ...] = ("size", "decoded at", "files", "PSNR: median", "lowest", "ms exact", "ms fast", "times faster")
+_HEAD: tuple[str, ...] = (
+    "size",
+    "decoded at",
+    "files",
+    "PSNR: median",
+    "lowest",
+    "ms exact",
+    "ms fast",
+    "times faster",
+)
 
 
 def main() -> None:

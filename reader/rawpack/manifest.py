@@ -191,9 +191,7 @@ def load(store: Path) -> tuple[Manifest, str]:
         if not store.is_dir():
             raise StoreError(f"{store} is not a folder; a store is the folder that `rawpack pack` made") from None
         if (store / ".rawpack").is_dir():
-            raise UnfinishedStoreError(
-                f"{store}: packing did not finish; the same `rawpack pack` goes on"
-            ) from None
+            raise UnfinishedStoreError(f"{store}: packing did not finish; the same `rawpack pack` goes on") from None
         raise StoreError(f"{store} is not a rawpack store: it has no {NAME}") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
