@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from rawpack.errors import DecodeError
+from rawpack_packer.layout import WORK
 from rawpack_packer.prepare import Prepared, prepare
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Item, Samples
@@ -108,4 +109,4 @@ class Ahead:
 
 
 def _path(task: PartTask, first: int) -> Path:
-    return Path(task.destination) / ".rawpack" / f"piece-{task.token}-{task.number:05d}-{first:06d}"
+    return Path(task.destination) / WORK / f"piece-{task.token}-{task.number:05d}-{first:06d}"
