@@ -116,7 +116,7 @@ def test_shrinking_by_any_ratio_is_pillows_box(size: tuple[int, int]) -> None:
 
     columns = np.tensordot(weights(150, size[0]), image.astype(float), axes=(1, 0))
     exact = np.tensordot(columns, weights(200, size[1]), axes=(1, 1)).transpose(0, 2, 1)
-    assert np.abs(result - exact).max() <= 1
+    assert np.abs(result - exact).max() < 1.001  # two roundings, one for each axis
 
 
 def test_fine_stripes_become_grey() -> None:

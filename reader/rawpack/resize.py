@@ -101,7 +101,7 @@ def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -
     if interpolation != "area":
         return _resize(image, size, _CODES[interpolation])
     smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
-    return _resize(_resize(image, smaller, cv2.INTER_AREA), size, cv2.INTER_LINEAR)
+    return _resize(shrink(image, smaller), size, cv2.INTER_LINEAR)
 
 
 def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:
