@@ -8,7 +8,7 @@ from itertools import islice
 import data
 from contract import Epoch, Settings
 
-_BATCHES = 200
+_BATCHES = 20
 
 
 class Zeros:
