@@ -98,7 +98,7 @@ def draw(result: dict[str, Any]) -> str:
         f"<style>{_STYLE}</style>",
         f'<rect class="page" width="{size[0]}" height="{size[1]}"/>',
         '<text class="title" x="12" y="22">Microseconds an image</text>',
-        *(f'<text class="{form}" x="{170 + 80 * k}" y="22">{form}</text>' for k, form in enumerate(_FORMS)),
+        *(f'<text class="{form}" x="{200 + 80 * k}" y="22">{form}</text>' for k, form in enumerate(_FORMS)),
         f'<text class="note" x="{size[0] - 12}" y="22" text-anchor="end">{escape(where(row))}</text>',
     ]
     for k, panel in enumerate(PANELS):
