@@ -216,6 +216,6 @@ def test_bench_needs_a_size_for_images_that_differ(packed: Packed, tmp_path: Pat
     line = json.loads(ran.out)["readings"][0]
     assert line["image_size"] == [32, 40]
     assert line["bytes_per_s"]["median"] / line["images_per_s"]["median"] == pytest.approx(32 * 40 * 3 + 16)
-    assert run_here("bench", tmp_path / "nothing").code == 1
+    assert run_here("bench", tmp_path / "nothing").code == 2
     assert run_here("bench").code == 2
     assert run_here("bench", "--image-size", "keep", store).code == 2

@@ -6,7 +6,9 @@ import base64
 import importlib.util
 import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -16,11 +18,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from conftest import Packed, environment, picture, run_here, save
+from conftest import Packed, environment, pack, picture, run_here, save
 from PIL import Image
 
 from rawpack_packer.measure.interval import Figure
+from rawpack_packer.report import remains as remaining
 from rawpack_packer.report.figures import WIDE, Curve, Level, Point, frontier, scaling, svg
+from rawpack_packer.report.remains import remains
 
 QUICK_PLAN = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--size", "200")
 QUICK_BENCH = ("--seconds", "0.01", "--rounds", "3", "--workers", "0", "--workers", "1", "--batch", "16", "--no-cold")
@@ -177,6 +181,109 @@ def test_bench_draws_its_stores(packed: Packed, tmp_path: Path) -> None:
     assert (tmp_path / "plots.png").stat().st_size > 10_000
 
 
+# ---------------------------------------------------------------------------------------------- inspect
+
+
+@pytest.fixture
+def spoiled(tmp_path: Path) -> Path:
+    """30 images in three classes, and four files that are rejected: cut off in its middle and at its start, no image,
+    and one with a name to be escaped."""
+    root = tmp_path / "source"
+    for i in range(30):
+        save(root / ("many", "some", "few")[min(2, i % 6 // 2)] / f"{i:02d}.jpg", picture(60 + i, 90, i))
+    whole = save(tmp_path / "whole.jpg", picture(120, 200, 99)).read_bytes()
+    broken = {"half": whole[: len(whole) // 2], "start": whole[:100], "none": b"text", EVIL: b"text"}
+    for name, data in broken.items():
+        (root / "many" / f"{name}.jpg").write_bytes(data)
+    return root
+
+
+def inspected(store: Path, page: Path, *options: str) -> Page:
+    ran = run_here("inspect", *options, "--html", page, store)
+    assert (ran.code, ran.err) == (0, ""), ran
+    return read_page(page)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+@pytest.mark.parametrize("size", ["48", "keep"])
+def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path: Path, layout: str, size: str) -> None:
+    """A contact sheet for each class with its count, plots, and each reject with its key, reason and remains."""
+    store = pack(spoiled, tmp_path / "store", "--format", layout, "--size", size, "--max-rejects", "10")
+    page = inspected(store, tmp_path / "page.html", "--verify")
+    for name in ("many", "some", "few"):
+        assert re.search(rf"{name} 10\b", page.text)
+    pictures = page.all("img")
+    samples = [image for image in pictures if image["alt"]]
+    assert len(samples) == 3 * 8
+    assert len({image["alt"] for image in samples}) == 3 * 8
+    assert all((image["src"] or "").startswith("data:image/jpeg") for image in samples)
+    # Both widths of: classes, files of the source, and what differs in the store.
+    differing = (size == "keep") + (layout == "lmdb")
+    assert len(page.all("svg")) == 2 * (2 + differing)
+    assert "the store is sound" in page.text
+    assert f"many/{EVIL}.jpg" in page.text
+    for reason in ("truncated 2", "not_an_image 2"):
+        assert reason in page.text
+    (remains,) = (image for image in pictures if not image["alt"])
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode((remains["src"] or "").partition("base64,")[2]))))
+    assert pixels.shape == (96, 160, 3)
+    # The upper half is the picture, the rest is the grey that was never overwritten.
+    assert np.ptp(pixels[:30].reshape(-1, 3), axis=0).min() > 60
+    assert np.ptp(pixels[-20:].reshape(-1, 3), axis=0).max() < 8
+
+
+def test_inspect_draws_stores_without_classes_and_without_their_source(tmp_path: Path) -> None:
+    """Grey images, no classes, and a source that is gone: the page comes all the same."""
+    for i in range(5):
+        save(tmp_path / "source" / f"{i}.png", picture(20, 30, i))
+    (tmp_path / "source" / "bad.jpg").write_bytes(b"text")
+    store = pack(tmp_path / "source", tmp_path / "store", "--size", "16", "--color", "gray", "--max-rejects", "1")
+    shutil.rmtree(tmp_path / "source")
+    page = inspected(store, tmp_path / "page.html")
+    assert len(page.all("img")) == 5
+    assert "nothing to be seen" in page.text
+
+
+def test_only_the_very_files_that_were_rejected_are_read(tmp_path: Path) -> None:
+    """Nothing outside of the source, through a key or a link, and nothing that changed since."""
+    root, outside = tmp_path / "root", tmp_path / "outside.png"
+    save(outside, picture(20, 20, 0))
+    inside = save(root / "inside.png", picture(20, 20, 1))
+    (root / "link.png").symlink_to(outside)
+    os.mkfifo(root / "pipe.png")
+
+    def state(path: Path) -> tuple[int, int]:
+        return path.stat().st_size, path.stat().st_mtime_ns
+
+    files = [
+        ("inside.png", state(inside)), ("../outside.png", state(outside)), (str(outside), state(outside)),
+        ("link.png", state(outside)), ("inside.png", (state(inside)[0], 5)), ("pipe.png", (100, 0)),
+        ("missing.png", (10, 10)), ("inside.png", state(inside)),
+    ]  # fmt: skip
+    seen = [one is not None for one in remains(str(root), files)]
+    assert seen == [True, False, False, False, False, False, False, True]
+
+
+def test_a_decoder_that_dies_takes_no_page_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that decodes rejects may end: that file shows nothing, and the next ones do."""
+    good = save(tmp_path / "good.png", picture(20, 20, 1))
+    state = (good.stat().st_size, good.stat().st_mtime_ns)
+    started: list[object] = []
+    child = remaining.Child
+
+    def counted(*args: Any) -> Any:
+        one = child(*args)
+        if not started:
+            one.process.kill()
+            one.process.wait()
+        started.append(one)
+        return one
+
+    monkeypatch.setattr(remaining, "Child", counted)
+    assert [one is not None for one in remains(str(tmp_path), [("good.png", state)] * 3)] == [False, True, True]
+    assert len(started) == 2
+
+
 # ---------------------------------------------------------------------------------------------- plots
 
 
@@ -221,7 +328,8 @@ def test_without_the_extra_its_name_is_told_before_any_work(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else find_spec(name, *a)
     )
-    for command in (("plan", images), ("bench", packed("memmap", "--size", 48))):
+    store = packed("memmap", "--size", 48)
+    for command in (("plan", images), ("bench", store), *([("inspect", store)] if option == "--html" else [])):
         ran = run_here(command[0], option, tmp_path / "out", command[1])
         assert (ran.code, ran.out) == (1, "")
         assert "pip install 'rawpack[report]'" in ran.err
@@ -250,4 +358,4 @@ def test_a_report_that_cannot_be_written_is_refused_first(option: str, packed: P
     for path in (tmp_path, tmp_path / "no" / "folder" / "page.html"):
         ran = run_here("bench", option, path, packed("memmap", "--size", 48))
         assert (ran.code, ran.out) == (2, "")
-        assert f"{option} {path}" in ran.err
+        assert str(path) in ran.err

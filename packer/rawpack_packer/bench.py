@@ -38,7 +38,7 @@ class Bench:
 
 
 def bench(
-    stores: Sequence[str],
+    stores: Sequence[Path],
     *,
     batches: Sequence[int] = (),
     workers: Sequence[int] = (),
@@ -52,7 +52,7 @@ def bench(
     Raises UsageError where that makes no sense, StoreError for what is no store.
     """
     load = _load()
-    meters = [StoreMeter(Path(store)) for store in stores]
+    meters = [StoreMeter(store) for store in stores]
     for meter in meters:
         if not meter.field.uniform and image_size is None:
             raise UsageError(f"the images in {meter.path} have different sizes: give --image-size, such as 224")

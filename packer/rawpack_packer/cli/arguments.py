@@ -28,3 +28,12 @@ def output_file(path: str) -> Path:
     if not file.absolute().parent.is_dir():
         raise UsageError(f"{path}: there is no folder {file.parent}")
     return file
+
+
+def report_file(option: str, path: str) -> Path:
+    """Where a report is to be written by `--html` or `--png`. Raises MissingExtraError where it cannot be drawn, and as
+    `output_file`: before minutes of work go by."""
+    from rawpack_packer.report.extra import need_report
+
+    need_report(option)
+    return output_file(path)

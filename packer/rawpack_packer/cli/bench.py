@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 from tqdm import tqdm
 
 from rawpack_packer import bench as benches
-from rawpack_packer.cli.arguments import store_folder
+from rawpack_packer.cli.arguments import report_file, store_folder
 from rawpack_packer.measure.rounds import ROUNDS, Schedule
 from rawpack_packer.recipe import parse_size
 
@@ -81,33 +80,20 @@ def bench(
       rawpack bench store/
       rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
     """  # fmt: skip
-    check_reports(html, png)
+    page = None if html is None else report_file("--html", html)
+    plots = None if png is None else report_file("--png", png)
+    stores = [store_folder(store) for store in dst]
     schedule = Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
-    stores = [str(store_folder(name)) for name in dst]
     with tqdm(desc="measuring", leave=False, delay=1.0, disable=not sys.stderr.isatty()) as bar:
         done = benches.bench(
             stores, batches=batches, workers=workers, image_size=side_of(image_size), schedule=schedule,
             begin=counted_by(bar),
         )  # fmt: skip
-    if html is not None:
+    if page is not None or plots is not None:
         from rawpack_packer.report import bench_page
 
-        bench_page.write_html(Path(html), done)
-    if png is not None:
-        from rawpack_packer.report import bench_page
-
-        bench_page.write_plots(Path(png), done)
+        bench_page.write(page, plots, done)
     click.echo(json.dumps(benches.as_dict(done), indent=1) if as_json else benches.as_text(done))
-
-
-def check_reports(html: str | None, png: str | None) -> None:
-    """Raise where a report could not be drawn or written: before anything is measured."""
-    from rawpack_packer.report.extra import check_file, need_report
-
-    for option, path in (("--html", html), ("--png", png)):
-        if path is not None:
-            need_report(option)
-            check_file(option, Path(path))
 
 
 def side_of(text: str | None) -> tuple[int, int] | None:

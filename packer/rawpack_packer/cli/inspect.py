@@ -15,7 +15,7 @@ from rawpack.errors import RawpackError
 from rawpack.manifest import load
 from rawpack.store import Store
 from rawpack_packer import describe, show
-from rawpack_packer.cli.arguments import output_file, store_folder
+from rawpack_packer.cli.arguments import output_file, report_file, store_folder
 from rawpack_packer.verify import Problem, verify, work_of
 
 _SHOWN = 50
@@ -25,9 +25,15 @@ _SHOWN = 50
 @click.option("--verify", "full", is_flag=True, help="Check every checksum, and that every sample reads.")
 @click.option("--verify-quick", "quick", is_flag=True, help="Check sizes and headers only.")
 @click.option("--grid", type=click.Path(), metavar="PNG", help="Draw a contact sheet of random samples.")
+@click.option(
+    "--html",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write a report to look at: samples, classes, sizes, rejects; needs rawpack[report].",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.argument("dst", type=click.Path())
-def inspect(dst: str, full: bool, quick: bool, grid: str | None, as_json: bool) -> None:
+def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | None, as_json: bool) -> None:
     """Show what is in the store at DST.
 
     With --verify or --verify-quick the exit code is 1 where something is wrong.
@@ -37,8 +43,10 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, as_json: bool) 
       rawpack inspect store/
       rawpack inspect --verify store/
       rawpack inspect --grid sheet.png store/
-    """
+      rawpack inspect --html report.html store/
+    """  # fmt: skip
     path = store_folder(dst)
+    page = None if html is None else report_file("--html", html)
     if grid is not None:
         drawn = draw(path, output_file(grid))
         click.echo(f"rawpack: {show.count(drawn, 'sample')} drawn into {show.plain(grid)}", err=True)
@@ -46,8 +54,14 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, as_json: bool) 
     about: dict[str, Any] = {"path": str(path)}
     text = []
     try:
-        about = describe.describe(Store(path))
+        store = Store(path)
+        about = describe.describe(store)
         text.append(describe.as_text(about))
+        if page is not None:
+            from rawpack_packer.report import store_page
+
+            checked = None if problems is None else verdict(problems, quick=quick and not full)
+            store_page.write_html(page, store, about, checked)
     except RawpackError:
         # What keeps it from being opened is among the problems, where they were looked for.
         if not problems:

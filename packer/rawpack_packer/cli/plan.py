@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import click
 from tqdm import tqdm
 
 from rawpack import machine
 from rawpack.errors import UsageError
-from rawpack_packer.cli.bench import check_reports, side_of
+from rawpack_packer.cli.arguments import report_file
+from rawpack_packer.cli.bench import side_of
 from rawpack_packer.measure.rounds import worker_counts
 from rawpack_packer.plan import text
 from rawpack_packer.plan.candidates import candidates
@@ -128,7 +128,8 @@ def plan(
       rawpack plan --target 3000 --disk 500GB photos/
       rawpack plan --format memmap --format lmdb --size 224 --size 256 --budget 5min photos/
     """  # fmt: skip
-    check_reports(html, png)
+    page = None if html is None else report_file("--html", html)
+    plots = None if png is None else report_file("--png", png)
     asked = Asked(
         source=src,
         candidates=candidates(
@@ -148,14 +149,10 @@ def plan(
         tmp=tmp,
     )
     planned = _with_progress(asked, quiet)
-    if html is not None:
+    if page is not None or plots is not None:
         from rawpack_packer.report import plan_page
 
-        plan_page.write_html(Path(html), planned)
-    if png is not None:
-        from rawpack_packer.report import plan_page
-
-        plan_page.write_plots(Path(png), planned)
+        plan_page.write(page, plots, planned)
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else text.as_text(planned))
 
 

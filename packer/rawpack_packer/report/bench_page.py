@@ -8,13 +8,19 @@ from rawpack import machine
 from rawpack_packer import bench, show
 from rawpack_packer.bench import Bench
 from rawpack_packer.report.figures import Curve, Draw, Level, Point, frontier, scaling, write_png
-from rawpack_packer.report.page import write_page
-from rawpack_packer.report.plan_page import both
+from rawpack_packer.report.page import both, write_page
 
 
-def write_html(path: Path, done: Bench) -> None:
-    """Write the page."""
-    size, curve = _draws(done)
+def write(page: Path | None, plots: Path | None, done: Bench) -> None:
+    """Write the page, and the plots alone; None leaves one out."""
+    draws = _draws(done)
+    if page is not None:
+        _write_page(page, done, *draws)
+    if plots is not None:
+        write_png(plots, draws)
+
+
+def _write_page(path: Path, done: Bench, size: Draw, curve: Draw) -> None:
     write_page(
         path,
         "bench.html.jinja",
@@ -34,11 +40,6 @@ def write_html(path: Path, done: Bench) -> None:
         frontier=both(size, "Size of each store against its speed", "frontier"),
         scaling=both(curve, "Images per second by workers", "scaling"),
     )
-
-
-def write_plots(path: Path, done: Bench) -> None:
-    """Write the plots alone."""
-    write_png(path, _draws(done))
 
 
 def _draws(done: Bench) -> tuple[Draw, Draw]:

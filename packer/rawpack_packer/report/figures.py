@@ -37,7 +37,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.color": _MUTED, "ytick.color": _MUTED, "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": _LINE, "grid.linewidth": 0.6,
     "axes.facecolor": "none", "figure.facecolor": "none", "legend.frameon": False,
-    "text.parse_math": False,
+    "axes.axisbelow": True, "text.parse_math": False,
 }  # fmt: skip
 """parse_math: names come from strangers, and a dollar sign must stay one."""
 
@@ -187,6 +187,7 @@ def counts(names: Sequence[str], numbers: Sequence[int], what: str) -> Draw:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
         axes.set_xlabel(what)
+        axes.set_ylabel("")
 
     return draw
 

@@ -12,12 +12,14 @@ from typing import Any
 import cv2
 import jinja2
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 import rawpack
 from rawpack import machine
 from rawpack.errors import PackError
 from rawpack_packer import show
+from rawpack_packer.report.figures import NARROW, WIDE, Draw, svg
 
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
 
@@ -48,6 +50,16 @@ def write_page(path: Path, template: str, **values: Any) -> None:
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     path.write_text(text, "utf-8")
+
+
+def both(draw: Draw, title: str, name: str, height: float | None = None) -> Markup:
+    """A plot for a wide page and one for a phone; the page shows the one that fits. height: in inches, if not usual."""
+    return Markup('<figure class="wide">{}</figure>\n<figure class="narrow">{}</figure>').format(
+        *(
+            Markup(svg(draw, (size[0], height or size[1]), title, f"{name}-{kind}"))
+            for kind, size in (("wide", WIDE), ("narrow", NARROW))
+        )
+    )
 
 
 def picture(image: NDArray[np.uint8], *, lossless: bool = True) -> str:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from markupsafe import Markup
-
 from rawpack import machine
 from rawpack_packer import show
 from rawpack_packer.plan import text
 from rawpack_packer.plan.planned import Planned
 from rawpack_packer.report.crops import strips
 from rawpack_packer.report.figures import (
-    NARROW,
-    WIDE,
     Curve,
     Draw,
     Level,
     Point,
     frontier,
     scaling,
-    svg,
     write_png,
 )
-from rawpack_packer.report.page import write_page
+from rawpack_packer.report.page import both, write_page
 
 
-def write_html(path: Path, planned: Planned) -> None:
-    """Write the page."""
-    size, curve = _draws(planned)
+def write(page: Path | None, plots: Path | None, planned: Planned) -> None:
+    """Write the page, and the plots alone; None leaves one out."""
+    draws = _draws(planned)
+    if page is not None:
+        _write_page(page, planned, *draws)
+    if plots is not None:
+        write_png(plots, draws)
+
+
+def _write_page(path: Path, planned: Planned, size: Draw, curve: Draw) -> None:
     taken = planned.advice.taken
     write_page(
         path,
@@ -50,18 +52,6 @@ def write_html(path: Path, planned: Planned) -> None:
         frontier=both(size, "Size of each candidate against its speed", "frontier"),
         scaling=both(curve, "Images per second by workers", "scaling"),
         strips=strips(planned.sample, planned.asked.candidates),
-    )
-
-
-def write_plots(path: Path, planned: Planned) -> None:
-    """Write the plots alone."""
-    write_png(path, _draws(planned))
-
-
-def both(draw: Draw, title: str, name: str) -> Markup:
-    """A plot for a wide page and one for a phone; the page shows the one that fits."""
-    return Markup('<figure class="wide">{}</figure>\n<figure class="narrow">{}</figure>').format(
-        Markup(svg(draw, WIDE, title, f"{name}-wide")), Markup(svg(draw, NARROW, title, f"{name}-narrow"))
     )
 
 
