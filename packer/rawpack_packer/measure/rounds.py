@@ -34,7 +34,8 @@ class Schedule:
     cold_rounds: int = 2
     """0: nothing is dropped from the page cache."""
     deadline: float | None = None
-    """`time.monotonic()` after which no further round begins, once there were three."""
+    """`time.monotonic()` after which no further round begins, once there were three; a second cold round only in the
+    first third of the time."""
 
 
 @dataclass
@@ -113,7 +114,10 @@ class Reading:
 def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], object] = lambda: None) -> list[Reading]:
     """Measure all cases, first cold and then warm, every second round in reverse. tick: told after each measurement."""
     readings = [Reading(case) for case in cases]
+    began = time.monotonic()
     for number in range(schedule.cold_rounds):
+        if number and schedule.deadline is not None and time.monotonic() > (2 * began + schedule.deadline) / 3:
+            break
         for reading in _turn(readings, number):
             pace = reading.case.meter.cold(reading.case.setting, 2 * schedule.seconds)
             if pace is not None:
