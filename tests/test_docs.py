@@ -25,6 +25,7 @@ import pytest
 from conftest import Ran, environment, picture, run_here, save
 
 import rawpack
+import rawpack.transforms
 from rawpack import errors
 from rawpack_packer.cli import cli
 from rawpack_packer.cli.pack import COUNTS
@@ -306,3 +307,13 @@ def test_a_wrong_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         run_console(block, "here")
     with pytest.raises(AssertionError, match="exit code 3"):
         run_console(Block("console", (), "$ exit 3\n", 1, ""), "here")
+
+
+def test_every_step_of_a_transform_is_documented() -> None:
+    """Each name of `rawpack.transforms`, and each parameter of the steps, stands in the reference."""
+    page = (ROOT / "docs/reference/transforms.md").read_text()
+    for name in rawpack.transforms.__all__:
+        assert f"`{name}" in page or f" {name}" in page, name
+        for parameter in inspect.signature(getattr(rawpack.transforms, name)).parameters:
+            if not name.endswith("Step") and name not in ("Step", "Random", "Move", "Spec"):
+                assert parameter in page, (name, parameter)

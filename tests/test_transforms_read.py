@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from reading import WAYS, nothing_left
 
 from rawpack import Reader, UsageError, WorkerError, jpeg
+from rawpack.manifest import Field
+from rawpack.stats import Times
 from rawpack.transforms import (
     BatchLambda,
     BatchStep,
@@ -33,6 +35,7 @@ from rawpack.transforms import (
     Step,
     ToCHW,
 )
+from rawpack.transforms.pipeline import plan
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABELLED = Lambda(lambda label: np.maximum(label, 0), field="label")
@@ -393,3 +396,79 @@ def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
 def test_every_layout_is_tried() -> None:
     """The layouts above are those that there are."""
     assert {"memmap", "lmdb", "hdf5", "hdf5-gzip", "hdf5-chunk4"} == set(FORMATS)
+
+
+# ---------------------------------------------------------------------------------------------- moving together
+
+
+class Samples:
+    """What a pipeline asks of a library, over arrays in memory: field -> (n, H, W, C)."""
+
+    def __init__(self, kinds: dict[str, str], arrays: dict[str, NDArray[Any]]) -> None:
+        self.fields = {
+            name: Field(kind=kinds[name], dtype=array.dtype.name, shape=array.shape[1:])  # type: ignore[arg-type]
+            for name, array in arrays.items()
+        }
+        self._arrays = arrays
+
+    def located(self, name: str, rows: NDArray[np.int64]) -> Any:
+        for row in rows.tolist():
+            yield Stored(self._arrays[name]), row
+
+
+class Stored:
+    """A field of a shard, in memory."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        return self._array.shape[1:]
+
+    def read(self, row: int, box: Any = None, scale: int = 1) -> NDArray[Any]:
+        image: NDArray[Any] = self._array[row]
+        return image if box is None else image[box[0] : box[0] + box[2], box[1] : box[1] + box[3]]
+
+
+def made_of(samples: Samples, transform: list[Any]) -> dict[str, NDArray[Any]]:
+    """All samples through a pipeline."""
+    pipeline = plan(transform, samples.fields, list(samples.fields))
+    rows = np.arange(12)
+    outs = {
+        name: np.empty((len(rows), *(n or 0 for n in line.made.shape)), line.made.dtype)
+        for name, line in pipeline.lines.items()
+    }
+    pipeline.fill(samples, rows, outs, (1, 2), Times(), None)  # type: ignore[arg-type]
+    return outs
+
+
+@pytest.mark.parametrize("order", [("image", "depth", "mask"), ("mask", "image", "depth")])
+def test_what_belongs_together_moves_together(order: tuple[str, ...]) -> None:
+    """Two images and a mask of one scene get the same crop and flip, whichever comes first; colours spare the mask."""
+    y, x = np.mgrid[:60, :80]
+    label = (x // 8 + 10 * (y // 10)).astype(np.uint8)[None, ..., None].repeat(12, 0)
+    image = np.repeat(label, 3, axis=3)
+    kinds = {"image": "image", "depth": "image", "mask": "mask"}
+    arrays = {"image": image, "depth": label.astype(np.uint16), "mask": label}
+    samples = Samples({name: kinds[name] for name in order}, {name: arrays[name] for name in order})
+    crop = RandomResizedCrop(64, interpolation="nearest")
+    outs = made_of(samples, [crop, RandomHorizontalFlip(), RandomVerticalFlip(), RandomCrop(50)])
+    assert {name: out.dtype.name for name, out in outs.items()} == {
+        "image": "uint8",
+        "depth": "uint16",
+        "mask": "uint8",
+    }
+    np.testing.assert_array_equal(outs["image"][..., :1], outs["mask"])
+    np.testing.assert_array_equal(outs["depth"], outs["mask"])
+    assert len({out.tobytes() for out in outs["mask"]}) == 12
+    colours = Samples({"image": "image", "mask": "mask"}, {"image": image, "mask": label})
+    changed = made_of(colours, [CenterCrop(40), ColorJitter((1.5, 1.5)), Normalize((0.5,), (0.5,)), ToCHW()])
+    np.testing.assert_array_equal(changed["mask"], label[:, 10:50, 20:60].transpose(0, 3, 1, 2))
+    assert changed["image"].dtype == np.float32
+
+
+def test_images_of_one_sample_must_have_one_size() -> None:
+    """Else they cannot move together: the error says both sizes, and the cure."""
+    arrays = {"image": np.zeros((12, 30, 40, 3), np.uint8), "mask": np.zeros((12, 30, 41, 1), np.uint8)}
+    with pytest.raises(UsageError, match=r"'mask' is 30x41 .* 30x40 .*fields="):
+        made_of(Samples({"image": "image", "mask": "mask"}, arrays), [RandomCrop(8)])
