@@ -237,10 +237,13 @@ def libraries(recipe: Recipe) -> dict[str, str]:
     """The libraries that decide what bytes a store holds that is made by `recipe`, with their versions here."""
     import cv2
 
-    from rawpack import jpeg
+    from rawpack import area, jpeg
 
     chosen = jpeg.decoder()
-    used = {"decoder": f"{chosen.name} {chosen.version}", "resizer": f"opencv {cv2.__version__}"}
+    resizer = f"opencv {cv2.__version__}"
+    if recipe.size != "keep" and recipe.interpolation == "area":
+        resizer += f", rawpack.area {area.VERSION}"
+    used = {"decoder": f"{chosen.name} {chosen.version}", "resizer": resizer}
     if recipe.format == "lmdb":
         import lmdb
 

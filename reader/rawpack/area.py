@@ -20,6 +20,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+VERSION = 1
+"""Another one where any pixel comes out otherwise: stores record it."""
 Bytes = NDArray[np.uint8]
 _ONE = 1 << 14
 """The sum of the weights of a pixel: 255 times that has 22 bits, and float32 holds 24."""
