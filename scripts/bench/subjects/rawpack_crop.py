@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
-from typing import Any
 
 import data
 from contract import Epoch, Settings, consume
@@ -23,10 +21,15 @@ class RawpackCrop:
 
     def open(self, settings: Settings) -> None:
         from rawpack import Reader
+        from rawpack.transforms import CenterCrop
 
         self._consumer = settings.consumer
         self._batches = Reader(data.store_path(self._at_size(settings), "lmdb")).batches(
-            settings.batch, shuffle=True, workers=settings.workers, backend=settings.backend, **centre(settings)
+            settings.batch,
+            shuffle=True,
+            workers=settings.workers,
+            backend=settings.backend,
+            transform=[CenterCrop(settings.shape[:2])],
         )
 
     def epoch(self, n: int) -> Epoch:
@@ -35,11 +38,3 @@ class RawpackCrop:
 
     def _at_size(self, settings: Settings) -> Settings:
         return replace(settings, shape=(self._stored, self._stored, 3))
-
-
-def centre(settings: Settings) -> dict[str, Any]:
-    """What `batches` is told. A reader without transforms cannot cut without resizing first, which is more work."""
-    if importlib.util.find_spec("rawpack.transforms") is None:
-        return {"image_size": settings.shape[:2]}
-    transforms: Any = importlib.import_module("rawpack.transforms")
-    return {"transform": [transforms.CenterCrop(settings.shape[:2])]}
