@@ -167,14 +167,21 @@ class RandomResizedCrop(CropStep):
             aspect = math.exp(uniform(*self._log_ratio))
             w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if 0 < w <= width and 0 < h <= height:
-                return random.integer(height - h + 1), random.integer(width - w + 1), h, w
+                return self._aligned((random.integer(height - h + 1), random.integer(width - w + 1), h, w))
         # No luck: as much of the centre as the ratios allow.
         w, h = width, height
         if width / height < self.ratio[0]:
             h = min(height, round(w / self.ratio[0]))
         elif width / height > self.ratio[1]:
             w = min(width, round(h * self.ratio[1]))
-        return (height - h) // 2, (width - w) // 2, max(h, 1), max(w, 1)
+        return self._aligned(((height - h) // 2, (width - w) // 2, max(h, 1), max(w, 1)))
+
+    def _aligned(self, box: Box) -> Box:
+        """A box that is decoded at a reduced scale, on whole pixels of that scale: else it would be shifted by a part
+        of one."""
+        step = self.reduction(box)
+        y, x, h, w = box
+        return box if step == 1 else (y - y % step, x - x % step, h - h % step, w - w % step)
 
     def box(self, drawn: Box) -> Box:
         return drawn
