@@ -43,6 +43,7 @@ def bench(
     batches: Sequence[int] = (),
     workers: Sequence[int] = (),
     image_size: tuple[int, int] | None = None,
+    transform: tuple[Any, ...] = (),
     schedule: Schedule | None = None,
     begin: Callable[[int], Callable[[], object]] = lambda total: lambda: None,
 ) -> Bench:
@@ -54,11 +55,11 @@ def bench(
     load = _load()
     meters = [StoreMeter(store) for store in stores]
     for meter in meters:
-        if not meter.field.uniform and image_size is None:
+        if not meter.field.uniform and image_size is None and not transform:
             raise UsageError(f"the images in {meter.path} have different sizes: give --image-size, such as 224")
     counts = list(dict.fromkeys(workers)) or worker_counts(machine.cpus())
     cases = [
-        Case(str(meter.path), meter, Setting(batch, count, image_size))
+        Case(str(meter.path), meter, Setting(batch, count, image_size, transform))
         for meter in meters
         for batch in dict.fromkeys(batches or (256,))
         for count in counts

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from rawpack_packer import bench as benches
 from rawpack_packer.cli.arguments import report_file, store_folder
 from rawpack_packer.measure.rounds import ROUNDS, Schedule
+from rawpack_packer.measure.steps import parse_steps
 from rawpack_packer.recipe import parse_size
 
 
@@ -34,6 +35,14 @@ from rawpack_packer.recipe import parse_size
     help="Workers; may be given several times [default: 1, 2, 4, ... up to the CPUs].",
 )
 @click.option("--image-size", metavar="N|HxW", help="Resize in the workers; needed where images differ in size.")
+@click.option(
+    "--transform",
+    "transforms",
+    multiple=True,
+    metavar="STEP",
+    help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'; may be given several "
+    "times.",
+)
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -63,6 +72,7 @@ def bench(
     batches: tuple[int, ...],
     workers: tuple[int, ...],
     image_size: str | None,
+    transforms: tuple[str, ...],
     rounds: int,
     seconds: float,
     cold: bool,
@@ -86,7 +96,8 @@ def bench(
     schedule = Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with tqdm(desc="measuring", leave=False, delay=1.0, disable=not sys.stderr.isatty()) as bar:
         done = benches.bench(
-            stores, batches=batches, workers=workers, image_size=side_of(image_size), schedule=schedule,
+            stores, batches=batches, workers=workers, image_size=side_of(image_size),
+            transform=parse_steps(transforms), schedule=schedule,
             begin=counted_by(bar),
         )  # fmt: skip
     if page is not None or plots is not None:

@@ -14,6 +14,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.bench import side_of
 from rawpack_packer.measure.rounds import worker_counts
+from rawpack_packer.measure.steps import parse_steps
 from rawpack_packer.plan import text
 from rawpack_packer.plan.candidates import candidates
 from rawpack_packer.plan.planned import Asked, Planned
@@ -73,6 +74,14 @@ from rawpack_packer.sources import open_source
 )
 @click.option("--image-size", metavar="N|HxW", help="Resize in the workers while reading; needed with --size keep.")
 @click.option(
+    "--transform",
+    "transforms",
+    multiple=True,
+    metavar="STEP",
+    help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'; may be given several "
+    "times.",
+)
+@click.option(
     "--budget",
     default="60s",
     show_default=True,
@@ -109,6 +118,7 @@ def plan(
     batch: int,
     workers: tuple[int, ...],
     image_size: str | None,
+    transforms: tuple[str, ...],
     budget: str,
     tmp: str | None,
     seed: int,
@@ -145,6 +155,7 @@ def plan(
         budget=parse_time(budget),
         batch=batch,
         image_size=side_of(image_size),
+        transform=parse_steps(transforms),
         seed=seed,
         tmp=tmp,
     )

@@ -1,4 +1,4 @@
-"""CPU time of this process and its workers."""
+"""CPU time of this process and its workers, and the size of the processor's cache."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ def cpu_seconds() -> float | None:
         with suppress(OSError, ValueError, IndexError):
             ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def cache_bytes() -> int | None:
+    """The largest cache of the processor; None where the system does not tell."""
+    sizes = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with suppress(OSError, ValueError):
+            sizes.append(int(file.read_text().strip().removesuffix("K")) << 10)
+    return max(sizes, default=None)
 
 
 def _children() -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,13 @@ class Setting:
     batch: int
     workers: int
     image_size: tuple[int, int] | None = None
+    transform: tuple[Any, ...] = ()
+    """Steps of `rawpack.transforms`."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether images come as they are stored."""
+        return self.image_size is None and not self.transform
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ class StoreMeter:
         # Workers start on one batch that comes several times; the clock runs from when the first other row is asked.
         lead = np.tile(random[:batch], AHEAD + _STARTED)
         rows = np.concatenate([lead, random[batch:]]) if len(random) > batch else lead
-        batches = _batches(Reader(self.path), Setting(batch, setting.workers, setting.image_size), rows)
+        batches = _batches(Reader(self.path), replace(setting, batch=batch), rows)
         epoch = iter(batches)
         for _ in range(_STARTED):
             next(epoch)
@@ -195,9 +202,15 @@ class StoreMeter:
         return np.concatenate([random.permutation(self._pool) for _ in range(-(-_LONG // len(self._pool)))])
 
 
-def _batches(reader: Reader, setting: Setting, order: NDArray[np.int64]) -> Batches:
+def _batches(reader: Reader, setting: Setting, order: NDArray[np.int64] | None) -> Batches:
+    """order: None for a shuffled epoch of all samples."""
     return reader.batches(
-        setting.batch, sampler=order, workers=setting.workers, image_size=setting.image_size, drop_last=False
+        setting.batch,
+        shuffle=order is None,
+        sampler=order,
+        workers=setting.workers,
+        image_size=setting.image_size,
+        transform=setting.transform or None,
     )
 
 
@@ -211,7 +224,7 @@ def _next(batches: Batches, epoch: Any) -> tuple[dict[str, Any], Any]:
 
 def _first_batch(path: Path, setting: Setting, began: float) -> float:
     """Seconds from `began` to the first batch of the store at `path`, which is opened for it."""
-    batches = Reader(path).batches(setting.batch, shuffle=True, workers=setting.workers, image_size=setting.image_size)
+    batches = _batches(Reader(path), setting, None)
     epoch = iter(batches)
     next(epoch)
     took = time.perf_counter() - began

@@ -106,6 +106,7 @@ class Reading:
             "batch": setting.batch,
             "workers": setting.workers,
             "image_size": setting.image_size,
+            "transform": [repr(step) for step in setting.transform],
             **{name: None if value is None else value.as_dict() for name, value in figures.items()},
             "verdict": self.verdict,
         }
@@ -130,7 +131,7 @@ def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], o
         for reading in _turn(readings, number):
             meter, setting = reading.case.meter, reading.case.setting
             reading.warm.append(meter.warm(setting, schedule.seconds))
-            if meter.limit is not None and setting.image_size is None:
+            if setting.untouched and meter.limit is not None:
                 threads = max(1, setting.workers)
                 if (meter, threads) not in limits:
                     limits[meter, threads] = meter.limit(threads, schedule.seconds / 2)

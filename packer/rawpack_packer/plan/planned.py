@@ -38,6 +38,8 @@ class Asked:
     budget: float = 60.0
     batch: int = 256
     image_size: tuple[int, int] | None = None
+    transform: tuple[Any, ...] = ()
+    """Steps of `rawpack.transforms`, done in the workers."""
     seed: int = 0
     tmp: str | None = None
 
@@ -83,6 +85,7 @@ class Planned:
             "batch": asked.batch,
             "workers": list(asked.workers),
             "image_size": asked.image_size,
+            "transform": [repr(step) for step in asked.transform],
             "target_images_per_s": asked.wishes.target,
             "disk_bytes": asked.wishes.disk,
             "memory_bytes": self.memory,
@@ -102,7 +105,7 @@ def plan(source: Source, asked: Asked, say: Say) -> Planned:
     Raises UsageError where that makes no sense, PackError where no image of the sample can be packed.
     """
     for candidate in asked.candidates:
-        if candidate.recipe.target is None and asked.image_size is None:
+        if candidate.recipe.target is None and asked.image_size is None and not asked.transform:
             raise UsageError("--size keep: images of different sizes make no batch; give --image-size, such as 224")
     load = os.getloadavg()[0] / machine.cpus() if hasattr(os, "getloadavg") else None
     memory = asked.memory
@@ -120,6 +123,7 @@ def plan(source: Source, asked: Asked, say: Say) -> Planned:
             workers=asked.workers,
             batch=asked.batch,
             image_size=asked.image_size,
+            transform=asked.transform,
             seed=asked.seed,
             say=say,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rawpack import machine
 from rawpack_packer import show
+from rawpack_packer.measure.cpu import cache_bytes
 from rawpack_packer.measure.interval import Figure
 from rawpack_packer.plan.planned import Planned
 from rawpack_packer.plan.predict import Prediction
@@ -24,6 +25,7 @@ def as_text(planned: Planned) -> str:
         f"{show.plain(asked.source)}: {show.count(planned.samples, 'image')}, by "
         + ("all of them" if len(planned.sample) == planned.samples else f"{len(planned.sample):,} of them")
         + f"; read in batches of {asked.batch} with {show.count(asked.workers[-1], 'worker')}"
+        + (f", each image through {', '.join(map(repr, asked.transform))}" if asked.transform else "")
     )
     return "\n\n".join(
         [
@@ -117,6 +119,13 @@ def legend(planned: Planned) -> list[str]:
         large = [one.candidate.name for one in planned.predictions if not one.fits]
         what = "everything fits" if not large else f"{', '.join(large)} {'does' if len(large) == 1 else 'do'} not fit"
         lines.append(f"memory: {show.size(planned.memory)} for files; {what}.")
+    cache = cache_bytes()
+    small = [one.candidate.name for one in planned.predictions if _in_cache(one, cache)]
+    if small and cache is not None:
+        lines.append(
+            f"The sample of {', '.join(small)} is not much larger than the processor's cache ({show.size(cache)}): a "
+            "whole set may be read more slowly from memory. A longer --budget takes a larger sample."
+        )
     rejected = planned.predictions[0].trial
     if rejected.seen > rejected.rows:
         lines.append(f"{rejected.seen - rejected.rows} of {rejected.seen} images could not be packed.")
@@ -148,6 +157,12 @@ def short(figure: Figure | None) -> str:
         return ""
     half = (figure.high - figure.low) / 2 / figure.median if figure.median else 0.0
     return f"{figure.median:,.0f} ±{half:.0%}" if len(figure.values) > 1 else f"{figure.median:,.0f}"
+
+
+def _in_cache(one: Prediction, cache: int | None) -> bool:
+    """Whether copying is measured on rows that the processor keeps to itself; a whole set that small is no matter."""
+    sampled = one.trial.rows * one.trial.image_bytes
+    return cache is not None and one.candidate.raw and sampled < 2 * cache and one.store_bytes > 2 * sampled
 
 
 def _pixels(one: Prediction) -> str:

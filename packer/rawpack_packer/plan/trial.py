@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,6 +95,7 @@ def try_out(
     workers: Sequence[int],
     batch: int,
     image_size: tuple[int, int] | None,
+    transform: tuple[Any, ...],
     seed: int,
     say: Say,
 ) -> tuple[list[Trial], SampleSource]:
@@ -111,7 +113,7 @@ def try_out(
         trials.append(trial)
         meters.append(meter)
     cases = [
-        Case(candidate.name, meter, Setting(batch, count, image_size))
+        Case(candidate.name, meter, Setting(batch, count, image_size, transform))
         for candidate, meter in zip(candidates, meters, strict=True)
         for count in workers
     ]
