@@ -222,7 +222,7 @@ def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tu
     reading = Reading(cast(Case, None))
     reading.warm = [Pace(rate, 0.1, 1.0, 1e-4) for rate in rates]
     reading.cold = [Pace(rate, 0.1) for rate in cold]
-    tried = Trial(Candidate(name, make_recipe(), ()), 1, 1, 1.0, 0.0, 1.0, None, 1.0, [reading])
+    tried = Trial(Candidate(name, make_recipe(), ()), 1, 1, 1.0, 1, 0.0, 1.0, None, 1.0, [reading])
     return Prediction(tried, gigabytes * 1e9, 1.0, not cold, None, None)
 
 

@@ -68,6 +68,8 @@ class Trial:
     """Samples that were to be packed."""
     bytes_per_sample: float
     """Of all files of the store."""
+    shards: int
+    """In which the sample lies."""
     bytes_error: float
     """Half of the 95 % interval of `bytes_per_sample`, as a share of it; 0 where every sample has the same."""
     packed_per_s: float
@@ -181,6 +183,7 @@ def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[T
             rows=len(meter),
             seen=len(sample),
             bytes_per_sample=size / len(meter),
+            shards=len(meter.manifest.shards),
             bytes_error=_error(meter),
             packed_per_s=paced.samples_per_s,
             loss=_loss(sample, candidate),
