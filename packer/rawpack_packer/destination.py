@@ -65,7 +65,7 @@ def is_begun(destination: Path) -> bool:
     work = destination / WORK
     if work.is_symlink() or not work.is_dir():
         return False
-    return (work / JOB).exists() or all(path.name in (_LOCK, _WORKERS_LOCK) for path in work.iterdir())
+    return (work / JOB).exists() or {path.name for path in work.iterdir()} <= {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp"}
 
 
 def own_bytes(destination: Path) -> int:
