@@ -35,9 +35,12 @@ LMDB_MAGIC = bytes.fromhex("DEC0EFBE")
 class Sample:
     """One sample as the documentation says it is stored."""
 
-    image: Pixels
+    image: NDArray[Any]
     label: int | None
     key: str
+    masks: dict[str, NDArray[Any]]
+    others: dict[str, Any]
+    """Numbers, ragged fields and texts, but for the label and the key."""
 
 
 class StoreByDocs:
@@ -47,8 +50,8 @@ class StoreByDocs:
         self.path = path
         self.manifest, self.digest = read_sealed(path / "store.json")
         assert self.manifest["rawpack"] == 1
-        self.shape: list[int | None] = self.manifest["fields"]["image"]["shape"]
-        self.encoding: str = self.manifest["fields"]["image"]["encoding"]
+        self.fields: dict[str, dict[str, Any]] = self.manifest["fields"]
+        self.large = [name for name, field in self.fields.items() if field["kind"] in ("image", "mask")]
         (columns,) = self.manifest["columns"]
         self.rows: int = columns["rows"]
         self.columns: dict[str, NDArray[Any]] = {}
@@ -62,39 +65,76 @@ class StoreByDocs:
                 check_file(path / record["name"], record)
                 assert record["head"]
 
-    @property
-    def uniform(self) -> bool:
-        return None not in self.shape
+    def uniform(self, name: str) -> bool:
+        return None not in self.fields[name]["shape"]
 
     def samples(self) -> Iterator[Sample]:
         """All samples, each read in every documented way."""
-        first = pieces_before = 0
-        keys = list(self.texts("key"))
-        labels = self.columns.get("label")
+        columns = {name: list(self._column(name)) for name in self.fields if name not in self.large}
+        first = 0
+        pieces_before = dict.fromkeys(self.large, 0)
         for shard in self.manifest["shards"]:
-            (record,) = shard["files"]
-            place = shard["fields"]["image"]
-            assert place["file"] == 0
             rows = np.arange(first, first + shard["rows"])
-            file = self.path / record["name"]
-            data = np.memmap(file, np.uint8, "r")
-            read = {"memmap": self._memmap, "hdf5": self._hdf5, "lmdb": self._lmdb}[self.manifest["format"]]
-            pieces = slice(pieces_before, pieces_before + place["chunks"])
-            stored = [self._stored(data, place, pieces, first, row) for row in rows.tolist()]
-            assert place["bytes"] == sum(map(len, stored))
-            for row, image, raw in zip(rows.tolist(), read(file, place, rows, keys), stored, strict=True):
-                assert xxhash.xxh3_64_intdigest(raw) == self.columns["image.xxh3"][row]
-                if self.encoding == "jpeg":
-                    np.testing.assert_array_equal(image, decode(raw, image.shape[2]))
-                else:
-                    assert image.tobytes() == raw
-                assert image.dtype == np.uint8
-                assert image.shape == tuple(self._shape_of(row))
-                yield Sample(image, None if labels is None else int(labels[row]), keys[row])
+            read = {name: self._read(name, shard, rows, pieces_before, columns) for name in self.large}
+            for k, row in enumerate(rows.tolist()):
+                others = {name: column[row] for name, column in columns.items() if name not in ("label", "key")}
+                masks = {name: read[name][k] for name in self.large if name != "image"}
+                label = int(columns["label"][row]) if "label" in columns else None
+                yield Sample(read["image"][k], label, columns["key"][row], masks, others)
             first += shard["rows"]
-            pieces_before += place["chunks"]
         assert first == self.rows == self.manifest["samples"]
-        assert pieces_before == len(self.columns.get("image.chunk", ()))
+        for name, pieces in pieces_before.items():
+            assert pieces == len(self.columns.get(f"{name}.chunk", ()))
+
+    def _read(
+        self,
+        name: str,
+        shard: dict[str, Any],
+        rows: NDArray[np.int64],
+        pieces_before: dict[str, int],
+        columns: dict[str, list[Any]],
+    ) -> list[NDArray[Any]]:
+        """One field of a shard by offsets alone and by the format's own library, held against each other."""
+        place, field = shard["fields"][name], self.fields[name]
+        record = shard["files"][place["file"]]
+        by_format = self.manifest["format"]
+        number = 0 if by_format != "memmap" else self.large.index(name)
+        assert place["file"] == number
+        suffix = {"memmap": ".npy", "hdf5": ".h5", "lmdb": ".lmdb"}[by_format]
+        assert record["name"].endswith(suffix if number == 0 else f".{name}{suffix}")
+        file = self.path / record["name"]
+        data = np.memmap(file, np.uint8, "r")
+        before = pieces_before[name]
+        pieces = slice(before, before + place["chunks"])
+        pieces_before[name] += place["chunks"]
+        stored = [self._stored(name, data, place, pieces, int(rows[0]), row) for row in rows.tolist()]
+        assert place["bytes"] == sum(map(len, stored))
+        found = []
+        way = {"memmap": self._memmap, "hdf5": self._hdf5, "lmdb": self._lmdb}[by_format]
+        for row, image, raw in zip(rows.tolist(), way(name, file, place, rows, columns), stored, strict=True):
+            assert xxhash.xxh3_64_intdigest(raw) == self.columns[f"{name}.xxh3"][row]
+            if field["encoding"] in ("jpeg", "png"):
+                np.testing.assert_array_equal(image, decode(raw, image.shape[2], field["encoding"]))
+            else:
+                assert image.tobytes() == raw
+            assert image.dtype == np.dtype(field["dtype"])
+            assert image.shape == tuple(self._shape_of(name, row))
+            found.append(image)
+        return found
+
+    def _column(self, name: str) -> Iterator[Any]:
+        """The values of a field that lies in columns."""
+        field = self.fields[name]
+        if field["kind"] == "text":
+            yield from self.texts(name)
+        elif field["kind"] == "ragged":
+            data, offsets = self.columns[name], self.columns[f"{name}.offset"]
+            assert (offsets[0], offsets[-1]) == (0, len(data))
+            for start, stop in itertools.pairwise(offsets):
+                yield data[start:stop]
+        else:
+            assert self.columns[name].shape == (self.rows, *field["shape"])
+            yield from self.columns[name]
 
     def texts(self, name: str) -> Iterator[str]:
         data, offsets = self.columns[name], self.columns[f"{name}.offset"]
@@ -104,89 +144,119 @@ class StoreByDocs:
             yield data[start:stop].tobytes().decode("utf-8")
 
     def _documented_columns(self) -> set[str]:
-        names = {"image.xxh3", "key", "key.offset"}
-        if "label" in self.manifest["fields"]:
-            names.add("label")
-        if not self.uniform:
-            names.add("image.shape")
-        if not self.uniform or self.encoding == "jpeg":
-            names |= {"image.offset", "image.bytes"}
-        if self.encoding == "deflate":
-            names.add("image.chunk")
+        names = set()
+        for name, field in self.fields.items():
+            if name not in self.large:
+                names |= {name} if field["kind"] == "number" else {name, f"{name}.offset"}
+                continue
+            names.add(f"{name}.xxh3")
+            if not self.uniform(name):
+                names.add(f"{name}.shape")
+            if not self.uniform(name) or field["encoding"] in ("jpeg", "png"):
+                names |= {f"{name}.offset", f"{name}.bytes"}
+            if field["encoding"] == "deflate":
+                names.add(f"{name}.chunk")
         return names
 
-    def _shape_of(self, row: int) -> list[int]:
-        if self.uniform:
-            return [n for n in self.shape if n is not None]
-        shape: list[int] = self.columns["image.shape"][row].tolist()
+    def _shape_of(self, name: str, row: int) -> list[int]:
+        if self.uniform(name):
+            return [n for n in self.fields[name]["shape"] if n is not None]
+        shape: list[int] = self.columns[f"{name}.shape"][row].tolist()
         return shape
 
-    def _stored(self, data: Pixels, place: dict[str, int], pieces: slice, first: int, row: int) -> bytes:
+    def _stored(self, name: str, data: Pixels, place: dict[str, int], pieces: slice, first: int, row: int) -> bytes:
         """A sample's bytes, by offset alone."""
-        size = int(np.prod(self._shape_of(row)))
-        if self.encoding == "jpeg" or not self.uniform:
-            start, size = int(self.columns["image.offset"][row]), int(self.columns["image.bytes"][row])
+        encoding = self.fields[name]["encoding"]
+        size = int(np.prod(self._shape_of(name, row))) * np.dtype(self.fields[name]["dtype"]).itemsize
+        if encoding in ("jpeg", "png") or not self.uniform(name):
+            start, size = int(self.columns[f"{name}.offset"][row]), int(self.columns[f"{name}.bytes"][row])
         else:
             start = place["offset"] + (row - first) * size
-        if self.encoding != "deflate":
+        if encoding != "deflate":
             assert 0 <= start <= start + size <= len(data)
             return data[start : start + size].tobytes()
-        chunks, each = self.columns["image.chunk"][pieces], place["chunk_bytes"]
+        chunks, each = self.columns[f"{name}.chunk"][pieces], place["chunk_bytes"]
         low, high = start // each, (start + size - 1) // each
         inflated = [zlib.decompress(data[at : at + n].tobytes()) for at, n in chunks[low : high + 1].tolist()]
         assert all(len(piece) == each for piece in inflated)
         return b"".join(inflated)[start - low * each : start - low * each + size]
 
-    def _memmap(self, file: Path, place: dict[str, int], rows: NDArray[np.int64], _: list[str]) -> Iterator[Pixels]:
+    def _memmap(
+        self, name: str, file: Path, place: dict[str, int], rows: NDArray[np.int64], _: Any
+    ) -> Iterator[NDArray[Any]]:
         array = np.load(file, mmap_mode="r")
         np.testing.assert_array_equal(array, read_npy(file, 4096))
         assert place["offset"] == 4096
-        if self.uniform:
-            assert array.shape == (len(rows), *self.shape)
+        if self.uniform(name):
+            assert array.shape == (len(rows), *self.fields[name]["shape"])
             yield from array
             return
         for row in rows.tolist():
-            (h, w, c), start = self._shape_of(row), int(self.columns["image.offset"][row]) - 4096
-            yield array[start : start + h * w * c].reshape(h, w, c)
+            shape = self._shape_of(name, row)
+            start = (int(self.columns[f"{name}.offset"][row]) - 4096) // array.itemsize
+            yield array[start : start + int(np.prod(shape))].reshape(shape)
 
-    def _hdf5(self, file: Path, place: dict[str, int], rows: NDArray[np.int64], keys: list[str]) -> Iterator[Pixels]:
+    def _hdf5(
+        self, name: str, file: Path, place: dict[str, int], rows: NDArray[np.int64], columns: dict[str, list[Any]]
+    ) -> Iterator[NDArray[Any]]:
+        field = self.fields[name]
         assert file.read_bytes()[:9] == HDF5_SIGNATURE + b"\x03"  # superblock version 3
         with h5py.File(file) as shard:
-            names = {"image", "key"} | ({"label"} & set(self.columns))
-            assert set(shard) == names | (set() if self.uniform else {"image_start", "image_shape"})
-            assert shard.attrs["made_by"] == "rawpack"
-            data = shard["image"]
-            assert data.attrs["color"] == ("grey" if self.shape[2] == 1 else "RGB") + ", uint8, 0 to 255"
-            assert all("how_to_read" in shard[name].attrs for name in shard)
+            self._check_hdf5_columns(shard, rows, columns)
+            data = shard[name]
+            if field["kind"] == "image" and field["dtype"] == "uint8":
+                assert data.attrs["color"] == ("grey" if field["shape"][2] == 1 else "RGB") + ", uint8, 0 to 255"
             assert (data.compression, data.compression_opts) == (
-                ("gzip", 4) if self.encoding == "deflate" else (None, None)
+                ("gzip", 4) if field["encoding"] == "deflate" else (None, None)
             )
-            if self.encoding == "raw":
+            size = int(np.prod(data.chunks)) * data.dtype.itemsize
+            if field["encoding"] == "raw":
                 chunks = [data.id.get_chunk_info(k) for k in range(data.id.get_num_chunks())]
-                size = int(np.prod(data.chunks))
                 assert [chunk.byte_offset for chunk in chunks] == [
                     place["offset"] + k * size for k in range(len(chunks))
                 ]
-            assert shard["key"].asstr()[:].tolist() == [keys[row] for row in rows.tolist()]
-            if "label" in shard:
-                np.testing.assert_array_equal(shard["label"], self.columns["label"][rows])
-            if self.uniform:
-                chunk = self.manifest["recipe"]["chunk"]
-                assert data.chunks == (min(chunk, len(rows)), *self.shape)
+            if self.uniform(name):
+                chunk = self.manifest["recipe"]["chunk"] or 1
+                assert data.chunks == (min(chunk, len(rows)), *field["shape"])
                 yield from data[:]
                 return
-            assert data.chunks == (min(1 << 20, place["bytes"]),)
-            for start, (h, w, c) in zip(shard["image_start"][:], shard["image_shape"][:], strict=True):
+            assert size == min(1 << 20, place["bytes"])
+            for start, (h, w, c) in zip(shard[f"{name}_start"][:], shard[f"{name}_shape"][:], strict=True):
                 yield data[start : start + h * w * c].reshape(h, w, c)
 
-    def _lmdb(self, file: Path, place: dict[str, int], rows: NDArray[np.int64], _: list[str]) -> Iterator[Pixels]:
+    def _check_hdf5_columns(self, shard: Any, rows: NDArray[np.int64], columns: dict[str, list[Any]]) -> None:
+        """The copy of the small fields, and that there is nothing else."""
+        names = set(self.fields)
+        for name in self.large:
+            names |= set() if self.uniform(name) else {f"{name}_start", f"{name}_shape"}
+        assert shard.attrs["made_by"] == "rawpack"
+        assert all("how_to_read" in shard[name].attrs for name in shard)
+        for name, column in columns.items():
+            wanted = [column[row] for row in rows.tolist()]
+            kind = self.fields[name]["kind"]
+            if kind == "text":
+                assert shard[name].asstr()[:].tolist() == wanted
+            elif kind == "number":
+                np.testing.assert_array_equal(shard[name], wanted)
+                assert shard[name].dtype == np.dtype(self.fields[name]["dtype"])
+            else:
+                names |= {f"{name}_start", f"{name}_length"}
+                spans = zip(shard[f"{name}_start"][:], shard[f"{name}_length"][:], wanted, strict=True)
+                for start, length, values in spans:
+                    np.testing.assert_array_equal(shard[name][start : start + length], values)
+        assert set(shard) == names
+
+    def _lmdb(
+        self, name: str, file: Path, _place: dict[str, int], rows: NDArray[np.int64], _columns: Any
+    ) -> Iterator[NDArray[Any]]:
+        field = self.fields[name]
         assert file.read_bytes()[16:20] == LMDB_MAGIC
         with lmdb.open(str(file), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
-            assert env.stat()["entries"] == len(rows)
+            assert env.stat()["entries"] == len(rows) * len(self.large)
             for k in range(len(rows)):
-                value = transaction.get(b"%012d" % k)
+                value = transaction.get(b"%012d" % k + (b"" if name == "image" else b"." + name.encode("ascii")))
                 assert value is not None
-                yield decode(value, int(self.shape[2] or 0))
+                yield decode(value, int(field["shape"][2] or 0), field["encoding"])
 
 
 def read_sealed(path: Path) -> tuple[dict[str, Any], str]:
@@ -218,7 +288,8 @@ def read_npy(path: Path, align: int) -> NDArray[Any]:
     begin = 10 + int.from_bytes(data[8:10], "little")
     assert begin % align == 0
     match = re.fullmatch(
-        r"\{'descr': '([<|][a-z]\d)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n", data[10:begin].decode()
+        r"\{'descr': '([<|][a-z]\d{1,2})', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n",
+        data[10:begin].decode(),
     )
     assert match
     shape = [int(n) for n in match[2].split(",") if n.strip()]
@@ -226,11 +297,14 @@ def read_npy(path: Path, align: int) -> NDArray[Any]:
     return array
 
 
-def decode(data: bytes, channels: int) -> Pixels:
-    """A JPEG file's pixels (H, W, C), by Pillow."""
+def decode(data: bytes, channels: int, encoding: str = "jpeg") -> NDArray[Any]:
+    """The pixels (H, W, C) of a JPEG or PNG file, by Pillow."""
     with Image.open(io.BytesIO(data)) as image:
-        assert image.format == "JPEG"
-        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+        assert image.format == encoding.upper()
+        if image.mode.startswith("I"):
+            pixels = np.asarray(image).astype(np.uint16)
+        else:
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
@@ -256,7 +330,7 @@ def check_provenance(store: Path) -> None:
     keys = list(by_docs.texts("key"))
     for reject in read_rejects(store):
         keys.insert(reject["sample"], reject["key"])
-    assert states.shape == (len(keys), 2)
+    assert states.shape == (0 if about["source"]["kind"] == "dataset" else len(keys), 2)
     digest = xxhash.xxh3_128(b"".join(key.encode() + b"\0" for key in keys) + states.astype("<i8").tobytes())
     assert digest.hexdigest() == about["source"]["digest"]
 
@@ -271,6 +345,11 @@ def main(out: str, *stores: str) -> None:
         arrays[f"{name}/keys"] = np.array([sample.key for sample in samples])
         arrays[f"{name}/labels"] = np.array([sample.label for sample in samples], np.int64)
         arrays[f"{name}/shapes"] = np.array([sample.image.shape for sample in samples])
+        for other in samples[0].masks | samples[0].others:
+            values = [(sample.masks | sample.others)[other] for sample in samples]
+            flat = [np.asarray(value).reshape(-1) for value in values]
+            arrays[f"{name}/{other}"] = np.concatenate(flat)
+            arrays[f"{name}/{other}/shapes"] = np.array([np.shape(value) for value in values])
         arrays[f"{name}/pixels"] = np.concatenate([sample.image.reshape(-1) for sample in samples])
     np.savez(out, **arrays)  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ import readers_by_docs as by_docs
 from numpy.typing import NDArray
 from PIL import Image
 
+import rawpack_packer
 from rawpack import Reader
 
 HERE = Path(__file__).parent
@@ -38,6 +39,17 @@ STORES: dict[str, tuple[str, ...]] = {
     "lmdb_keep": ("--format", "lmdb", "--size", "keep"),
     "lmdb_as_they_are": ("--format", "lmdb", "--size", "keep", "--quality", "keep"),
 }
+FIELDS: dict[str, dict[str, Any]] = {
+    "fields_memmap": {"size": "12x16"},
+    "fields_memmap_keep": {},
+    "fields_hdf5": {"format": "hdf5", "size": "12x16", "chunk": 7},
+    "fields_hdf5_keep": {"format": "hdf5"},
+    "fields_hdf5_gzip": {"format": "hdf5", "size": "12x16", "compression": "gzip"},
+    "fields_hdf5_keep_gzip": {"format": "hdf5", "compression": "gzip"},
+    "fields_lmdb": {"format": "lmdb", "size": "12x16"},
+    "fields_lmdb_keep": {"format": "lmdb"},
+}
+"""Stores of samples with fields of every kind -> how they are packed."""
 OF_MANY = ("memmap_keep", "hdf5_keep_gzip")
 SEVERAL_SHARDS = ("memmap_fixed", "hdf5_fixed", "hdf5_gzip", "lmdb_fixed", *OF_MANY)
 
@@ -62,6 +74,30 @@ def make_photos(folder: Path, count: int) -> None:
     (folder / "dögs 犬" / "zz.jpg").write_bytes(whole[: len(whole) // 2])
 
 
+def samples_with_fields(count: int = 80) -> list[dict[str, Any]]:
+    """Samples with a field of every kind, and images of different sizes."""
+    rng = np.random.default_rng(11)
+    samples = []
+    for i in range(count):
+        height, width = rng.integers(10, 30, 2).tolist()
+        samples.append(
+            {
+                "image": rng.integers(0, 256, (height, width, 3)).astype(np.uint8),
+                "label": i % 2,
+                "number": i * (1 << 40),
+                "score": np.float16(i / 8),
+                "yes": i % 3 == 0,
+                "vector": rng.random((2, 3)).astype(np.float32),
+                "boxes": rng.integers(-90, 90, (i % 4, 5)).astype(np.int16),
+                "words": f"naïve 文 {i}" * (i % 3),
+                "mask": rng.integers(0, 4, (height, width)).astype(np.uint8),
+                "colours": rng.integers(0, 256, (height, width, 3)).astype(np.uint8),
+                "depth": rng.integers(0, 1 << 16, (height, width)).astype(np.uint16),
+            }
+        )
+    return samples
+
+
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of stores of every kind, packed by the command, with the names of STORES."""
@@ -78,6 +114,17 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     common = ["pack", "--quiet", "--workers", "0", "--max-rejects", "2"]
     lines = [[*common, *options, "many" if name in OF_MANY else "few", name] for name, options in STORES.items()]
     _run([sys.executable, "-c", program, json.dumps(lines)], folder)
+    for name, options in FIELDS.items():
+        rawpack_packer.pack(
+            samples_with_fields(),
+            folder / name,
+            image=("uint8", (None, None, 3)),
+            fields={"boxes": "int16[?,5]", "mask": "mask", "colours": "mask", "depth": "mask"},
+            classes=["cat", "dog"],
+            workers=0,
+            shard_size="1",
+            **options,
+        )
     return folder
 
 
@@ -85,7 +132,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_by_docs(stores: Path) -> dict[str, NDArray[Any]]:
     """What the documentation's readers read from all stores, in a process that cannot import rawpack."""
     out = stores / "read.npz"
-    _run([sys.executable, str(HERE / "readers_by_docs.py"), str(out), *STORES], stores)
+    _run([sys.executable, str(HERE / "readers_by_docs.py"), str(out), *STORES, *FIELDS], stores)
     with np.load(out) as arrays:
         return dict(arrays)
 
@@ -120,6 +167,28 @@ def test_the_documentation_reads_what_the_reader_reads(
         assert (sample["key"], sample["label"]) == (keys[i], labels[i])
         assert sample["image"].shape == tuple(shapes[i])
         np.testing.assert_array_equal(sample["image"].reshape(-1), pixels[ends[i] - sample["image"].size : ends[i]])
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_documentation_reads_every_kind_of_field(
+    name: str, stores: Path, read_by_docs: dict[str, NDArray[Any]]
+) -> None:
+    """Numbers, vectors, texts, ragged fields and masks that a reader written from `docs/format/` finds are those of
+    `rawpack.Reader`, also where there are two shards."""
+    reader = Reader(stores / name)
+    assert len(by_docs.read_sealed(stores / name / "store.json")[0]["shards"]) == (1 if "keep" in name else 2)
+    names = set(reader.fields) - {"image", "label", "key"}
+    assert names == {"number", "score", "yes", "vector", "boxes", "words", "mask", "colours", "depth"}
+    for field in names:
+        whole, shapes, at = read_by_docs[f"{name}/{field}"], read_by_docs[f"{name}/{field}/shapes"], 0
+        for i in range(len(reader)):
+            value = np.asarray(reader[i][field])
+            assert value.shape == tuple(shapes[i].astype(int))
+            np.testing.assert_array_equal(value.reshape(-1), whole[at : at + value.size])
+            at += value.size
+        assert at == len(whole)
+        if reader.fields[field].kind != "text":
+            assert whole.dtype == np.dtype(reader.fields[field].dtype)
 
 
 def test_the_stores_cover_what_the_documentation_describes(stores: Path) -> None:
@@ -168,7 +237,7 @@ def test_encoded_jpegs_restart_after_each_row_of_blocks(stores: Path) -> None:
         for row in range(50):
             start, size = int(store.columns["image.offset"][row]), int(store.columns["image.bytes"][row])
             jpeg = data[start : start + size]
-            width = store._shape_of(row)[1]
+            width = store._shape_of("image", row)[1]
             interval = jpeg.index(b"\xff\xdd\x00\x04")
             assert int.from_bytes(jpeg[interval + 4 : interval + 6], "big") == -(-width // mcu)
             assert b"\xff\xc0" in jpeg

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 from collections import Counter
@@ -22,18 +21,21 @@ from rawpack.columns import files_of
 from rawpack.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack_packer import files
 from rawpack_packer.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK
-from rawpack_packer.parts import IMAGE, PartRecord, need_record, read_record
+from rawpack_packer.parts import PartRecord, need_record, read_record
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources import FieldKind
 
 
 @dataclass
 class Totals:
     """What the parts hold together: small, whatever the number of samples."""
 
+    classes: bool = True
+    """Whether labels are numbers of classes."""
     samples: int = 0
-    chunks: int = 0
-    text_bytes: Counter[str] = field(default_factory=Counter)
+    chunks: Counter[str] = field(default_factory=Counter)
+    """Compressed pieces of each image and mask field."""
+    lengths: Counter[str] = field(default_factory=Counter)
+    """Of each text column in bytes, of each ragged one in rows."""
     rejects: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     bytes_in: int = 0
@@ -47,14 +49,18 @@ class Totals:
         self.rejects.update(reject.reason for reject in record.rejects)
         self.counts.update(record.counts)
         self._sources.append(np.frombuffer(record.sources, "<u8"))
-        if "label" in record.columns:
+        if self.classes and "label" in record.columns:
             values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
             self.labels.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
         for name, texts in record.texts.items():
-            self.text_bytes[name] += sum(len(text.encode()) for text in texts)
-        if record.placement is not None:
-            self.chunks += record.placement.chunks if f"{IMAGE}.chunk" in record.columns else 0
-            self.shards.append(Shard(rows=record.rows, files=record.files, fields={IMAGE: record.placement}))
+            self.lengths[name] += sum(len(text.encode()) for text in texts)
+        for column, data in record.columns.items():
+            name, _, what = column.partition(".")
+            if what == "length":
+                self.lengths[name] += int(np.frombuffer(data, "<i8").sum())
+        if record.placements:
+            self.chunks.update({name: placed.chunks for name, placed in record.placements.items()})
+            self.shards.append(Shard(rows=record.rows, files=record.files, fields=record.placements))
 
     @property
     def noticed(self) -> dict[str, int]:
@@ -68,18 +74,6 @@ class Totals:
     @property
     def bytes_out(self) -> int:
         return sum(file.bytes for shard in self.shards for file in shard.files)
-
-
-def store_fields(recipe: Recipe, fields: Mapping[str, FieldKind]) -> dict[str, Field]:
-    """The fields of a store that `recipe` makes from a source with these small fields, in their order."""
-    image = Field(kind="image", dtype="uint8", shape=recipe.shape, encoding=recipe.encoding)
-    small = {
-        name: Field(
-            kind="text" if kind.dtype == "str" else "number", dtype=kind.dtype, shape=kind.shape, encoding="raw"
-        )
-        for name, kind in fields.items()
-    }
-    return {IMAGE: image, **small, "key": Field(kind="text", dtype="str", shape=(), encoding="raw")}
 
 
 def commit_store(
@@ -141,9 +135,9 @@ def _write_columns(destination: Path, fields: dict[str, Field], parts: int, tota
     folder.mkdir()
     written: list[FileRecord] = []
     for name, column in fields.items():
-        for file_name, (dtype, shape) in files_of(name, column, totals.samples, totals.chunks).items():
-            if -1 in shape:
-                shape = (totals.text_bytes[name],)
+        for file_name, (dtype, shape) in files_of(name, column, totals.samples, totals.chunks[name]).items():
+            if shape[:1] == (-1,):
+                shape = (totals.lengths[name], *shape[1:])
             path = folder / file_name
             with path.open("wb") as file:
                 file.write(npyfile.header(dtype, shape))
@@ -161,20 +155,26 @@ def _write_columns(destination: Path, fields: dict[str, Field], parts: int, tota
 
 def _write_column(file: BinaryIO, column: str, kind: Field, destination: Path, parts: int) -> None:
     name, _, piece = column.partition(".")
-    if kind.kind == "text" and piece == "offset":
+    if kind.kind in ("text", "ragged") and piece == "offset":
         end = 0
         file.write(np.zeros(1, "<i8").tobytes())
         for record in _records(destination, parts):
-            sizes = [len(text.encode()) for text in record.texts[name]]
-            ends = np.fromiter(itertools.accumulate(sizes), "<i8", len(sizes)) + end
-            file.write(ends.tobytes())
-            end += sum(sizes)
+            ends = np.cumsum(_lengths(record, name, kind)) + end
+            file.write(ends.astype("<i8").tobytes())
+            end = int(ends[-1])
     elif kind.kind == "text":
         for record in _records(destination, parts):
             file.write("".join(record.texts[name]).encode())
     else:
         for record in _records(destination, parts):
             file.write(record.columns[column])
+
+
+def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
+    """How long each row of a text or ragged field is."""
+    if kind.kind == "text":
+        return np.array([len(text.encode()) for text in record.texts[name]], np.int64)
+    return np.frombuffer(record.columns[f"{name}.length"], "<i8")
 
 
 def _records(destination: Path, parts: int) -> Iterable[PartRecord]:

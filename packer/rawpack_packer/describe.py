@@ -92,7 +92,12 @@ def as_text(about: dict[str, Any]) -> str:
 
 def _field(field: Field) -> dict[str, str]:
     shape = "x".join("?" if n is None else str(n) for n in field.shape)
-    return {"dtype": field.dtype, "shape": shape, "encoding": field.encoding if field.kind == "image" else ""}
+    return {
+        "kind": field.kind,
+        "dtype": field.dtype,
+        "shape": shape,
+        "encoding": field.encoding if field.in_shards else "",
+    }
 
 
 def _classes(store: Store) -> dict[str, int] | None:
@@ -124,13 +129,16 @@ def _sizes(store: Store) -> dict[str, int] | None:
 
 
 def _raw_bytes(store: Store) -> int:
-    """Bytes of all images as raw pixels."""
-    field = store.fields["image"]
+    """Bytes of all images and masks as raw pixels."""
+    return sum(_raw_of(store, name, field) for name, field in store.fields.items() if field.in_shards)
+
+
+def _raw_of(store: Store, name: str, field: Field) -> int:
+    size = np.dtype(field.dtype).itemsize
     if field.uniform:
-        return len(store) * int(np.prod([n or 1 for n in field.shape]))
-    return sum(
-        int(folder.arrays["image.shape"].astype(np.int64).prod(axis=1).sum()) for folder in store.columns.folders
-    )
+        return len(store) * size * int(np.prod([n or 1 for n in field.shape]))
+    shapes = [folder.arrays[f"{name}.shape"].astype(np.int64) for folder in store.columns.folders]
+    return size * sum(int(each.prod(axis=1).sum()) for each in shapes)
 
 
 def _rejects(path: Path) -> list[Any]:

@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.layout import COLUMNS, JOB, PROVENANCE, REJECTS, STATES, WORK
 from rawpack_packer.sources.base import printable
 
-_OURS = re.compile(r"shard-\d{5,}\.(npy|h5|lmdb)")
+_OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"
 _WORKERS_END_S = 30.0
 """A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
@@ -27,6 +27,8 @@ def check(destination: Path, source: str) -> None:
     A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or lie
     inside the source.
     """
+    if source.startswith("<"):
+        source = os.devnull  # a dataset lies nowhere
     where, from_ = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
     if where == from_:
         raise UsageError(f"{destination} is the source itself; name another folder for the store")

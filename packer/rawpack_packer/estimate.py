@@ -6,20 +6,24 @@ it has begun.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
+from numpy.typing import NDArray
 
 from rawpack import machine
 from rawpack.child import Channel, Child, Notes
 from rawpack.errors import DecodeError, PackError
-from rawpack_packer.prepare import prepare
+from rawpack.manifest import Field
+from rawpack_packer.fields import exact_bytes, part_rows, store_fields
+from rawpack_packer.prepare_sample import prepare_sample
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Samples, Source, SourceChangedError
 from rawpack_packer.worker import settle
@@ -65,7 +69,9 @@ def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLE
     tried = min(samples, len(source))
     numbers = [k * len(source) // tried for k in range(tried)]
     parts = [source.part(number, number + 1) for number in numbers]
-    trials = list(_in_children(parts, recipe) if workers and hasattr(os, "fork") else _one_by_one(parts, recipe))
+    fields = store_fields(recipe, source)
+    apart = bool(workers) and hasattr(os, "fork")
+    trials = list(_in_children(parts, recipe, fields) if apart else _one_by_one(parts, recipe, fields))
     sizes = [trial.stored for trial in trials if trial.stored is not None]
     seconds = (
         sum(trial.seconds for trial in trials)
@@ -73,38 +79,31 @@ def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLE
         * len(source)
         / max(1, min(workers, machine.cpus()))
     )
-    each = exact_bytes(recipe) or (sum(sizes) / len(sizes) if sizes else 0.0)
+    each = exact_bytes(fields) or (sum(sizes) / len(sizes) if sizes else 0.0)
     spare = 0.0
     if recipe.format == "hdf5":
         # Pixels lie in a spool file before they lie in the shard.
-        running = min(max(1, workers), math.ceil(len(source) / recipe.part_rows))
-        spare = running * min(len(source), recipe.part_rows) * (raw_bytes(recipe) or each)
+        rows = part_rows(recipe, fields)
+        running = min(max(1, workers), math.ceil(len(source) / rows))
+        spare = running * min(len(source), rows) * (exact_bytes(fields, encoded=True) or each)
     store = len(source) * (each + _INDEX_BYTES) if each else 0
     return Estimate(len(trials), len(trials) - len(sizes), int(store), int(spare), seconds)
 
 
-def raw_bytes(recipe: Recipe) -> int:
-    """Bytes of the pixels of every stored image, 0 where images differ in size."""
-    return math.prod(recipe.target) * recipe.channels if recipe.target is not None else 0
-
-
-def exact_bytes(recipe: Recipe) -> int:
-    """Bytes of every stored image where the recipe alone says it, else 0."""
-    return raw_bytes(recipe) if recipe.encoding == "raw" else 0
-
-
 def most_bytes(source: Source, recipe: Recipe) -> int:
     """More than the store and what lies beside it can take, whatever the images show; 0 where only they tell."""
+    fields = store_fields(recipe, source)
+    raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes no JPEG of twice its pixels.
-    each = 2 * raw_bytes(recipe) + 3 * _PAGE
-    return len(source) * each * (2 if recipe.format == "hdf5" else 1) if recipe.target is not None else 0
+    each = 2 * raw + 3 * _PAGE * sum(field.in_shards for field in fields.values())
+    return len(source) * each * (2 if recipe.format == "hdf5" else 1) if raw else 0
 
 
-def _in_children(parts: Sequence[Samples], recipe: Recipe) -> Iterator[_Trial]:
+def _in_children(parts: Sequence[Samples], recipe: Recipe, fields: Mapping[str, Field]) -> Iterator[_Trial]:
     """One trial for each part; a sample that kills the process counts as rejected, and another process goes on."""
     done = 0
     while done < len(parts):
-        child = Child(_main, (parts[done:], recipe))
+        child = Child(_main, (parts[done:], recipe, fields))
         child.channel.socket.settimeout(_STUCK_AFTER_S)
         try:
             while done < len(parts) and (received := child.channel.receive()) is not None:
@@ -128,26 +127,27 @@ def _in_children(parts: Sequence[Samples], recipe: Recipe) -> Iterator[_Trial]:
             child.kill()
 
 
-def _one_by_one(parts: Sequence[Samples], recipe: Recipe) -> Iterator[_Trial]:
+def _one_by_one(parts: Sequence[Samples], recipe: Recipe, fields: Mapping[str, Field]) -> Iterator[_Trial]:
     for part in parts:
         try:
-            yield _try(part, recipe)
+            yield _try(part, recipe, fields)
         except SourceChangedError:
             return
 
 
-def _try(part: Samples, recipe: Recipe) -> _Trial:
+def _try(part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _Trial:
     """Prepare the one sample of a part."""
     began = time.perf_counter()
     size: int | None = None
-    try:
-        image = prepare(part[0].image, recipe).image
-        size = len(zlib.compress(image.data, 4)) if recipe.encoding == "deflate" else image.nbytes
-    except DecodeError:
-        pass
-    if size is not None and recipe.format == "lmdb":
-        size = _lmdb_bytes(size)
+    with contextlib.suppress(DecodeError):
+        size = sum(_stored(stored.data, recipe) for stored in prepare_sample(part[0], recipe, fields).parts.values())
     return _Trial(size, time.perf_counter() - began)
+
+
+def _stored(data: NDArray[Any], recipe: Recipe) -> int:
+    """The bytes that one image or mask takes in its shard."""
+    size = len(zlib.compress(data.data, 4)) if recipe.encoding == "deflate" else data.nbytes
+    return _lmdb_bytes(size) if recipe.format == "lmdb" else size
 
 
 def _lmdb_bytes(size: int) -> int:
@@ -158,15 +158,20 @@ def _lmdb_bytes(size: int) -> int:
     return -(-(size + _LMDB_PAGE_HEAD) // _PAGE) * _PAGE
 
 
-def _main(channel: Channel, notes: Notes, work: tuple[Sequence[Samples], Recipe], descriptors: list[Any]) -> None:
+def _main(
+    channel: Channel,
+    notes: Notes,
+    work: tuple[Sequence[Samples], Recipe, Mapping[str, Field]],
+    descriptors: list[Any],
+) -> None:
     """What runs in the child."""
     settle()
-    parts, recipe = work
+    parts, recipe, fields = work
     for k, part in enumerate(parts):
         notes.note(0, k)
         answer: _Trial | Exception
         try:
-            answer = _try(part, recipe)
+            answer = _try(part, recipe, fields)
         except (PackError, MemoryError) as error:
             answer = error
         channel.send(cloudpickle.dumps(answer))

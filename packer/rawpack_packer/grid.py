@@ -25,6 +25,9 @@ def draw_grid(reader: Reader, path: Path, *, rows: int = 6, columns: int = 8, se
     """
     if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
         raise UsageError(f"--grid {path}: a name that ends in .png, .jpg or .webp")
+    field = reader.fields["image"]
+    if field.dtype != "uint8" or len(field.shape) != 3 or field.shape[2] not in (1, 3):
+        raise UsageError(f"--grid draws uint8 images, grey or RGB; those of this store are {field.dtype} {field.shape}")
     count = min(rows * columns, len(reader))
     rows = -(-count // columns)
     columns = min(columns, count)

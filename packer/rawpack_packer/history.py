@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack import manifest as manifests
 from rawpack import npyfile
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
-from rawpack.manifest import Manifest
+from rawpack.manifest import Field, Manifest
 from rawpack.plainfile import open_plain, read_plain
 from rawpack.store import Store
 from rawpack_packer import files
@@ -22,7 +22,7 @@ from rawpack_packer.layout import JOB, PROVENANCE, REJECTS, STATES, WORK
 from rawpack_packer.parts import Reject
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.base import UNKNOWN, printable
 
 _SHOWN = 10
 _MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
@@ -35,6 +35,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is noted before the first part is packed."""
 
     recipe: dict[str, Any]
+    fields: dict[str, Field]
+    """Of the store."""
+    classes: tuple[str, ...] | None
     digest: str
     keys: list[str]
     states: bytes
@@ -52,7 +55,10 @@ class Known:
         self.digest, self._keys, self._states = digest, keys, states
 
     def files(self) -> Files:
-        return dict(zip(self._keys, map(tuple, self._states.tolist()), strict=False))
+        states = [tuple(state) for state in self._states.tolist()]
+        return dict(
+            zip(self._keys, states if len(states) == len(self._keys) else [UNKNOWN] * len(self._keys), strict=True)
+        )
 
 
 def source_digest(source: Source) -> str:
@@ -64,9 +70,11 @@ def source_digest(source: Source) -> str:
     return digest.hexdigest()
 
 
-def write_job(path: Path, recipe: Recipe, source: Source) -> None:
+def write_job(path: Path, recipe: Recipe, fields: Mapping[str, Field], source: Source) -> None:
     job = Job(
         recipe=recipe.as_manifest(),
+        fields=dict(fields),
+        classes=source.classes,
         digest=source_digest(source),
         keys=[source.key(i) for i in range(len(source))],
         states=np.ascontiguousarray(source.states(), "<i8").tobytes(),
@@ -140,19 +148,44 @@ def check_recipe(path: Path, before: Mapping[str, Any], recipe: Recipe) -> None:
         )
 
 
+def check_fields(path: Path, before: Job | Manifest, fields: Mapping[str, Field], source: Source) -> None:
+    """Raise UsageError, naming the first that differs, where samples had other fields or classes."""
+    for name in [*fields, *before.fields]:
+        was, now = before.fields.get(name), fields.get(name)
+        if was != now:
+            raise UsageError(
+                f"{path} was begun with other fields ({name}: {_shown(was)} then, {_shown(now)} now); --restart "
+                "removes it and begins anew"
+            )
+    if before.classes != source.classes:
+        raise UsageError(f"{path} was begun with other classes; --restart removes it and begins anew")
+
+
+def _shown(field: Field | None) -> str:
+    return "none" if field is None else f"{field.kind} {field.dtype} {field.shape} {field.encoding}"
+
+
 def check_source(path: Path, known: Known, source: Source) -> None:
     """Raise UsageError, listing the first files that differ, where `path` was begun with another source."""
     if known.digest == source_digest(source):
         return
     was = known.files()
-    now = {source.key(i): tuple(state) for i, state in enumerate(source.states().tolist())}
+    states = [tuple(state) for state in source.states().tolist()]
+    keys = [source.key(i) for i in range(len(source))]
+    if len(states) != len(keys):
+        # Not one file for each sample: which sample a changed file belongs to is not known.
+        now = dict.fromkeys(keys, UNKNOWN)
+        was = dict.fromkeys(was, UNKNOWN) if was else {}
+    else:
+        now = dict(zip(keys, states, strict=True))
     lines = [f"added: {key}" for key in now if key not in was]
     lines += [f"removed: {key}" for key in was if key not in now]
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
     shown = "; ".join(printable(line) for line in lines[:_SHOWN])
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     raise UsageError(
-        f"{path} was begun with another source ({shown or 'their order'}{more}); --restart removes it and begins anew"
+        f"{path} was begun with another source ({shown or 'their files or order'}{more}); --restart removes it and "
+        "begins anew"
     )
 
 

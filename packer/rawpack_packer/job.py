@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +17,13 @@ import rawpack
 from rawpack import machine
 from rawpack import manifest as manifests
 from rawpack.errors import PackError, StoreError, UsageError
-from rawpack.manifest import Manifest
+from rawpack.manifest import Field, Manifest
 from rawpack_packer import commit, files, history, pieces, show
 from rawpack_packer import destination as destinations
-from rawpack_packer.commit import Totals, commit_store, store_fields
+from rawpack_packer.commit import Totals, commit_store
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
-from rawpack_packer.estimate import SAMPLES, Estimate, estimate, exact_bytes, most_bytes
+from rawpack_packer.estimate import SAMPLES, Estimate, estimate, most_bytes
+from rawpack_packer.fields import exact_bytes, part_rows, store_fields
 from rawpack_packer.layout import REJECTS, WORK
 from rawpack_packer.parts import PartTask, Tick, read_record
 from rawpack_packer.recipe import Recipe, libraries
@@ -109,8 +110,9 @@ def pack(
     recipe = msgspec.structs.replace(recipe, libraries=libraries(recipe))
     path = Path(destination)
     destinations.check(path, source.root)
+    fields = store_fields(recipe, source)
     if destinations.is_finished(path) and not limits.restart:
-        summary = _already(path, source, recipe, limits)
+        summary = _already(path, source, recipe, fields, limits)
         if destinations.is_begun(path):
             # A run that was killed between its manifest and its last step.
             with destinations.Lock(path):
@@ -126,12 +128,12 @@ def pack(
             destinations.clear(path)
         elif destinations.is_finished(path):
             # Another run finished it since this one looked.
-            summary = _already(path, source, recipe, limits)
+            summary = _already(path, source, recipe, fields, limits)
             commit.tidy(path)
             return summary
-        _begin(path, source, recipe)
+        _begin(path, source, recipe, fields)
         started = datetime.now(UTC)
-        job = _Job(path, source, recipe, limits, watch)
+        job = _Job(path, source, recipe, fields, limits, watch, Totals(classes=source.classes is not None))
         local = LocalEngine(workers, held=[lock.workers]) if workers and hasattr(os, "fork") else HereEngine()
         job.run(engine or local)
         provenance = _provenance(source, started, workers)
@@ -139,7 +141,7 @@ def pack(
         manifest = commit_store(
             path,
             recipe,
-            store_fields(recipe, source.fields),
+            fields,
             source.classes,
             job.parts,
             job.totals,
@@ -173,7 +175,8 @@ def dry_run(
     path = Path(destination)
     destinations.check(path, source.root)
     if destinations.is_finished(path) and not (limits and limits.restart):
-        _already(path, source, msgspec.structs.replace(recipe, libraries=libraries(recipe)), limits or Limits())
+        made_by = msgspec.structs.replace(recipe, libraries=libraries(recipe))
+        _already(path, source, made_by, store_fields(recipe, source), limits or Limits())
     workers = machine.cpus() if limits is None or limits.workers is None else limits.workers
     return estimate(source, recipe, workers), destinations.free_bytes(path)
 
@@ -185,9 +188,10 @@ class _Job:
     path: Path
     source: Source
     recipe: Recipe
+    fields: Mapping[str, Field]
     limits: Limits
     watch: Watch
-    totals: Totals = field(default_factory=Totals)
+    totals: Totals
     done_now: int = 0
     _rejects: int = 0
     _ticks: dict[int, Tick] = field(default_factory=dict)
@@ -195,7 +199,7 @@ class _Job:
 
     @property
     def parts(self) -> int:
-        return -(-len(self.source) // self.recipe.part_rows)
+        return -(-len(self.source) // part_rows(self.recipe, self.fields))
 
     def run(self, engine: Engine) -> None:
         """Do all parts that are not done, then add all up."""
@@ -248,7 +252,7 @@ class _Job:
         self.watch.advance(samples, bytes_in, self._rejects)
 
     def _tasks(self, todo: list[int]) -> Iterator[PartTask]:
-        rows = self.recipe.part_rows
+        rows = part_rows(self.recipe, self.fields)
         for number in todo:
             if self._rejects > self.limits.allowed(len(self.source)):
                 return
@@ -258,7 +262,7 @@ class _Job:
                 first=start,
                 samples=self.source.part(start, stop),
                 recipe=self.recipe,
-                fields=self.source.fields,
+                fields=self.fields,
                 destination=str(self.path.resolve()),
                 strict=self.limits.strict,
                 max_rejects=self.limits.allowed(len(self.source)),
@@ -280,13 +284,14 @@ class _Job:
         return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
 
 
-def _already(path: Path, source: Source, recipe: Recipe, limits: Limits) -> Summary:
+def _already(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Field], limits: Limits) -> Summary:
     """The summary of a store that is complete, if it is the one that was asked for."""
     try:
         manifest, digest = manifests.load(path)
     except StoreError as error:
         raise UsageError(f"{error}; --restart removes what is left of the store and packs it anew") from None
     history.check_recipe(path, manifest.recipe, recipe)
+    history.check_fields(path, manifest, fields, source)
     history.check_source(path, history.finished_source(path, manifest), source)
     if limits.strict and manifest.rejects.count:
         raise PackError(
@@ -314,16 +319,17 @@ def _make(path: Path) -> None:
         files.sync_folder(folder.parent)
 
 
-def _begin(path: Path, source: Source, recipe: Recipe) -> None:
+def _begin(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> None:
     """Note a new job in its destination; one that was begun must be this one."""
     begun = history.read_job(path)
     if begun is None:
         # What a --restart that was killed had not removed yet.
         destinations.clear(path)
-        history.write_job(path, recipe, source)
+        history.write_job(path, recipe, fields, source)
         files.sync_folder(path)
     else:
         history.check_recipe(path, begun.recipe, recipe)
+        history.check_fields(path, begun, fields, source)
         history.check_source(path, begun.source(), source)
 
 
@@ -331,7 +337,7 @@ def _check_space(path: Path, source: Source, recipe: Recipe, workers: int) -> No
     free = destinations.free_bytes(path) + destinations.own_bytes(path)
     if 0 < most_bytes(source, recipe) <= free:
         return  # no sample need be tried
-    guess = estimate(source, recipe, workers, 0 if exact_bytes(recipe) else SAMPLES)
+    guess = estimate(source, recipe, workers, 0 if exact_bytes(store_fields(recipe, source)) else SAMPLES)
     need = guess.store_bytes + guess.spare_bytes
     if need > free:
         raise UsageError(

@@ -18,16 +18,15 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError, DecodeError, PackError
-from rawpack.manifest import FileRecord, Placement
+from rawpack.manifest import Field, FileRecord, Placement
 from rawpack_packer import files
+from rawpack_packer.fields import IMAGE
 from rawpack_packer.layout import WORK
 from rawpack_packer.pieces import Ahead, Made, make
-from rawpack_packer.prepare import Prepared
+from rawpack_packer.prepare_sample import PreparedSample
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources import FieldKind, Item, Samples
-from rawpack_packer.writers import SUFFIXES, WRITERS
-
-IMAGE = "image"
+from rawpack_packer.sources import Item, Samples
+from rawpack_packer.writers import WRITERS, shard_names
 
 
 class Reject(msgspec.Struct, frozen=True):
@@ -46,10 +45,11 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     rows: int
     files: tuple[FileRecord, ...]
-    placement: Placement | None
-    """None where every sample was rejected, and so there is no shard."""
+    placements: dict[str, Placement]
+    """Of each image and mask field; none where every sample was rejected, and so there is no shard."""
     columns: dict[str, bytes]
-    """Number fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows."""
+    """Number fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows; of ragged
+    fields all rows one after another, and "boxes.length", int64 (rows,)."""
     texts: dict[str, list[str]]
     rejects: tuple[Reject, ...]
     counts: dict[str, int]
@@ -67,7 +67,8 @@ class PartTask:
     """Number in the source of the part's first sample."""
     samples: Samples
     recipe: Recipe
-    fields: Mapping[str, FieldKind]
+    fields: Mapping[str, Field]
+    """Of the store."""
     destination: str
     strict: bool = False
     max_rejects: int = sys.maxsize
@@ -90,10 +91,6 @@ def record_path(destination: Path, number: int) -> Path:
     return destination / WORK / f"part-{number:05d}.done"
 
 
-def shard_name(number: int, format: str) -> str:
-    return f"shard-{number:05d}{SUFFIXES[format]}"
-
-
 def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick], None]) -> None:
     """Pack one part, so that its shard and then its record are on the disk.
 
@@ -102,9 +99,9 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
     then the part was not done.
     """
     destination, recipe = Path(task.destination), task.recipe
-    name = shard_name(task.number, recipe.format)
-    temporary = destination / WORK / f"{name}.tmp"
-    writer = WRITERS[recipe.format](temporary, recipe)
+    names = shard_names(task.number, recipe.format, task.fields)
+    temporaries = [destination / WORK / f"{name}.tmp" for name in names]
+    writer = WRITERS[recipe.format](temporaries, recipe, task.fields)
     rows, ahead = _Rows(task.fields), Ahead(task)
     try:
         for i in range(len(task.samples)):
@@ -113,9 +110,10 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             if i in task.crashed:
                 made = Made(None, DecodeError("crashed", "the process that decoded it died, twice"))
             elif made is None:
-                made = make(task.samples, i, recipe)
+                made = make(task.samples, i, recipe, task.fields)
             if made.item is not None:
-                rows.bytes_in += len(made.item.image)
+                image = made.item.image
+                rows.bytes_in += len(image) if isinstance(image, bytes) else image.nbytes
             if isinstance(made.sample, DecodeError):
                 error = made.sample
                 if task.strict:
@@ -127,20 +125,24 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             if i % 16 == 15:
                 tick(Tick(i + 1, rows.bytes_in))
         records: tuple[FileRecord, ...] = ()
-        placement = None
+        placements: dict[str, Placement] = {}
         # Whatever befalls the process from here on is no sample's fault.
         note(-1)
         if rows.count:
             finished = writer.finish(rows.columns())
-            placement = finished.placement
-            records = (files.record(temporary, name, head=True),)
-            files.commit(temporary, destination / name)
-            rows.index(finished.index, recipe)
+            placements = {name: where.placement for name, where in finished.items()}
+            pairs = list(zip(temporaries, names, strict=True))
+            records = tuple(files.record(temporary, name, head=True) for temporary, name in pairs)
+            for temporary, name in pairs:
+                files.commit(temporary, destination / name)
+            for name, where in finished.items():
+                rows.index(name, where.index)
     finally:
         writer.abort()
-        temporary.unlink(missing_ok=True)
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
         ahead.close()
-    record = rows.record(task.number, records, placement)
+    record = rows.record(task.number, records, placements)
     write_record(destination, record)
     tick(Tick(len(task.samples), rows.bytes_in))
 
@@ -153,73 +155,79 @@ def try_samples(task: PartTask, first: int, note: Callable[[int], None]) -> None
     """
     for i in range(first, len(task.samples)):
         note(i)
-        make(task.samples, i, task.recipe)
+        make(task.samples, i, task.recipe, task.fields)
     note(-1)
 
 
 class _Rows:
     """The small fields and the index of a part, row after row."""
 
-    def __init__(self, fields: Mapping[str, FieldKind]) -> None:
+    def __init__(self, fields: Mapping[str, Field]) -> None:
         self.count = self.bytes_in = 0
         self._fields = fields
-        self._values: dict[str, list[Any]] = {name: [] for name in fields}
+        self._small = {name: field for name, field in fields.items() if not field.in_shards and name != "key"}
+        self._values: dict[str, list[Any]] = {name: [] for name in self._small}
         self._keys: list[str] = []
-        self._hashes: list[int] = []
+        self._hashes: dict[str, list[int]] = {name: [] for name, field in fields.items() if field.in_shards}
+        self._shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in self._hashes}
         self._sources: list[int] = []
-        self._shapes: list[tuple[int, int, int]] = []
         self._rejects: list[Reject] = []
         self._counts: Counter[str] = Counter()
         self._index: dict[str, NDArray[Any]] = {}
 
-    def add(self, item: Item, sample: Prepared) -> None:
+    def add(self, item: Item, sample: PreparedSample) -> None:
         self.count += 1
         self._keys.append(item.key)
         for name, column in self._values.items():
-            column.append(item.fields[name])
-        stored = xxhash.xxh3_64_intdigest(sample.image.data)
-        self._hashes.append(stored)
+            column.append(sample.values[name])
+        for name, stored in sample.parts.items():
+            self._hashes[name].append(xxhash.xxh3_64_intdigest(stored.data.data))
+            self._shapes[name].append(stored.shape)
         if "passed_through" in sample.notes:
-            self._sources.append(stored)  # the same bytes
+            self._sources.append(self._hashes[IMAGE][-1])  # the same bytes
         else:
             source = item.image if isinstance(item.image, bytes) else np.ascontiguousarray(item.image).data
             self._sources.append(xxhash.xxh3_64_intdigest(source))
-        self._shapes.append(sample.shape)
         self._counts.update(sample.notes)
 
     def reject(self, reject: Reject) -> None:
         self._rejects.append(reject)
 
-    def columns(self) -> dict[str, NDArray[Any] | list[str]]:
-        """Number and text fields of the rows, and `key`."""
-        columns: dict[str, NDArray[Any] | list[str]] = {}
-        for name, kind in self._fields.items():
+    def columns(self) -> dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]]:
+        """Number, ragged and text fields of the rows, and `key`."""
+        columns: dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]] = {}
+        for name, kind in self._small.items():
             values = self._values[name]
-            columns[name] = values if kind.dtype == "str" else np.array(values, kind.dtype)
+            columns[name] = np.array(values, kind.dtype) if kind.kind == "number" else values
         columns["key"] = self._keys
         return columns
 
-    def index(self, index: Mapping[str, NDArray[np.int64]], recipe: Recipe) -> None:
-        """Take over what the writer says of where the images lie."""
-        self._index[f"{IMAGE}.xxh3"] = np.array(self._hashes, np.uint64)
-        for name, values in index.items():
-            self._index[f"{IMAGE}.{name}"] = values
-        if recipe.target is None:
-            self._index[f"{IMAGE}.shape"] = np.array(self._shapes, np.int32)
+    def index(self, name: str, index: Mapping[str, NDArray[np.int64]]) -> None:
+        """Take over what the writer says of where the images of field `name` lie."""
+        self._index[f"{name}.xxh3"] = np.array(self._hashes[name], np.uint64)
+        for what, values in index.items():
+            self._index[f"{name}.{what}"] = values
+        if not self._fields[name].uniform:
+            self._index[f"{name}.shape"] = np.array(self._shapes[name], np.int32)
 
-    def record(self, number: int, records: tuple[FileRecord, ...], placement: Placement | None) -> PartRecord:
+    def record(self, number: int, records: tuple[FileRecord, ...], placements: dict[str, Placement]) -> PartRecord:
         numbers: dict[str, NDArray[Any]] = dict(self._index)
-        texts: dict[str, list[str]] = {}
-        for name, column in self.columns().items():
-            if isinstance(column, list):
-                texts[name] = column
+        texts: dict[str, list[str]] = {"key": self._keys}
+        for name, kind in self._small.items():
+            values = self._values[name]
+            if kind.kind == "text":
+                texts[name] = values
+            elif kind.kind == "ragged":
+                empty = np.empty((0, *(n or 0 for n in kind.shape[1:])), kind.dtype)
+                numbers[name] = np.concatenate([empty, *values])
+                numbers[f"{name}.length"] = np.array([len(value) for value in values], np.int64)
             else:
-                numbers[name] = column
+                numbers[name] = np.array(values, kind.dtype)
         return PartRecord(
             number=number,
             rows=self.count,
             files=records,
-            placement=placement,
+            placements=placements,
             columns={name: little(values).tobytes() for name, values in numbers.items()},
             texts=texts,
             rejects=tuple(self._rejects),

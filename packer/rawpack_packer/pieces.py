@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from rawpack.errors import DecodeError
+from rawpack.manifest import Field
+from rawpack_packer.fields import exact_bytes
 from rawpack_packer.layout import WORK
-from rawpack_packer.prepare import Prepared, prepare
+from rawpack_packer.prepare_sample import PreparedSample, prepare_sample
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Item, Samples
 
@@ -38,15 +41,15 @@ class Made:
 
     item: Item | None
     """None where it could not be read."""
-    sample: Prepared | DecodeError
+    sample: PreparedSample | DecodeError
 
 
-def make(samples: Samples, i: int, recipe: Recipe) -> Made:
+def make(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, Field]) -> Made:
     """Read and prepare sample i. Raises PackError where the run cannot go on."""
     item = None
     try:
         item = samples[i]
-        return Made(item, prepare(item.image, recipe))
+        return Made(item, prepare_sample(item, recipe, fields))
     except DecodeError as error:
         return Made(item, error)
 
@@ -60,10 +63,12 @@ def starts(task: PartTask) -> range:
 def make_piece(task: PartTask, first: int) -> bool:
     """Prepare the piece that begins at sample `first` and leave it for `Ahead`. False where the disk is too full."""
     recipe, path = task.recipe, _path(task, first)
-    raw = recipe.part_rows * recipe.channels * (recipe.target[0] * recipe.target[1] if recipe.target else 0)
+    raw = exact_bytes(task.fields, encoded=True)
+    raw *= recipe.rows_for(raw)
     if shutil.disk_usage(path.parent).free < _SPARE_PARTS * max(raw, recipe.shard_size):
         return False
-    made = [make(task.samples, i, recipe) for i in range(first, min(first + starts(task).step, len(task.samples)))]
+    rows = range(first, min(first + starts(task).step, len(task.samples)))
+    made = [make(task.samples, i, recipe, task.fields) for i in rows]
     body = pickle.dumps(made, protocol=5)
     temporary = path.with_suffix(".tmp")
     try:

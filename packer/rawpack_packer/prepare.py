@@ -31,7 +31,7 @@ _DECODING_BYTES = 16
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is stored of one sample."""
+    """What is stored of one image."""
 
     image: NDArray[np.uint8]
     """Pixels (H, W, C), or the bytes (n,) of a JPEG file."""
@@ -39,6 +39,8 @@ class Prepared:
     """Of the image in pixels."""
     notes: tuple[str, ...]
     """What happened to it that a summary counts: "enlarged", "icc_ignored", ..."""
+    size: tuple[int, int] = (0, 0)
+    """(height, width) of the whole image, upright, before the recipe."""
 
 
 NOTES: dict[str, str] = {
@@ -53,7 +55,10 @@ NOTES: dict[str, str] = {
 
 
 def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
-    """What a store made by `recipe` holds of one image file. Raises DecodeError where it is to be rejected."""
+    """What a store made by `recipe` holds of one image file. Raises DecodeError where it is to be rejected.
+
+    What it holds of a sample with all its fields: `prepare_sample`.
+    """
     if not isinstance(data, bytes):
         raise DecodeError("unsupported", "only encoded image files can be packed")
     header = read_header(data)
@@ -79,19 +84,31 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
         notes.append("decoder_warnings")
     if scale > 1:
         image = _without_padding(image, header, scale)
+    image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None)
+    height, width, channels = image.shape
+    return Prepared(encoded(image, recipe, notes), (height, width, channels), tuple(notes), header.upright_size)
+
+
+def by_recipe(
+    image: NDArray[Any], recipe: Recipe, notes: list[str], full: tuple[int, int] | None = None
+) -> NDArray[Any]:
+    """An upright image (H, W, C), cropped and resized; `full` is its height and width before it was decoded reduced."""
     if recipe.crop is not None:
-        image = _crop(image, recipe.crop)
+        image = cropped(image, recipe.crop)
     if recipe.target is not None:
-        full = header.upright_size if scale > 1 else None
         image, enlarged = fit(image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation, full=full)
         if enlarged:
             notes.append("enlarged")
-    height, width, channels = image.shape
+    return image
+
+
+def encoded(image: NDArray[Any], recipe: Recipe, notes: list[str]) -> NDArray[Any]:
+    """An image as it is stored: the values themselves, or a JPEG file (n,)."""
     if recipe.encoding != "jpeg":
-        return Prepared(np.ascontiguousarray(image), (height, width, channels), tuple(notes))
+        return np.ascontiguousarray(image)
     if recipe.quality == "keep":
         notes.append("reencoded")
-    return Prepared(encode_jpeg(image, recipe), (height, width, channels), tuple(notes))
+    return encode_jpeg(image, recipe)
 
 
 def encode_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
@@ -158,10 +175,11 @@ def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[
         # For nothing but to see that it decodes; at an eighth, all entropy-coded data is decoded as well.
         decode_image(data, header, color="gray", scale=8)
     shape = (header.height, header.width, recipe.channels)
-    return Prepared(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"))
+    return Prepared(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"), header.upright_size)
 
 
-def _crop(image: NDArray[np.uint8], crop: tuple[int, int, int, int]) -> NDArray[np.uint8]:
+def cropped(image: NDArray[Any], crop: tuple[int, int, int, int]) -> NDArray[Any]:
+    """The box x, y, width, height of an image, or of a mask. Raises DecodeError where it lies outside."""
     x, y, width, height = crop
     if x + width > image.shape[1] or y + height > image.shape[0]:
         raise DecodeError(

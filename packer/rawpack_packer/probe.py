@@ -12,6 +12,7 @@ import numpy as np
 from rawpack.child import Channel, Child, Notes
 from rawpack.errors import RawpackError, WorkerError
 from rawpack.store import Store
+from rawpack_packer.writers.lmdb import key_of
 
 _TIMEOUT_S = 600.0
 _END_S = 5.0
@@ -75,8 +76,9 @@ def _compare_hdf5(store: Store, number: int, name: str, file: Path) -> str | Non
             if field.uniform:
                 found = np.asarray(data[row]).reshape(-1).view(np.uint8)
             else:
-                found = np.asarray(data[start : start + len(expected)])
-                start += len(expected)
+                count = len(expected) // data.dtype.itemsize
+                found = np.asarray(data[start : start + count]).view(np.uint8)
+                start += count
             if not np.array_equal(found, expected):
                 return f"its dataset and the index differ at row {row}"
     return None
@@ -90,10 +92,11 @@ def _compare_lmdb(store: Store, number: int, name: str, file: Path) -> str | Non
         lmdb.open(str(file), subdir=False, readonly=True, lock=False, readahead=False) as env,
         env.begin(buffers=True) as txn,
     ):
-        if env.stat()["entries"] != rows:
-            return f"its database has {env.stat()['entries']} entries; {rows} were packed"
+        packed = rows * sum(field.in_shards for field in store.fields.values())
+        if env.stat()["entries"] != packed:
+            return f"its database has {env.stat()['entries']} entries; {packed} were packed"
         for row in range(rows):
-            value: Any = txn.get(b"%012d" % row)
+            value: Any = txn.get(key_of(row, name))
             if value is None or not np.array_equal(np.frombuffer(value, np.uint8), reader.stored(row)):
                 return f"its database and the index differ at row {row}"
     return None

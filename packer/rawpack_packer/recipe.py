@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Literal
 
@@ -68,12 +67,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
     @property
-    def shape(self) -> tuple[int | None, ...]:
-        """Of one stored image; None where images differ."""
-        height, width = self.target or (None, None)
-        return (height, width, self.channels)
-
-    @property
     def encoding(self) -> Literal["raw", "deflate", "jpeg"]:
         if self.format == "lmdb":
             return "jpeg"
@@ -84,13 +77,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether JPEG files may be stored as they are."""
         return self.format == "lmdb" and self.quality == "keep" and self.size == "keep" and self.crop is None
 
-    @property
-    def part_rows(self) -> int:
-        """Samples of the source that make one part, and so one shard: by the recipe alone, never by the workers."""
-        if self.target is None:
-            return _KEEP_PART
-        raw = math.prod(self.target) * self.channels
-        return max(_MIN_PART, min(_MAX_PART, self.shard_size // raw))
+    def rows_for(self, raw: int) -> int:
+        """Samples of the source that make one part, and so one shard, never by the workers.
+
+        raw: bytes of a sample's images and masks as raw values; 0 where samples differ.
+        """
+        return max(_MIN_PART, min(_MAX_PART, self.shard_size // raw)) if raw else _KEEP_PART
 
     def as_manifest(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
@@ -129,8 +121,6 @@ def make_recipe(
         if value is not None and format != home:
             raise UsageError(f"{option} belongs to --format {home}; a {format} store has none")
     parsed_size = parse_size(size)
-    if parsed_size == "keep" and chunk is not None:
-        raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
     if parsed_size == "keep" and interpolation != "area":
         raise UsageError("--interpolation says how images are resized; --size keep leaves them as they are")
     if color == "gray" and subsampling is not None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rawpack import machine
 from rawpack.batching.crew import Crew, Pending
 from rawpack.batching.iterator import Batch, BatchIterator, Step
+from rawpack.batching.loose import IN_NO_SLOT, Loose, Ragged
 from rawpack.batching.slots import SlotField, SlotLayout, SlotRing
 from rawpack.batching.work import INDEX, Filler, WorkSpec
 from rawpack.errors import UsageError
@@ -54,6 +55,7 @@ class Options:
     backend: Backend
     timeout: float
     max_slots: int | None
+    ragged: Ragged
     order_name: str
     """What kind of order, with what shapes it: part of a state."""
     progress: bool
@@ -79,8 +81,8 @@ class Batches(Iterable[Batch]):
         """Made by `Reader.batches`. selection: the library's rows that the order counts; None for all."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options = seed, options
-        shown = [name for name in options.fields if library.fields[name].kind != "text"]
-        self._texts = [name for name in options.fields if library.fields[name].kind == "text"]
+        shown = [name for name in options.fields if library.fields[name].kind not in IN_NO_SLOT]
+        self._loose = Loose(library, [name for name in options.fields if name not in shown], options.ragged)
         slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())]
         self._together = self._read_together(slot_fields)
         layout = SlotLayout(slot_fields, options.batch_size * self._together)
@@ -125,7 +127,7 @@ class Batches(Iterable[Batch]):
             crew,
             ring,
             self._filler,
-            self._text if self._texts else None,
+            self._loose if self._loose.names else None,
             seed=self._seed,
             epoch=epoch,
             ahead=AHEAD,
@@ -237,9 +239,6 @@ class Batches(Iterable[Batch]):
             return None, ring
         return Crew(self._spec, options.workers, options.backend, ring, self._filler, options.timeout), ring
 
-    def _text(self, rows: NDArray[np.int64]) -> dict[str, list[str]]:
-        return {name: self._library.text(name, rows) for name in self._texts}
-
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, and lie in one slot: more than one only where tiny samples are copied in
         this process, and nobody counts the batches that are held."""
@@ -284,11 +283,11 @@ def _check_travels(pipeline: Pipeline) -> None:
 def choose_fields(
     library: Library, fields: Sequence[str] | None, image_size: tuple[int, int] | None, transformed: bool
 ) -> tuple[str, ...]:
-    """The fields of a batch: all numbers and images by default. transformed: by what `Reader.batches` was given."""
+    """The fields of a batch: numbers, images and masks by default. transformed: by what `Reader.batches` was given."""
     if isinstance(fields, str):
         raise UsageError(f"fields={fields!r}: a list of names, such as [{fields!r}]")
     if fields is None:
-        fields = [name for name, field in library.fields.items() if field.kind != "text"]
+        fields = [name for name, field in library.fields.items() if field.kind not in IN_NO_SLOT]
     chosen = tuple(dict.fromkeys(name for name in fields if name != INDEX))
     for name in chosen:
         if name not in library.fields:
@@ -299,7 +298,7 @@ def choose_fields(
                 f"image_size= resizes (height, width, channels) of {', '.join(RESIZABLE)}; {name!r} is {field.dtype} "
                 f"{field.shape}: leave it out with fields="
             )
-        if field.kind == "image" and not field.uniform and image_size is None and not transformed:
+        if field.in_shards and not field.uniform and image_size is None and not transformed:
             raise UsageError(
                 f"the samples of {name!r} have different sizes, so they make no batch: pass image_size=224 (resize and "
                 "centre crop in the workers) or image_size=(height, width), a transform= that makes one size, leave "
@@ -329,6 +328,18 @@ def choose_workers(
     return int(workers), "process" if backend == "process" else "thread"
 
 
+def check_ragged(library: Library, fields: Sequence[str], ragged: object) -> None:
+    """Raise UsageError where `ragged=` is none of what `Reader.batches` takes, or too short for a sample."""
+    if ragged in ("list", "pad"):
+        return
+    if isinstance(ragged, bool) or not isinstance(ragged, int | np.integer) or ragged < 1:
+        raise UsageError(f"ragged={ragged!r}: 'list', 'pad', or a length to pad to")
+    for name in fields:
+        longest = library.longest(name) if library.fields[name].kind == "ragged" else 0
+        if longest > ragged:
+            raise UsageError(f"ragged={ragged}: a sample has {longest} of {name!r}; pad to that, or pass 'pad'")
+
+
 def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None:
     """(height, width) of `image_size=`."""
     if value is None:
@@ -348,6 +359,6 @@ def _tiny(library: Library, fields: Sequence[str]) -> bool:
 
 def _sample_bytes(library: Library, name: str) -> int:
     field = library.fields[name]
-    if field.kind == "text" or not field.uniform:
+    if field.kind in IN_NO_SLOT or not field.uniform:
         return _TINY_SAMPLE_BYTES + 1
     return int(np.dtype(field.dtype).itemsize * np.prod([n or 1 for n in field.shape]))

@@ -1,7 +1,7 @@
 """Columns: the small fields of all samples and the index that says where each image lies.
 
-A folder of columns holds one `.npy` file per number field, `<field>.npy` and `<field>.offset.npy` per text field, and
-for each image field what its encoding needs:
+A folder of columns holds one `.npy` file per number field, `<field>.npy` and `<field>.offset.npy` per text or ragged
+field, and for each image or mask what its encoding needs:
 
 | file | dtype, shape | there when |
 |---|---|---|
@@ -35,10 +35,13 @@ def files_of(name: str, field: Field, rows: int, chunks: int) -> dict[str, tuple
         return {f"{name}.npy": (field.dtype, (rows, *(n or 0 for n in field.shape)))}
     if field.kind == "text":
         return {f"{name}.npy": ("uint8", (-1,)), f"{name}.offset.npy": ("int64", (rows + 1,))}
+    if field.kind == "ragged":
+        row = tuple(n or 0 for n in field.shape[1:])
+        return {f"{name}.npy": (field.dtype, (-1, *row)), f"{name}.offset.npy": ("int64", (rows + 1,))}
     files: dict[str, tuple[str, tuple[int, ...]]] = {f"{name}.xxh3.npy": ("uint64", (rows,))}
     if not field.uniform:
         files[f"{name}.shape.npy"] = ("int32", (rows, len(field.shape)))
-    if not field.uniform or field.encoding == "jpeg":
+    if not field.uniform or field.encoded:
         files[f"{name}.offset.npy"] = ("int64", (rows,))
         files[f"{name}.bytes.npy"] = ("int64", (rows,))
     if field.encoding == "deflate":
@@ -72,22 +75,34 @@ class ColumnFolder:
 
     def text(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """The texts of field `name` at `rows` of this folder."""
-        offsets, data = self.arrays[f"{name}.offset"], self.arrays[name]
         texts: dict[int, str] = {}
+        for row, data in self._runs(name, rows).items():
+            try:
+                texts[row] = data.tobytes().decode()
+            except UnicodeDecodeError:
+                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not UTF-8") from None
+        return [texts[int(row)] for row in rows]
+
+    def ragged(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> list[Array]:
+        """The ragged field `name` at `rows` of this folder: (n, ...) each, read-only views."""
+        found = self._runs(name, rows)
+        return [found[int(row)] for row in rows]
+
+    def _runs(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> dict[int, Array]:
+        """What lies between two offsets, for each of some rows."""
+        offsets, data = self.arrays[f"{name}.offset"], self.arrays[name]
+        runs: dict[int, Array] = {}
         size = 0
         for row in map(int, rows):
-            if row in texts:
+            if row in runs:
                 continue
             start, stop = int(offsets[row]), int(offsets[row + 1])
             size += stop - start
             # Together, different rows never have more than the column: else a small file would promise much memory.
             if not 0 <= start <= stop <= len(data) or size > len(data):
                 raise DamagedStoreError(f"{self.folder}: {name} of row {row} does not lie in its column")
-            try:
-                texts[row] = data[start:stop].tobytes().decode()
-            except UnicodeDecodeError:
-                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not UTF-8") from None
-        return [texts[int(row)] for row in rows]
+            runs[row] = data[start:stop]
+        return runs
 
 
 class ColumnTable:
@@ -138,3 +153,14 @@ class ColumnTable:
             return self.folders[0].text(name, rows)
         which = np.searchsorted(self._starts, rows, side="right") - 1
         return [self.folders[k].text(name, [row - self.firsts[k]])[0] for k, row in zip(which, rows, strict=True)]
+
+    def ragged(self, name: str, rows: NDArray[np.int64]) -> list[Array]:
+        """The ragged field `name` of samples `rows`: (n, ...) each, read-only views of the mapped column."""
+        if len(self.folders) == 1:
+            return self.folders[0].ragged(name, rows)
+        which = np.searchsorted(self._starts, rows, side="right") - 1
+        return [self.folders[k].ragged(name, [row - self.firsts[k]])[0] for k, row in zip(which, rows, strict=True)]
+
+    def longest(self, name: str) -> int:
+        """The length of the longest sample of the ragged field `name`."""
+        return max(int(np.diff(folder.arrays[f"{name}.offset"]).max(initial=0)) for folder in self.folders)

@@ -76,7 +76,7 @@ class Library:
         return self.stores[k], row - (int(self.ends[k - 1]) if k else 0)
 
     def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
-        """Fill out[i] with field `name` (image of one shape, or number) of sample rows[i]."""
+        """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
         if len(self.stores) == 1:
             self.stores[0].read_into(name, rows, out)
             return
@@ -92,7 +92,7 @@ class Library:
 
     def _gather(self, name: str) -> Gather | None:
         """What reads an image field of all stores in one call, if they allow it."""
-        if self.fields[name].kind != "image":
+        if not self.fields[name].in_shards:
             return None
         try:
             return self._gathers[name]
@@ -136,6 +136,17 @@ class Library:
             return self.stores[0].columns.text(name, rows)
         places = [self.locate(row) for row in rows.tolist()]
         return [store.columns.text(name, np.array([at]))[0] for store, at in places]
+
+    def ragged(self, name: str, rows: NDArray[np.int64]) -> list[Array]:
+        """Ragged field `name` of samples `rows`: (n, ...) each, read-only views of mapped columns."""
+        if len(self.stores) == 1:
+            return self.stores[0].columns.ragged(name, rows)
+        places = [self.locate(row) for row in rows.tolist()]
+        return [store.columns.ragged(name, np.array([at]))[0] for store, at in places]
+
+    def longest(self, name: str) -> int:
+        """The length of the longest sample of the ragged field `name`."""
+        return max(store.columns.longest(name) for store in self.stores)
 
 
 def _layout(store: Store) -> dict[str, object]:

@@ -37,14 +37,27 @@ _DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32
 class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One field of every sample."""
 
-    kind: Literal["image", "number", "text"]
-    """`image` lies in shards; `number` (fixed dtype and shape) and `text` lie in columns."""
+    kind: Literal["image", "mask", "number", "ragged", "text"]
+    """`image` and `mask` lie in shards; `number` (one shape), `ragged` (n of one shape) and `text` lie in columns.
+
+    A mask is stored without loss, and resized by taking the nearest pixel."""
     dtype: str
     """numpy's name: "uint8", "int64", ...; of text: "str"."""
     shape: tuple[int | None, ...] = ()
-    """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes."""
-    encoding: Literal["raw", "deflate", "jpeg"] = "raw"
+    """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes, (None, 5) for boxes.
+    """
+    encoding: Literal["raw", "deflate", "jpeg", "png"] = "raw"
     """How a shard holds the sample's bytes."""
+
+    @property
+    def in_shards(self) -> bool:
+        """Whether it lies in shards, with a checksum of each sample; others lie in columns."""
+        return self.kind in ("image", "mask")
+
+    @property
+    def encoded(self) -> bool:
+        """Whether each sample is a file of its own: a JPEG, a PNG."""
+        return self.encoding in ("jpeg", "png")
 
     @property
     def uniform(self) -> bool:
@@ -210,7 +223,10 @@ def _check(manifest: Manifest) -> None:
         raise ValueError("samples without any field")
     for name, field in manifest.fields.items():
         _check_field(name, field)
-    images = {name for name, field in manifest.fields.items() if field.kind == "image"}
+    label = manifest.fields.get("label")
+    if manifest.classes is not None and label and (label.kind, label.dtype, label.shape) != ("number", "int64", ()):
+        raise ValueError(f"classes, but labels are {label.kind} {label.dtype} {label.shape}")
+    images = {name for name, field in manifest.fields.items() if field.in_shards}
     for shard in manifest.shards:
         if shard.rows < 1 or set(shard.fields) != images:
             raise ValueError("a shard without rows, or with other image fields than the store")
@@ -236,7 +252,7 @@ def _check(manifest: Manifest) -> None:
         rows = sum(part.rows for part in parts)
         if rows != manifest.samples:
             raise ValueError(f"{manifest.samples} samples, but {rows} rows in its {what}")
-    encodings = {"lmdb": {"jpeg"}, "hdf5": {"raw", "deflate"}, "memmap": {"raw"}}[manifest.format]
+    encodings = {"lmdb": {"jpeg", "png"}, "hdf5": {"raw", "deflate"}, "memmap": {"raw"}}[manifest.format]
     for name in images:
         if manifest.fields[name].encoding not in encodings:
             raise ValueError(f"field {name} is {manifest.fields[name].encoding} in a {manifest.format} store")
@@ -258,13 +274,16 @@ def _check_field(name: str, field: Field) -> None:
         raise ValueError(f"field {name} has shape {field.shape}")
     if field.kind == "number" and not field.uniform:
         raise ValueError(f"field {name} has samples of different shapes")
-    if field.kind == "image":
-        if field.encoding == "jpeg" and (
-            len(field.shape) != 3 or field.dtype != "uint8" or field.shape[2] not in (1, 3)
-        ):
-            raise ValueError(f"JPEG field {name} with dtype {field.dtype} and shape {field.shape}")
+    if field.kind == "ragged" and (field.shape[:1] != (None,) or None in field.shape[1:]):
+        raise ValueError(f"ragged field {name} has shape {field.shape}: only the first length may differ")
+    if field.in_shards:
+        dtypes = {"jpeg": ("uint8",), "png": ("uint8", "uint16")}.get(field.encoding)
+        if dtypes and (len(field.shape) != 3 or field.dtype not in dtypes or field.shape[2] not in (1, 3)):
+            raise ValueError(f"{field.encoding} field {name} with dtype {field.dtype} and shape {field.shape}")
         if not field.uniform and (len(field.shape) != 3 or field.shape[2] is None):
             raise ValueError(f"field {name} of different sizes is not (height, width, channels): {field.shape}")
+        if field.kind == "mask" and len(field.shape) != 3:
+            raise ValueError(f"mask {name} is not (height, width, channels): {field.shape}")
 
 
 def _check_file(record: FileRecord) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.batches import Batches, Options, choose_fields, choose_workers, image_size_of
+from rawpack.batches import Batches, Options, check_ragged, choose_fields, choose_workers, image_size_of
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import Field
@@ -40,7 +40,7 @@ class Reader:
         """path: a store, or several with the same fields, read one after the other as one.
 
         preload: read all shards into memory first, where all workers of this reader share them; with a progress bar.
-        verify: check each image against its checksum as it is read.
+        verify: check each image and mask against its checksum as it is read.
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
@@ -78,7 +78,7 @@ class Reader:
         return {name: label for label, name in enumerate(self.classes or ())}
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """One sample: its fields, numbers and images as new arrays, texts as str, and `index`."""
+        """One sample: its fields as new arrays, texts as str, and `index`."""
         if isinstance(index, slice):
             raise UsageError("one sample has one number; for several, reader.select(indices), then batches()")
         at = operator.index(index)
@@ -90,6 +90,8 @@ class Reader:
         for name, field in self.fields.items():
             if field.kind == "text":
                 sample[name] = self._library.text(name, rows)[0]
+            elif field.kind == "ragged":
+                sample[name] = np.array(self._library.ragged(name, rows)[0])
             elif field.kind == "number":
                 out = np.empty((1, *(n or 0 for n in field.shape)), field.dtype)
                 self._library.read_into(name, rows, out)
@@ -140,6 +142,7 @@ class Reader:
         uneven: Literal["pad", "keep"] = "pad",
         timeout: float = 120,
         max_slots: int | None = None,
+        ragged: Literal["list", "pad"] | int = "list",
         progress: bool = False,
     ) -> Batches:
         """Batches of this reader: dicts of numpy arrays with the same leading length, one per field.
@@ -151,9 +154,10 @@ class Reader:
             many blocks are shuffled together.
         sampler: an order of your own instead: an array of indices, an iterable that gives them anew each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out.
-        fields: names; None gives all numbers and images. Texts come when named, as a list of str. `index`, the sample's
-            row in this reader, always comes.
-        image_size: resize to cover and centre-crop each image to (height, width), in the workers.
+        fields: names; None gives all numbers, images and masks. Texts and ragged fields come when named, texts as a
+            list of str. `index`, the sample's row in this reader, always comes.
+        image_size: resize to cover and centre-crop each image to (height, width), in the workers; masks by the nearest
+            pixel.
         transform: a list of steps of `rawpack.transforms` and functions, done in the workers; after `image_size`. What
             is random in it depends on seed, epoch and sample alone.
         workers: 0 does all in this process; None chooses from the CPUs that this process really has and the store.
@@ -161,6 +165,9 @@ class Reader:
         rank, world_size, uneven: which part of each step is this process's; "auto" reads the launcher's environment.
         timeout: seconds without any progress after which a worker is taken for dead.
         max_slots: the most batches that may be held at once; None for any number.
+        ragged: how fields come whose samples differ in length, such as boxes (n, 5): "list" gives a list of arrays;
+            "pad" one array (batch, longest of the batch, 5), filled up with zeros, and their lengths as another, int64
+            (batch,), under the field's name and ".length"; a number pads to that length.
         progress: show a progress bar over each epoch's batches.
 
         The arrays are yours as long as you hold them, or any view of them: their memory is used again only then.
@@ -173,6 +180,7 @@ class Reader:
             raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
         size = image_size_of(image_size)
         chosen = choose_fields(self._library, fields, size, bool(transform) or size is not None)
+        check_ragged(self._library, chosen, ragged)
         pipeline = self._pipeline(transform, chosen, size)
         number, kind = choose_workers(self._library, chosen, workers, backend, pipeline is not None)
         if len(self) == 0:
@@ -186,6 +194,7 @@ class Reader:
             backend=kind,
             timeout=timeout,
             max_slots=max_slots,
+            ragged=ragged,
             order_name=_order_name(order),
             progress=progress,
             verify=self._verify,

@@ -23,7 +23,7 @@ from rawpack.stores.gather import Gather, RawShard
 
 _SCATTERED_BYTES = 16 << 10
 """Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
-_MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144}
+_MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144, "png": 1032}
 """How many bytes of pixels one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
 before memory is taken for it."""
 
@@ -70,7 +70,7 @@ class Store:
         return int(self.ends[shard - 1]) if shard else 0
 
     def read_into(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
-        """Fill out[i], or out[at[i]], with field `name` (image or number) of sample rows[i], rows of this store."""
+        """Fill out[i], or out[at[i]], with image, mask or number field `name` of sample rows[i], rows of this store."""
         if self.fields[name].kind == "number":
             if at is None:
                 self.columns.take(name, rows, out)
@@ -134,7 +134,7 @@ class Store:
             yield shard, rows[at] - self.first(shard), at
 
     def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""
+        """Image or mask `name` of one sample, or a part of it; see `FieldReader.read`."""
         shard, at = self.locate(row)
         return self.reader(shard, name).read(at, box, scale, out)
 
@@ -182,7 +182,7 @@ class Store:
         placement, field = shard.fields[name], self.fields[name]
         record = shard.files[placement.file]
         index: dict[str, NDArray[Any]] = {}
-        wanted = ["offset", "bytes"] if not field.uniform or field.encoding == "jpeg" else []
+        wanted = ["offset", "bytes"] if not field.uniform or field.encoded else []
         if not field.uniform:
             wanted.append("shape")
         for part in wanted:
@@ -222,7 +222,7 @@ class Store:
     def _check_sizes(self) -> None:
         """Refuse a manifest that promises more pixels than its files can hold."""
         for name, field in self.fields.items():
-            if field.kind != "image":
+            if not field.in_shards:
                 continue
             sample = np.dtype(field.dtype).itemsize * math.prod(n or 1 for n in field.shape) if field.uniform else 0
             for shard in self.manifest.shards:

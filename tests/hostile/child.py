@@ -163,13 +163,13 @@ class Case:
             self.differs |= not other and (row >= len(self.expected) or not _same(self.expected[row].get(name), value))
 
     def _batches(self, reader: Reader, samples: list[Sample | None]) -> None:
-        sized = any(not field.uniform for field in reader.fields.values())
+        sized = any(field.in_shards and not field.uniform for field in reader.fields.values())
         size = IMAGE_SIZE if sized else None
         for batch in reader.batches(BATCH, workers=0, fields=list(reader.fields), image_size=size):
             for at, row in enumerate(batch["index"].tolist()):
                 sample = samples[row] if row < len(samples) else None
                 for name, field in reader.fields.items():
-                    if sample is None or (field.kind == "image" and sized):
+                    if sample is None or (field.in_shards and sized):
                         continue
                     if not _same(sample[name], _brief(batch[name][at])):
                         self.problems.append(f"{name} of row {row} differs between a batch and a sample")

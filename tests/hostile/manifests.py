@@ -60,7 +60,21 @@ def _evil(value: Any, path: tuple[str | int, ...]) -> list[Any]:
             "a/b",
             "a\\b",
         ]
-        kinds = ["image", "number", "text", "raw", "deflate", "jpeg", "memmap", "hdf5", "lmdb", "store.json"]
+        kinds = [
+            "image",
+            "mask",
+            "number",
+            "ragged",
+            "text",
+            "raw",
+            "deflate",
+            "jpeg",
+            "png",
+            "memmap",
+            "hdf5",
+            "lmdb",
+            "store.json",
+        ]
         dtypes = [
             "int8",
             "uint16",

@@ -11,7 +11,7 @@ from PIL import Image
 
 from rawpack_packer import recipe as recipes
 from rawpack_packer.job import Limits, pack
-from rawpack_packer.sources import open_source
+from rawpack_packer.sources import DatasetSource, open_source
 
 IMAGES = 66
 """Two more than the smallest shard holds."""
@@ -27,6 +27,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hdf5-gzip-keep": {"format": "hdf5", "compression": "gzip", "size": "keep"},
     "lmdb": {"format": "lmdb"},
     "lmdb-keep": {"format": "lmdb", "size": "keep"},
+    "fields-memmap-keep": {"format": "memmap", "size": "keep"},
+    "fields-hdf5-gzip": {"format": "hdf5", "compression": "gzip"},
+    "fields-lmdb": {"format": "lmdb"},
 }
 
 
@@ -43,9 +46,33 @@ def make_images(folder: Path) -> None:
         Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(path)
 
 
+def samples_with_fields(source: Path) -> DatasetSource:
+    """The images with a mask, boxes of different number, a vector and a text each."""
+    random, samples = np.random.default_rng(9), []
+    for number, path in enumerate(sorted(source.rglob("*.png"))):
+        image = np.asarray(Image.open(path))
+        samples.append(
+            {
+                "image": image,
+                "label": number % 2,
+                "vector": random.integers(0, 99, 3).astype(np.int32),
+                "boxes": random.integers(0, 99, (number % 4, 5)).astype(np.int16),
+                "words": f"文 {number}" * (number % 3),
+                "mask": random.integers(0, 1 << 16, image.shape[:2]).astype(np.uint16),
+            }
+        )
+    return DatasetSource(
+        samples,
+        fields={"boxes": "int16[?,5]", "mask": "mask"},
+        image=("uint8", (None, None, 3)),
+        classes=["cat", "dog"],
+    )
+
+
 def make_store(source: Path, store: Path, variant: str) -> None:
     """A sound store of two shards."""
     options = {"size": f"{HEIGHT}x{WIDTH}", "shard_size": "1"} | VARIANTS[variant]
     # Where sizes are kept, a shard has 1,024 images: too many to read once for each case.
     with mock.patch.object(recipes, "_KEEP_PART", 64):
-        pack(open_source(str(source)), store, recipes.make_recipe(**options), Limits(workers=0))
+        opened = samples_with_fields(source) if variant.startswith("fields") else open_source(str(source))
+        pack(opened, store, recipes.make_recipe(**options), Limits(workers=0))

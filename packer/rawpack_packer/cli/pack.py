@@ -13,14 +13,16 @@ import click
 
 from rawpack_packer import destination as destinations
 from rawpack_packer import show
+from rawpack_packer.api import recipe_for
 from rawpack_packer.estimate import Estimate
+from rawpack_packer.fields import store_fields
 from rawpack_packer.job import Limits, Nobody, Summary, Watch
 from rawpack_packer.job import dry_run as plan
 from rawpack_packer.job import pack as run
 from rawpack_packer.prepare import NOTES
 from rawpack_packer.progress import Bar, Lines, scanning
 from rawpack_packer.recipe import CHECKS, COLORS, FITS, FORMATS, INTERPOLATIONS, make_recipe
-from rawpack_packer.sources import open_source
+from rawpack_packer.sources import KINDS, open_source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,9 +48,10 @@ def recipe_options(command: Command) -> Command:
         click.option("--format", "format", type=click.Choice(FORMATS), default="memmap", show_default=True,
                      help="memmap: raw pixels in .npy, the fastest. hdf5: raw pixels in HDF5. "
                      "lmdb: JPEG in LMDB, the smallest."),
-        click.option("--size", default="256", show_default=True, metavar="N|HxW|keep",
+        click.option("--size", metavar="N|HxW|keep",
                      help="256: shorter side to 256, then the centre square. 224x160: 224 high, 160 wide, "
-                     "scaled to cover, then the centre. keep: every image as large as it is."),
+                     "scaled to cover, then the centre. keep: every image as large as it is "
+                     "[default: 256; of arrays: keep]."),
         click.option("--crop", metavar="X,Y,W,H",
                      help="Cut this box out of each image before resizing: left, top, width, height in pixels. "
                      "Note the order: --size is height by width, --crop is not. Example: 186,0,114,30"),
@@ -81,6 +84,12 @@ def recipe_options(command: Command) -> Command:
 
 @click.command(short_help="Pack a folder of images into a store.")
 @recipe_options
+@click.option(
+    "--source",
+    "kind",
+    metavar="KIND",
+    help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds [default: found from SRC].",
+)
 @click.option("--workers", type=click.IntRange(0), help="Worker processes; 0 packs in this one [default: one per CPU].")
 @click.option("--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
               help="How many images may be unreadable: a share such as 1% or 0.01, or a number.")  # fmt: skip
@@ -94,6 +103,7 @@ def recipe_options(command: Command) -> Command:
 def pack(
     src: str,
     dst: str,
+    kind: str | None,
     workers: int | None,
     max_rejects: str,
     strict: bool,
@@ -103,10 +113,10 @@ def pack(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Pack the images below SRC into a store at DST.
+    """Pack the images of SRC into a store at DST.
 
-    First-level folders of SRC are the classes. The same command goes on where an earlier run was stopped. Images that
-    cannot be read are listed in DST/rejects.jsonl.
+    SRC is a folder, whose first-level folders are the classes, or a file of arrays: .npy, .npz or IDX. The same command
+    goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
 
     \b
     Examples:
@@ -115,20 +125,22 @@ def pack(
       rawpack pack --size 224x160 photos/ store/        224 high, 160 wide
       rawpack pack --format lmdb --size keep --quality keep photos/ store/
                                                         JPEG files as they are, one file instead of many
+      rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
     """
-    recipe = make_recipe(**options)
+    make_recipe(**options | {"size": options["size"] or "256"})  # nonsense is refused before a long look at SRC
     limits = Limits(workers, parse_share(max_rejects), strict, restart)
     watch: Watch = Nobody() if quiet else Bar() if sys.stderr.isatty() else Lines()
     destinations.check(Path(dst), src)
     with scanning(quiet=quiet) as progress:
-        source = open_source(src, progress=progress)
+        source = open_source(src, kind, progress=progress)
+    recipe = recipe_for(source, options)
     if not quiet and not as_json:
         classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
         click.echo(f"rawpack: {show.count(len(source), 'image')}{classes} in {show.plain(src)}", err=True)
     if dry_run:
         guess, free = plan(source, dst, recipe, limits)
         click.echo(json.dumps(asdict(guess) | {"free_bytes": free, "samples": len(source)}, indent=1) if as_json else
-                   dry_text(guess, recipe.shape, len(source), free))  # fmt: skip
+                   dry_text(guess, store_fields(recipe, source)["image"].shape, len(source), free))  # fmt: skip
         return
     try:
         summary = run(source, dst, recipe, limits, watch=watch)

@@ -178,6 +178,8 @@ def parse_time(written: str) -> float:
 
 def _with_progress(asked: Asked, quiet: bool) -> Planned:
     source = open_source(asked.source)
+    if source.image is not None:
+        raise UsageError(f"{asked.source} holds arrays, which are stored as they are; plans are for pictures")
     if quiet:
         return run(source, asked, lambda _: None)
     if not sys.stderr.isatty():

@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.images import opencv
@@ -96,6 +98,31 @@ def decode(data: bytes, header: ImageHeader) -> Pixels:
     if clear is not None:
         np.putmask(pixels, clear, 255)
     return pixels
+
+
+def decode_values(data: bytes, header: ImageHeader) -> NDArray[Any]:
+    """The numbers of a mask as they are in the file: (H, W, 1) or (H, W, 3), uint8 or uint16.
+
+    Of a palette its indices, not its colours; of grey and RGB the levels, those of less than 8 bits stretched to 0..255
+    as every program shows them. Raises DecodeError for transparency, and for what is turned.
+    """
+    if header.channels in (2, 4) or header.orientation != 1:
+        raise DecodeError("unsupported", "a mask with an alpha channel, or turned by EXIF: store its values alone")
+    kept = _critical_chunks(data)
+    kept[b"tRNS"] = []
+    stretched = 1
+    if header.color == "palette":
+        # As grey, its indices come out, stretched where they have less than 8 bits.
+        kept[b"PLTE"] = []
+        body = b"IHDR" + bytes(kept[b"IHDR"][0][8:17]) + b"\0" + bytes(kept[b"IHDR"][0][18:21])
+        kept[b"IHDR"] = [memoryview(struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body)))]
+        stretched = 255 // (2**header.bits - 1) if header.bits < 8 else 1
+    if not kept[b"IDAT"]:
+        raise DecodeError("corrupt", "PNG without pixels")
+    image = opencv.decode_stored(b"".join([data[:8], *(part for parts in kept.values() for part in parts)]), header)
+    if stretched > 1:
+        image //= stretched
+    return np.ascontiguousarray(image[..., ::-1])
 
 
 def _critical_chunks(data: bytes) -> dict[bytes, list[memoryview]]:

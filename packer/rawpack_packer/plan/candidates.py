@@ -18,8 +18,7 @@ class TrialRecipe(Recipe, frozen=True, kw_only=True):
 
     rows: int = 64
 
-    @property
-    def part_rows(self) -> int:
+    def rows_for(self, raw: int) -> int:
         return self.rows
 
 

@@ -33,6 +33,7 @@ class SampleSource:
     def __init__(self, source: Source, numbers: NDArray[np.int64]) -> None:
         self._source, self._numbers = source, numbers
         self.kind, self.root = source.kind, source.root
+        self.image = source.image
         self.fields: Mapping[str, FieldKind] = source.fields
         self.classes, self.empty_classes = source.classes, source.empty_classes
         self.counts: Mapping[str, int] = source.counts

@@ -128,7 +128,11 @@ def _sample(reader: Reader, row: int) -> tuple[str, str]:
 
 
 def _visible(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """An image of any type and number of channels as one that a page can show."""
+    """An image, or any other array, as a picture that a page can show."""
+    if image.ndim != 3:
+        image = image.reshape(image.shape[0] if image.ndim > 1 else 1, -1, 1)
+    if image.dtype.kind == "c":
+        image = np.abs(image)
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         image = ((image.astype(np.float64) - low) * (255 / ((high - low) or 1))).astype(np.uint8)

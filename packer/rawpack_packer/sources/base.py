@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.manifest import FIELD_NAME
 
-Value = int | float | str | NDArray[Any]
-"""What a small field of one sample can be."""
+Value = int | float | str | bytes | NDArray[Any]
+"""What a field of one sample can be, beside its image."""
 
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
@@ -48,14 +50,23 @@ class SourceChangedError(PackError):
 
 @dataclass(frozen=True)
 class FieldKind:
-    """What a source says of one small field, before any sample was read."""
+    """What a source says of one field, before any sample was read."""
 
     dtype: str
     """numpy's name of a bool, integer or float type: "int64", "float32", ...; of text: "str"."""
     shape: tuple[int | None, ...] = ()
-    """Of one sample. None, only in first place, where samples differ in length: (None, 5) for boxes."""
+    """Of one sample. None, only in first place, where samples differ in length: (None, 5) for boxes.
+
+    Of a mask (H, W, C), H and W being None where samples differ."""
+    mask: bool = False
+    """A second image of the sample's height and width: cropped and resized alike, but by the nearest pixel, and stored
+    without loss. A value is a whole PNG file, or an array (H, W) or (H, W, C)."""
 
     def __post_init__(self) -> None:
+        if self.mask:
+            channels = self.shape[2] if len(self.shape) == 3 else None
+            if channels is None or (self.shape[0] is None) != (self.shape[1] is None) or self.dtype == "str":
+                raise UsageError(f"a mask is (height, width, channels), not {self.dtype} {self.shape}")
         if self.dtype == "str":
             if self.shape:
                 raise UsageError(f"a text field holds one text per sample, not shape {self.shape}: join the texts")
@@ -66,13 +77,35 @@ class FieldKind:
             numeric = False
         if not numeric:
             raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str" or a bool, integer or float dtype')
-        if None in self.shape[1:]:
+        if any(n is not None and n < 1 for n in self.shape):
+            raise UsageError(f"shape {self.shape}: lengths are from 1 on, or None where samples differ")
+        if None in self.shape[1:] and not self.mask:
             raise UsageError(f"shape {self.shape}: only the first length of a field may differ between samples")
 
     @property
     def ragged(self) -> bool:
         """Whether samples differ in length."""
-        return None in self.shape
+        return None in self.shape and not self.mask
+
+
+@dataclass(frozen=True)
+class ImageKind:
+    """What a source of arrays says of its images."""
+
+    dtype: str
+    """numpy's name of a bool, integer, float or complex type."""
+    shape: tuple[int | None, ...]
+    """Of one image; (None, None, C) where they differ in height and width. Of two axes and uint8, (H, W), it is a grey
+    image, and stored as (H, W, 1)."""
+
+    def __post_init__(self) -> None:
+        if np.dtype(self.dtype).kind not in "biufc":
+            raise UsageError(f"images of dtype {self.dtype}: use a bool, integer, float or complex dtype")
+        differing = None in self.shape
+        if differing and (len(self.shape) != 3 or self.shape[2] is None or self.shape[:2] != (None, None)):
+            raise UsageError(f"images of shape {self.shape}: only height and width of (H, W, C) may differ")
+        if any(n is not None and n < 1 for n in self.shape) or len(self.shape) > 15:
+            raise UsageError(f"images of shape {self.shape}: from 1 to 15 axes of lengths from 1 on")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +115,8 @@ class Item:
     key: str
     """Unique in the source; of a file its path below the root, parts joined by "/", Unicode left as it is."""
     image: bytes | NDArray[Any]
-    """The caller's: an encoded image file, whole; or pixels (H, W) or (H, W, C), where there is no file."""
+    """The caller's: an encoded image file, whole; or uint8 pixels (H, W) or (H, W, C), where there is no file; or,
+    where the source says what its images are, just such an array."""
     fields: Mapping[str, Value]
     """One value for each of the source's `fields`."""
 
@@ -120,8 +154,13 @@ class Source(Samples, Protocol):
         """Where it lies, for messages and provenance: printable, of a folder or file the absolute path."""
 
     @property
+    def image(self) -> ImageKind | None:
+        """What all images are, where they are arrays that are stored as they are; None where they are pictures, which
+        the recipe brings to its own shape."""
+
+    @property
     def fields(self) -> Mapping[str, FieldKind]:
-        """The small fields of every sample beyond its key, in the order in which they are stored."""
+        """The fields of every sample beyond its image and key, in the order in which they are stored."""
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -151,6 +190,35 @@ class Source(Samples, Protocol):
         (n, 2), read-only: size in bytes and mtime in ns of each file, in a fixed order, -1 where they cannot
         be had. Of a folder, n is the number of samples.
         """
+
+
+RESERVED = {"index": "row", "image": "picture", "key": "name"}
+"""Names that every sample has already -> what a field of that name could be called instead."""
+_BESIDE = ("start", "shape", "length")
+"""HDF5 shards have datasets of a field's name and one of these."""
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise UsageError where a source's fields cannot have these names; it says which to take instead."""
+    seen: dict[str, str] = {name: name for name in RESERVED}
+    for name in names:
+        if not FIELD_NAME.fullmatch(name):
+            better = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("0123456789")[:64] or "field"
+            raise UsageError(f"{name!r} cannot be a field's name ({FIELD_NAME.pattern}): rename it, to {better!r} say")
+        if name in RESERVED:
+            raise UsageError(f"{name!r} is a name that every sample has already: rename it, to {RESERVED[name]!r} say")
+        # Columns are files, and some file systems do not tell case apart.
+        if name.lower() in seen:
+            raise UsageError(
+                f"{name!r} and {seen[name.lower()]!r} differ by case alone: rename one, to {name + '_2'!r} say"
+            )
+        seen[name.lower()] = name
+    for name in seen.values():
+        field, _, end = name.rpartition("_")
+        if end in _BESIDE and field in seen:
+            raise UsageError(
+                f"{name!r} is what an hdf5 store calls a part of {field!r}: rename it, to {field + end!r} say"
+            )
 
 
 def text_of(path: bytes) -> str:

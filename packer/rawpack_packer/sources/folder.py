@@ -116,6 +116,7 @@ class FolderSource:
     """
 
     kind = "folder"
+    image = None
 
     def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
         """Scan `path`. Only files without an image's extension are opened, for their first bytes.

@@ -9,16 +9,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.manifest import Placement
-from rawpack_packer.prepare import Prepared
+from rawpack.manifest import Field, Placement
+from rawpack_packer.prepare_sample import PreparedSample
 
-Keys = Mapping[str, NDArray[Any] | Sequence[str]]
-"""Small fields of a shard's rows, by name: numbers as arrays (rows, ...), texts as lists."""
+Keys = Mapping[str, NDArray[Any] | Sequence[str] | Sequence[NDArray[Any]]]
+"""Small fields of a shard's rows, by name: numbers as arrays (rows, ...), texts as lists of str, ragged ones as lists
+of arrays (n, ...)."""
 
 
 @dataclass
 class Finished:
-    """Where a shard's images lie."""
+    """Where one image or mask field of a shard lies."""
 
     placement: Placement
     index: dict[str, NDArray[np.int64]] = field(default_factory=dict)
@@ -26,17 +27,23 @@ class Finished:
 
 
 class ShardWriter(Protocol):
-    """Writes one shard file of one image field. The path is temporary; the caller syncs and renames it.
+    """Writes the files of one shard. Their paths are temporary; the caller syncs and renames them.
 
     The bytes depend on the recipe, the images and the small fields alone: neither on time nor on the process.
     """
 
-    def add(self, sample: Prepared, /) -> None:
+    def add(self, sample: PreparedSample, /) -> None:
         """Append one sample. OSError where the disk is full or gone."""
 
-    def finish(self, columns: Keys, /) -> Finished:
-        """Write what is left; the file is whole and closed. columns: the small fields of all rows, for formats that
-        carry a copy of them."""
+    def finish(self, columns: Keys, /) -> dict[str, Finished]:
+        """Write what is left; the files are whole and closed. columns: the small fields of all rows, for formats that
+        carry a copy of them. Gives each image and mask field, by name; `file` of a placement counts the writer's paths.
+        """
 
     def abort(self) -> None:
         """Close without finishing; may be called at any time, and after `finish`."""
+
+
+def large(fields: Mapping[str, Field]) -> dict[str, Field]:
+    """The image and mask fields, which shards hold."""
+    return {name: field for name, field in fields.items() if field.in_shards}

@@ -8,9 +8,11 @@ lie. Compressed chunks are written as they come, through HDF5.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,89 +21,143 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import PackError
-from rawpack.manifest import Placement
-from rawpack_packer.prepare import Prepared
+from rawpack.manifest import Field, Placement
+from rawpack_packer.prepare_sample import PreparedSample, Stored
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.writers.contract import Finished, Keys
+from rawpack_packer.writers.contract import Finished, Keys, large
 
 FLAT_CHUNK = 1 << 20
-"""Bytes per chunk where images differ in size."""
+"""Bytes per chunk where samples differ in size."""
 _GZIP_LEVEL = 4
 _COPY_BYTES = 8 << 20
 _FORMULA = (
-    "Images of different sizes lie in this array one after another, row by row, channels last. "
-    "Image i is image[image_start[i] : image_start[i] + h * w * c].reshape(h, w, c) with h, w, c = image_shape[i]."
+    "{what} of different sizes lie in this array one after another, row by row, channels last. "
+    "Number i is {name}[{name}_start[i] : {name}_start[i] + h * w * c].reshape(h, w, c) with h, w, c = {name}_shape[i]."
 )
 
 
 class Hdf5Writer:
     """See `ShardWriter`."""
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
-        self._path, self._recipe = path, recipe
-        self._spool_path = path.with_suffix(".spool")
-        self._spool: BinaryIO = self._spool_path.open("w+b", buffering=FLAT_CHUNK)
-        self._shapes: list[tuple[int, int, int]] = []
-        self._size = 0
+    def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
+        (self._path,) = paths
+        self._rows = 0
+        self._parts: dict[str, _Dataset] = {}
+        for name, field in large(fields).items():
+            self._parts[name] = _Dataset(name, field, recipe, self._path.with_suffix(f".{name}.spool"))
 
-    def add(self, sample: Prepared, /) -> None:
-        self._spool.write(sample.image.data)
-        self._shapes.append(sample.shape)
-        self._size += sample.image.nbytes
+    def add(self, sample: PreparedSample, /) -> None:
+        self._rows += 1
+        for name, part in self._parts.items():
+            part.add(sample.parts[name])
 
-    def finish(self, columns: Keys, /) -> Finished:
-        self._spool.flush()
+    def finish(self, columns: Keys, /) -> dict[str, Finished]:
         self._path.unlink(missing_ok=True)
+        finished = {}
         try:
             with _create(self._path) as file:
-                chunk_bytes, chunks, offset = self._write_images(file)
-                self._write_columns(file, columns)
+                for name, part in self._parts.items():
+                    finished[name] = part.create(file, self._rows, self._path)
+                _write_columns(file, columns)
+                for part in self._parts.values():
+                    part.write_index(file)
+                file.attrs["made_by"] = "rawpack"
         except (OSError, RuntimeError) as error:
             raise _explained(error, self._path) from error
-        if not self._recipe.compression:
-            self._copy_pixels(offset)
-        self._close_spool()
-        placement = Placement(
-            offset=offset, bytes=self._size, chunks=len(chunks), chunk_bytes=chunk_bytes if len(chunks) else 0
-        )
-        index: dict[str, NDArray[np.int64]] = {"chunk": chunks} if self._recipe.compression else {}
-        if self._recipe.target is None:
-            # Compressed, offsets count in the decompressed bytes; else in the file.
-            index |= {"offset": self._starts() + offset, "bytes": self._lengths()}
-        return Finished(placement, index)
+        for name, part in self._parts.items():
+            part.copy_values(self._path, finished[name].placement.offset)
+            part.close()
+        return finished
 
     def abort(self) -> None:
-        self._close_spool()
+        for part in self._parts.values():
+            part.close()
 
-    def _write_images(self, file: h5py.File) -> tuple[int, NDArray[np.int64], int]:
-        """Make the dataset `image`: bytes per chunk, the compressed pieces, and where the first pixel lies."""
-        target, channels = self._recipe.target, self._recipe.channels
-        shape: tuple[int, ...]
-        chunk: tuple[int, ...]
-        if target is None:
-            shape, chunk = (self._size,), (min(FLAT_CHUNK, self._size),)
-        else:
-            rows = len(self._shapes)
-            shape = (rows, *target, channels)
-            chunk = (min(self._recipe.chunk or 1, rows), *target, channels)
+
+class _Dataset:
+    """One image or mask field of a shard, and the spool file that its values wait in."""
+
+    def __init__(self, name: str, field: Field, recipe: Recipe, spool: Path) -> None:
+        self._name, self._field, self._recipe, self._spool_path = name, field, recipe, spool
+        self._spool: BinaryIO = spool.open("w+b", buffering=FLAT_CHUNK)
+        self._dtype = np.dtype(field.dtype)
+        self._shapes: list[tuple[int, ...]] = []
+        self._size = 0
+
+    def add(self, stored: Stored) -> None:
+        self._spool.write(stored.data.data)
+        self._shapes.append(stored.shape)
+        self._size += stored.data.nbytes
+
+    def create(self, file: h5py.File, rows: int, path: Path) -> Finished:
+        """Make the dataset; compressed, with its values, else with room for them."""
+        self._spool.flush()
+        shape, chunk = self._shape_and_chunk(rows)
         layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         layout.set_obj_track_times(False)
         layout.set_chunk(chunk)
         layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        if self._recipe.compression:
+        deflated = self._field.encoding == "deflate"
+        if deflated:
             layout.set_deflate(_GZIP_LEVEL)
         else:
             layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         space = h5py.h5s.create_simple(shape)
-        dataset = h5py.h5d.create(file.id, b"image", h5py.h5t.STD_U8LE, space, dcpl=layout)
-        chunk_bytes = int(np.prod(chunk, dtype=np.int64))
-        pieces = np.empty((0, 2), np.int64)
-        if self._recipe.compression:
-            pieces, offset = self._write_deflated(dataset, chunk, chunk_bytes), 0
+        kind = h5py.h5t.py_create(self._dtype, logical=True)
+        dataset = h5py.h5d.create(file.id, self._name.encode(), kind, space, dcpl=layout)
+        chunk_bytes = math.prod(chunk) * self._dtype.itemsize
+        pieces, offset = np.empty((0, 2), np.int64), 0
+        if deflated:
+            pieces = self._write_deflated(dataset, chunk, chunk_bytes)
         else:
-            offset = _first_offset(dataset, chunk_bytes, self._path)
+            offset = _first_offset(dataset, chunk_bytes, path)
         self._explain(h5py.Dataset(dataset))
-        return chunk_bytes, pieces, offset
+        placement = Placement(
+            offset=offset, bytes=self._size, chunks=len(pieces), chunk_bytes=chunk_bytes if len(pieces) else 0
+        )
+        index: dict[str, NDArray[np.int64]] = {"chunk": pieces} if deflated else {}
+        if not self._field.uniform:
+            # Compressed, offsets count in the decompressed bytes; else in the file.
+            starts, counts = self._starts() * self._dtype.itemsize, self._counts() * self._dtype.itemsize
+            index |= {"offset": starts + offset, "bytes": counts}
+        return Finished(placement, index)
+
+    def write_index(self, file: h5py.File) -> None:
+        """Where images of different sizes lie, as datasets."""
+        if self._field.uniform:
+            return
+        name = self._name
+        start = file.create_dataset(f"{name}_start", data=self._starts(), track_times=False)
+        start.attrs["how_to_read"] = f"Where {self._what} i begins in {name}; see its attributes."
+        shape = file.create_dataset(f"{name}_shape", data=np.array(self._shapes, np.int32), track_times=False)
+        shape.attrs["how_to_read"] = f"Height, width and channels of {self._what} i."
+
+    def copy_values(self, path: Path, offset: int) -> None:
+        """Put uncompressed values where the file has room for them."""
+        if self._field.encoding == "deflate":
+            return
+        self._spool.seek(0)
+        with path.open("r+b") as file:
+            file.seek(offset)
+            while piece := self._spool.read(_COPY_BYTES):
+                file.write(piece)
+
+    def close(self) -> None:
+        # A full disk refuses what is still buffered; the file is closed all the same.
+        with contextlib.suppress(OSError):
+            self._spool.close()
+        self._spool_path.unlink(missing_ok=True)
+
+    @property
+    def _what(self) -> str:
+        return "image" if self._field.kind == "image" else "mask"
+
+    def _shape_and_chunk(self, rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if not self._field.uniform:
+            values, most = self._size // self._dtype.itemsize, FLAT_CHUNK // self._dtype.itemsize
+            return (values,), (min(most, values),)
+        one = tuple(n or 0 for n in self._field.shape)
+        return (rows, *one), (min(self._recipe.chunk or 1, rows), *one)
 
     def _write_deflated(self, dataset: Any, chunk: tuple[int, ...], chunk_bytes: int) -> NDArray[np.int64]:
         self._spool.seek(0)
@@ -116,50 +172,49 @@ class Hdf5Writer:
             pieces[k] = info.byte_offset, info.size
         return pieces
 
-    def _explain(self, image: h5py.Dataset) -> None:
-        color = "grey" if self._recipe.channels == 1 else "RGB"
-        if self._recipe.target is None:
-            image.attrs["how_to_read"] = _FORMULA
+    def _explain(self, data: h5py.Dataset) -> None:
+        field, name, what = self._field, self._name, self._what
+        is_picture = (
+            field.kind == "image" and field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] in (1, 3)
+        )
+        if not field.uniform:
+            data.attrs["how_to_read"] = _FORMULA.format(what=what.capitalize() + "s", name=name)
+        elif is_picture or what == "mask":
+            data.attrs["how_to_read"] = f"{name}[i] is {what} i: height, width, channels."
         else:
-            image.attrs["how_to_read"] = "image[i] is image i: height, width, channels."
-        image.attrs["color"] = f"{color}, uint8, 0 to 255"
+            data.attrs["how_to_read"] = f"{name}[i] is array i."
+        if is_picture:
+            data.attrs["color"] = ("grey" if field.shape[2] == 1 else "RGB") + ", uint8, 0 to 255"
 
-    def _write_columns(self, file: h5py.File, columns: Keys) -> None:
-        for name, values in columns.items():
-            if isinstance(values, np.ndarray):
-                data = file.create_dataset(name, data=values, track_times=False)
-                data.attrs["how_to_read"] = f"{name}[i] belongs to image i."
-            else:
-                encoded = [value.encode() for value in values]
-                width = max(1, *(len(value) for value in encoded))
-                kind = h5py.string_dtype("utf-8", width)
-                data = file.create_dataset(name, data=np.array(encoded, kind), track_times=False)
-                data.attrs["how_to_read"] = f"{name}[i] belongs to image i: UTF-8, padded with zero bytes."
-        if self._recipe.target is None:
-            start = file.create_dataset("image_start", data=self._starts(), track_times=False)
-            start.attrs["how_to_read"] = "Where image i begins in image; see its attributes."
-            shape = file.create_dataset("image_shape", data=np.array(self._shapes, np.int32), track_times=False)
-            shape.attrs["how_to_read"] = "Height, width and channels of image i."
-        file.attrs["made_by"] = "rawpack"
-
-    def _copy_pixels(self, offset: int) -> None:
-        self._spool.seek(0)
-        with self._path.open("r+b") as file:
-            file.seek(offset)
-            while piece := self._spool.read(_COPY_BYTES):
-                file.write(piece)
-
-    def _lengths(self) -> NDArray[np.int64]:
-        return np.array([h * w * c for h, w, c in self._shapes], np.int64)
+    def _counts(self) -> NDArray[np.int64]:
+        return np.array([math.prod(shape) for shape in self._shapes], np.int64)
 
     def _starts(self) -> NDArray[np.int64]:
-        return np.cumsum(self._lengths()) - self._lengths()
+        return np.cumsum(self._counts()) - self._counts()
 
-    def _close_spool(self) -> None:
-        # A full disk refuses what is still buffered; the file is closed all the same.
-        with contextlib.suppress(OSError):
-            self._spool.close()
-        self._spool_path.unlink(missing_ok=True)
+
+def _write_columns(file: h5py.File, columns: Keys) -> None:
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray):
+            data = file.create_dataset(name, data=values, track_times=False)
+            data.attrs["how_to_read"] = f"{name}[i] belongs to image i."
+        elif isinstance(values[0], str):
+            encoded = [str(value).encode() for value in values]
+            width = max(1, *(len(value) for value in encoded))
+            kind = h5py.string_dtype("utf-8", width)
+            data = file.create_dataset(name, data=np.array(encoded, kind), track_times=False)
+            data.attrs["how_to_read"] = f"{name}[i] belongs to image i: UTF-8, padded with zero bytes."
+        else:
+            arrays = [np.asarray(value) for value in values]
+            lengths = np.array([len(array) for array in arrays], np.int64)
+            data = file.create_dataset(name, data=np.concatenate(arrays), track_times=False)
+            data.attrs["how_to_read"] = (
+                f"What belongs to image i is {name}[{name}_start[i] : {name}_start[i] + {name}_length[i]]."
+            )
+            start = file.create_dataset(f"{name}_start", data=np.cumsum(lengths) - lengths, track_times=False)
+            start.attrs["how_to_read"] = f"Where {name} of image i begins; see the attributes of {name}."
+            length = file.create_dataset(f"{name}_length", data=lengths, track_times=False)
+            length.attrs["how_to_read"] = f"How many of {name} belong to image i."
 
 
 def _explained(error: OSError | RuntimeError, path: Path) -> Exception:

@@ -1,4 +1,4 @@
-"""Writes an LMDB shard: JPEG files as values, under the row number in 12 ASCII digits.
+"""Writes an LMDB shard: JPEG files as values, under the row number in 12 ASCII digits; PNG files of masks beside them.
 
 The file's bytes follow from the values alone: the map grows and transactions end by the bytes written, never by time.
 """
@@ -9,17 +9,20 @@ import errno
 import mmap
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import PackError
-from rawpack.manifest import Placement
-from rawpack_packer.prepare import Prepared
+from rawpack.manifest import Field, Placement
+from rawpack_packer.fields import IMAGE
+from rawpack_packer.prepare_sample import PreparedSample
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.writers.contract import Finished, Keys
+from rawpack_packer.writers.contract import Finished, Keys, large
 
 _FIRST_MAP = 64 << 20
 _TRANSACTION = 64 << 20
@@ -29,19 +32,23 @@ _SLACK = 1 << 20
 """Room for branch pages, the free list and the pages that a transaction copies."""
 
 
-def key_of(row: int) -> bytes:
-    """The key of a row: 12 ASCII digits, so that LMDB's byte order is the rows' order."""
-    return b"%012d" % row
+def key_of(row: int, name: str = IMAGE) -> bytes:
+    """The key of a row's image: 12 ASCII digits, in LMDB's byte order that of the rows; of a mask, and its name."""
+    return b"%012d" % row + (b"" if name == IMAGE else b"." + name.encode())
 
 
 class LmdbWriter:
     """See `ShardWriter`."""
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
+    def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
+        (path,) = paths
         self._path, self._map = path, _FIRST_MAP
-        self._pending: list[NDArray[np.uint8]] = []
+        # In the order of their keys: values are appended.
+        self._names = sorted(large(fields), key=lambda name: key_of(0, name))
+        self._pending: list[NDArray[Any]] = []
         self._pending_bytes = self._need = 0
         self._sizes: list[int] = []
+        """Of all values: those of a row one after another."""
         path.unlink(missing_ok=True)
         try:
             # lock=False: one writer, and no lock file beside the shard. The caller syncs the file once, before its
@@ -52,21 +59,32 @@ class LmdbWriter:
         except lmdb.Error as error:
             raise self._explained(error) from error
 
-    def add(self, sample: Prepared, /) -> None:
-        self._pending.append(sample.image)
-        self._sizes.append(sample.image.nbytes)
-        self._pending_bytes += sample.image.nbytes
-        # A value takes whole pages behind a page header; its key at most a share of a leaf.
-        self._need += (sample.image.nbytes + 16 + _PAGE - 1) // _PAGE * _PAGE + _PAGE
+    def add(self, sample: PreparedSample, /) -> None:
+        for name in self._names:
+            value = sample.parts[name].data
+            self._pending.append(value)
+            self._sizes.append(value.nbytes)
+            self._pending_bytes += value.nbytes
+            # A value takes whole pages behind a page header; its key at most a share of a leaf.
+            self._need += (value.nbytes + 16 + _PAGE - 1) // _PAGE * _PAGE + _PAGE
         if self._pending_bytes >= _TRANSACTION:
             self._flush()
 
-    def finish(self, columns: Keys, /) -> Finished:
+    def finish(self, columns: Keys, /) -> dict[str, Finished]:
         self._flush()
         self._env.close()
-        offsets = self._offsets()
-        sizes = np.array(self._sizes, np.int64)
-        return Finished(Placement(bytes=int(sizes.sum())), {"offset": offsets, "bytes": sizes})
+        each = len(self._names)
+        offsets, sizes = self._offsets(), np.array(self._sizes, np.int64)
+        finished = {}
+        for k, name in enumerate(self._names):
+            index = {"offset": offsets[k::each].copy(), "bytes": sizes[k::each].copy()}
+            finished[name] = Finished(Placement(bytes=int(index["bytes"].sum())), index)
+        return finished
+
+    def _key(self, number: int) -> bytes:
+        """The key of the value that was added as number so many."""
+        row, k = divmod(number, len(self._names))
+        return key_of(row, self._names[k])
 
     def abort(self) -> None:
         self._env.close()
@@ -79,8 +97,8 @@ class LmdbWriter:
                     self._map *= 2
                 self._env.set_mapsize(self._map)
             with self._env.begin(write=True) as transaction:
-                for row, value in enumerate(self._pending, first):
-                    transaction.put(key_of(row), value.data, append=True)
+                for number, value in enumerate(self._pending, first):
+                    transaction.put(self._key(number), value.data, append=True)
         except lmdb.Error as error:
             raise self._explained(error) from error
         self._pending.clear()
@@ -124,12 +142,12 @@ class LmdbWriter:
     def _values(self, transaction: lmdb.Transaction) -> list[NDArray[np.uint8]]:
         values: list[NDArray[np.uint8]] = []
         with transaction.cursor() as cursor:
-            for row, (key, value) in enumerate(cursor):
-                if bytes(key) != key_of(row) or len(value) != self._sizes[row]:
-                    raise PackError(f"{self._path}: LMDB did not keep row {row}")
+            for number, (key, value) in enumerate(cursor):
+                if bytes(key) != self._key(number) or len(value) != self._sizes[number]:
+                    raise PackError(f"{self._path}: LMDB did not keep value {number}")
                 values.append(np.frombuffer(value, np.uint8))
         if len(values) != len(self._sizes):
-            raise PackError(f"{self._path}: LMDB kept {len(values)} of {len(self._sizes)} rows")
+            raise PackError(f"{self._path}: LMDB kept {len(values)} of {len(self._sizes)} values")
         return values
 
 

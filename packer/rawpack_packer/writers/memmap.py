@@ -1,48 +1,68 @@
-"""Writes a memmap shard: one `.npy` file, its pixels from byte 4096 on."""
+"""Writes a memmap shard: one `.npy` file for each image and mask field, its values from byte 4096 on."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from rawpack import npyfile
-from rawpack.manifest import Placement
-from rawpack_packer.prepare import Prepared
+from rawpack.manifest import Field, Placement
+from rawpack_packer.prepare_sample import PreparedSample, Stored
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.writers.contract import Finished, Keys
+from rawpack_packer.writers.contract import Finished, Keys, large
 
 HEADER_BYTES = 4096
-"""A page, so that pixels begin at a page boundary."""
+"""A page, so that values begin at a page boundary."""
 BUFFER_BYTES = 1 << 20
 
 
 class MemmapWriter:
-    """See `ShardWriter`. Images of one size are the array's rows; others lie in a flat array one after another."""
+    """See `ShardWriter`."""
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
-        self._recipe, self._rows = recipe, 0
-        self._ends = [0]
+    def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
+        self._files: dict[str, _ArrayFile] = {}
+        for path, (name, field) in zip(paths, large(fields).items(), strict=True):
+            self._files[name] = _ArrayFile(path, field)
+
+    def add(self, sample: PreparedSample, /) -> None:
+        for name, file in self._files.items():
+            file.add(sample.parts[name])
+
+    def finish(self, columns: Keys, /) -> dict[str, Finished]:
+        return {name: file.finish(number) for number, (name, file) in enumerate(self._files.items())}
+
+    def abort(self) -> None:
+        for file in self._files.values():
+            file.abort()
+
+
+class _ArrayFile:
+    """One field's file. Images of one shape are the array's rows; others lie in a flat array one after another."""
+
+    def __init__(self, path: Path, field: Field) -> None:
+        self._field, self._ends = field, [0]
         self._file = path.open("wb", buffering=BUFFER_BYTES)
         self._file.seek(HEADER_BYTES)
 
-    def add(self, sample: Prepared, /) -> None:
-        self._file.write(sample.image.data)
-        self._ends.append(self._ends[-1] + sample.image.nbytes)
-        self._rows += 1
+    def add(self, stored: Stored) -> None:
+        self._file.write(stored.data.data)
+        self._ends.append(self._ends[-1] + stored.data.nbytes)
 
-    def finish(self, columns: Keys, /) -> Finished:
-        target, size = self._recipe.target, self._ends[-1]
-        shape = (size,) if target is None else (self._rows, *target, self._recipe.channels)
+    def finish(self, number: int) -> Finished:
+        size, uniform = self._ends[-1], self._field.uniform
+        values = size // np.dtype(self._field.dtype).itemsize
+        shape = (len(self._ends) - 1, *(n or 0 for n in self._field.shape)) if uniform else (values,)
         self._file.seek(0)
-        self._file.write(npyfile.header("uint8", shape, align=HEADER_BYTES))
+        self._file.write(npyfile.header(self._field.dtype, shape, align=HEADER_BYTES))
         self._file.close()
         index = {}
-        if target is None:
+        if not uniform:
             ends = np.array(self._ends, np.int64)
             index = {"offset": ends[:-1] + HEADER_BYTES, "bytes": np.diff(ends)}
-        return Finished(Placement(offset=HEADER_BYTES, bytes=size), index)
+        return Finished(Placement(file=number, offset=HEADER_BYTES, bytes=size), index)
 
     def abort(self) -> None:
         # A full disk refuses what is still buffered; the file is closed all the same.

@@ -60,7 +60,7 @@ class Filler:
         self._images = [
             name
             for name, field in self._fields
-            if field.kind == "image" and any(store.is_scattered(name) for store in library.stores)
+            if field.in_shards and any(store.is_scattered(name) for store in library.stores)
         ]
         """Those that the disk is asked for ahead of time."""
 
@@ -132,7 +132,7 @@ class Filler:
         return f"reading {self.name(row)}"
 
     def _check(self, name: str, field: Field, rows: NDArray[np.int64]) -> None:
-        if field.kind == "image":
+        if field.in_shards:
             for row in rows.tolist():
                 self._library.check(name, row)
 

@@ -17,7 +17,7 @@ Box = tuple[int, int, int, int]
 
 
 class FieldReader(Protocol):
-    """One image field of one shard. Holds no state between calls: any number of threads may call at once."""
+    """One image or mask field of one shard. Holds no state between calls: any number of threads may call at once."""
 
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         """Fill out[i], or out[at[i]], with the sample at rows[i], in one call.

@@ -17,7 +17,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def open_field(part: Part) -> FieldReader:
-    """The reader of one image field of one shard."""
+    """The reader of one image or mask field of one shard."""
     if part.data[:8].tobytes() != _SIGNATURE:
         raise DamagedStoreError(f"{part.where} is not an HDF5 file")
     placement = part.placement

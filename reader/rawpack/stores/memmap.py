@@ -13,7 +13,7 @@ from rawpack.stores.raw import UniformRows, VariedRows
 
 
 def open_field(part: Part) -> FieldReader:
-    """The reader of one image field of one shard; the `.npy` header must say what the manifest says."""
+    """The reader of one image or mask field of one shard; the `.npy` header must say what the manifest says."""
     dtype, shape, offset = npyfile.parse(part.data, part.where)
     expected = (part.rows, *part.shape) if part.uniform else (part.placement.bytes // part.dtype.itemsize,)
     if dtype != part.dtype or shape != expected or offset != part.placement.offset:

@@ -1,4 +1,4 @@
-"""What a format needs to know to read one image field of one shard."""
+"""What a format needs to know to read one image or mask field of one shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rawpack.stores.contract import Rows
 
 @dataclass(frozen=True)
 class Part:
-    """One image field of one shard: its mapped file, where it lies in it, and its rows of the index."""
+    """One image or mask field of one shard: its mapped file, where it lies in it, and its rows of the index."""
 
     where: str
     """Path of the file, for errors."""

@@ -198,9 +198,9 @@ class RandomResizedCrop(CropStep):
         return to_size(part, self.size, self.interpolation, self.antialias, out)
 
     def finish_mask(self, part: Array, drawn: Box, out: Array | None = None) -> Array:
-        from rawpack.resize import to_size
+        from rawpack.resize import fit_nearest
 
-        return to_size(part, self.size, "nearest", False, out)
+        return fit_nearest(part, self.size, fit="stretch")
 
     def move(self, drawn: Box, height: int, width: int) -> Move:
         y, x, h, w = drawn

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.batching.loose import IN_NO_SLOT
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import Field
@@ -146,7 +147,7 @@ def plan(
         if mine:
             lines[name] = _line(mine, fields[name])
     makes = {name: line.made for name, line in lines.items()}
-    specs = {name: makes.get(name) or spec_of(fields[name]) for name in chosen if fields[name].kind != "text"}
+    specs = {name: makes.get(name) or spec_of(fields[name]) for name in chosen if fields[name].kind not in IN_NO_SLOT}
     for whole in batch_steps:
         made = dict(whole.makes(specs))
         if unknown := set(made) - set(specs):

@@ -59,9 +59,9 @@ class Resize(Step):
         return to_size(image, drawn, self.interpolation, self.antialias, out)
 
     def apply_mask(self, mask: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
-        from rawpack.resize import to_size
+        from rawpack.resize import fit_nearest
 
-        return to_size(mask, drawn, "nearest", False, out)
+        return fit_nearest(mask, drawn, fit="stretch")
 
     def move(self, drawn: tuple[int, int], height: int, width: int) -> Move:
         return Move(scale_y=drawn[0] / height, scale_x=drawn[1] / width)
@@ -99,9 +99,9 @@ class Fit(Step):
         return to_size(image, scaled)[top : top + height, left : left + width]
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
-        from rawpack.resize import fit
+        from rawpack.resize import fit_nearest
 
-        return fit(mask, self.size, interpolation="nearest")[0]
+        return fit_nearest(mask, self.size)
 
     def move(self, drawn: Any, height: int, width: int) -> Move:
         high, wide = cover_size((height, width), self.size)

@@ -1,0 +1,92 @@
+"""`rawpack_packer.pack`: what the command does, for Python, with any dataset as its source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from rawpack.errors import UsageError
+from rawpack_packer.job import Limits, Summary, Watch
+from rawpack_packer.job import pack as run
+from rawpack_packer.recipe import Recipe, make_recipe
+from rawpack_packer.sources import DatasetSource, Source, is_source, open_source
+from rawpack_packer.sources.dataset import Dataset
+from rawpack_packer.sources.kinds import Said
+
+
+def pack(
+    source: str | os.PathLike[str] | Source | Dataset,
+    destination: str | os.PathLike[str],
+    *,
+    format: str = "memmap",
+    size: int | str | None = None,
+    fields: Mapping[str, Said] | None = None,
+    image: tuple[str, tuple[int | None, ...]] | None = None,
+    classes: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+    workers: int | None = None,
+    max_rejects: float = 0.01,
+    strict: bool = False,
+    restart: bool = False,
+    watch: Watch | None = None,
+    **recipe: Any,
+) -> Summary:
+    """Pack `source` into a store at `destination`; the same call goes on where an earlier one was stopped.
+
+    source: a path, as the command takes it; or any map-style dataset, that is, `len(source)` and `source[i]`: a torch
+        Dataset, a list, an array. A sample is a dict with an `image` and any fields, a tuple (image, label), or an
+        image alone. An image is an array or tensor, the bytes or the path of an image file, or a PIL image.
+    size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are.
+    fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
+        length, "mask", or (dtype, shape).
+    image: dtype and shape of images that are arrays, where they differ in size: ("uint8", (None, None, 3)).
+    classes: names of the labels. keys: one for each sample, instead of its number. names: what the values of samples
+        are called that are tuples; two are (image, label).
+    workers: processes, to which the dataset travels by cloudpickle; 0 packs in this one; None takes one for each CPU.
+    max_rejects: the largest share of samples that may be rejected, or from 1 on their number.
+    recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...
+
+    A sample for which the dataset raises is rejected. A dataset must give the same sample for a number each time: what
+    a killed run did is not done again. Raises UsageError with nothing written, PackError where it ran and stopped.
+    """
+    opened = _opened(source, fields, image, classes, keys, names)
+    limits = Limits(workers, max_rejects, strict, restart)
+    if workers != 0 and isinstance(opened, DatasetSource):
+        _check_travels(opened)
+    return run(opened, destination, recipe_for(opened, {"format": format, "size": size, **recipe}), limits, watch=watch)
+
+
+def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
+    """The recipe by what a user wrote; a size that was left out depends on the source."""
+    size = options.get("size")
+    chosen = ("keep" if source.image is not None else "256") if size is None else size
+    if isinstance(chosen, tuple | list):
+        chosen = "x".join(map(str, chosen))
+    written = {name: str(options[name]) for name in ("quality", "shard_size") if options.get(name) is not None}
+    return make_recipe(**{**options, **written, "size": str(chosen)})
+
+
+def _opened(source: Any, *about: Any) -> Source:
+    fields, image, classes, keys, names = about
+    if not isinstance(source, str | os.PathLike) and not is_source(source):
+        return DatasetSource(source, fields=fields, image=image, classes=classes, keys=keys, names=names)
+    if any(value is not None for value in about):
+        raise UsageError(
+            "fields=, image=, classes=, keys= and names= speak of a dataset, and this source knows its own"
+        )
+    whole: Source = open_source(source) if isinstance(source, str | os.PathLike) else source
+    return whole
+
+
+def _check_travels(source: DatasetSource) -> None:
+    try:
+        cloudpickle.dumps(source.part(0, 1))
+    except Exception as error:
+        raise UsageError(
+            f"{source.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files where "
+            "they are read, or pass workers=0"
+        ) from error

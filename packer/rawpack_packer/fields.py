@@ -1,0 +1,95 @@
+"""What a store has: its fields, and how many samples make a shard, by the recipe and by what the source says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from rawpack import pngfile
+from rawpack.errors import UsageError
+from rawpack.manifest import Field
+from rawpack_packer.recipe import Recipe
+from rawpack_packer.sources import FieldKind, ImageKind, Source
+from rawpack_packer.sources.base import check_names
+
+IMAGE = "image"
+_RESIZABLE = ("uint8", "uint16", "float32")
+"""What OpenCV resizes."""
+
+
+def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
+    """The fields of the store that `recipe` makes of a source, in their order.
+
+    Raises UsageError where the format cannot hold one, or the recipe asks for what arrays do not bear.
+    """
+    check_names(source.fields)
+    label = source.fields.get("label")
+    if source.classes is not None and label is not None and label != FieldKind("int64"):
+        raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
+    image = _picture(recipe) if source.image is None else _array(recipe, source.image)
+    if recipe.chunk is not None and not image.uniform:
+        raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
+    others = {name: _field(recipe, name, kind) for name, kind in source.fields.items()}
+    return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
+
+
+def part_rows(recipe: Recipe, fields: Mapping[str, Field]) -> int:
+    """Samples of the source that make one part, and so one shard: never by the workers."""
+    return recipe.rows_for(exact_bytes(fields, encoded=True))
+
+
+def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
+    """Bytes of the images and masks of every sample, where the fields alone say it, else 0. encoded: as raw pixels."""
+    large = [field for field in fields.values() if field.in_shards]
+    if not all(field.uniform and (encoded or field.encoding == "raw") for field in large):
+        return 0
+    return sum(np.dtype(field.dtype).itemsize * math.prod(n or 0 for n in field.shape) for field in large)
+
+
+def _picture(recipe: Recipe) -> Field:
+    height, width = recipe.target or (None, None)
+    return Field(kind="image", dtype="uint8", shape=(height, width, recipe.channels), encoding=recipe.encoding)
+
+
+def _array(recipe: Recipe, kind: ImageKind) -> Field:
+    shape = (*kind.shape, 1) if kind.dtype == "uint8" and len(kind.shape) == 2 else kind.shape
+    what = f"images that are {kind.dtype} arrays {kind.shape}"
+    if recipe.color != "rgb":
+        raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
+    if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
+        raise UsageError(
+            f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
+            "as they are: leave the options out"
+        )
+    if recipe.encoding == "jpeg" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3)):
+        raise UsageError(
+            f"a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: take --format memmap or --format hdf5"
+        )
+    return Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding)
+
+
+def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
+    if kind.dtype == "str":
+        return Field(kind="text", dtype="str")
+    if not kind.mask:
+        return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape)
+    shape = _sized(recipe, kind.shape)
+    if recipe.format == "lmdb" and not pngfile.holds(shape, kind.dtype):
+        raise UsageError(
+            f"a PNG holds uint8 or uint16 of 1 or 3 channels, and {name!r} is {kind.dtype} with {shape[2]}: "
+            "take --format memmap or --format hdf5"
+        )
+    return Field(
+        kind="mask", dtype=kind.dtype, shape=shape, encoding="png" if recipe.format == "lmdb" else recipe.encoding
+    )
+
+
+def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """The shape of images of this shape when the recipe has brought them to its own."""
+    if recipe.target is not None:
+        return (*recipe.target, *shape[2:])
+    if recipe.crop is not None and None not in shape:
+        return (recipe.crop[3], recipe.crop[2], *shape[2:])
+    return shape

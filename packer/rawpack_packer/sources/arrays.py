@@ -1,0 +1,247 @@
+"""Files of arrays: `.npy` (memory-mapped), `.npz`, and IDX, the form of MNIST and its kin, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.base import FieldKind, ImageKind, Item, SourceChangedError, printable
+from rawpack_packer.sources.kinds import kind_seen
+
+IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
+LABEL_NAMES = ("label", "labels", "y", "Y")
+"""What the arrays of an `.npz` are called that hold these, the first that is there."""
+_MAX_INFLATION = 1032
+"""Bytes that one byte of gzip can hold at most."""
+_IDX = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def is_arrays(path: Path) -> bool:
+    """Whether a file is one of arrays, by its name or its first bytes."""
+    if path.suffix in (".npy", ".npz"):
+        return True
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX and 0 < head[3] <= 16
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """An array in a file, mapped by whoever first reads it: what travels to a worker is where it lies."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    fortran: bool
+    state: tuple[int, int]
+    """Size in bytes and mtime in ns of the file when it was opened."""
+
+    def check(self) -> None:
+        """Raise SourceChangedError where the file is another by now."""
+        if _state(Path(self.path)) != self.state:
+            raise SourceChangedError(
+                f"{self.path} changed since packing began: leave it alone, and run the command again"
+            )
+
+    def open(self) -> NDArray[Any]:
+        order = "F" if self.fortran else "C"
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload, no-any-return]
+
+
+class ArrayPart:
+    """Some rows of some arrays of one length."""
+
+    def __init__(
+        self, image: NDArray[Any] | Mapped, fields: Mapping[str, NDArray[Any]], first: int, start: int, stop: int
+    ) -> None:
+        """first: number in the source of row 0 of the arrays in memory. start, stop: of the source."""
+        self._image, self._fields = image, dict(fields)
+        self._first, self._start, self._stop = first, start, stop
+        self._opened: NDArray[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, i: int, /) -> Item:
+        key, row = self.key(i), self._start + i
+        if isinstance(self._image, Mapped):
+            self._image.check()
+            if self._opened is None:
+                self._opened = self._image.open()
+            image = self._opened[row]
+        else:
+            image = self._image[row - self._first]
+        values = {name: values[row - self._first] for name, values in self._fields.items()}
+        fields = {name: str(value) if isinstance(value, np.str_) else value for name, value in values.items()}
+        return Item(key, np.array(image, image.dtype.newbyteorder("=")), fields)
+
+    def key(self, i: int, /) -> str:
+        """The row's number."""
+        if not 0 <= i < len(self):
+            raise IndexError(f"sample {i} of a source of {len(self)}")
+        return f"{self._start + i:08d}"
+
+    def part(self, start: int, stop: int, /) -> ArrayPart:
+        """Rows start <= i < stop; of arrays in memory, a copy of no more than these."""
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
+        low, high = self._start + start, self._start + stop
+        rows = slice(low - self._first, high - self._first)
+        image = self._image if isinstance(self._image, Mapped) else self._image[rows]
+        return ArrayPart(image, {name: values[rows] for name, values in self._fields.items()}, low, low, high)
+
+
+class ArraySource:
+    """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
+
+    Of an `.npz`, one array holds the images and each other of the same length is a field; an IDX file of images has its
+    labels from the file beside it that is named so. `.npz` and gzipped files are read into memory.
+    """
+
+    kind = "arrays"
+    classes: tuple[str, ...] | None = None
+    empty_classes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
+        """Raises UsageError where `path` is no such file, or its arrays do not go together."""
+        file = Path(path).absolute()
+        self.root = printable(os.fsencode(file))
+        self.counts: Mapping[str, int] = {}
+        labels = None
+        image: NDArray[Any] | Mapped
+        fields: dict[str, NDArray[Any]] = {}
+        try:
+            self._states = [_state(file)]
+            if file.suffix == ".npz":
+                image, fields = _read_npz(file)
+            elif file.suffix == ".npy":
+                image = _open_npy(file, self._states[0])
+            else:
+                image = _open_idx(file, self._states[0])
+                labels = _labels_beside(file)
+            if labels is not None:
+                self._states.append(_state(labels))
+                held = _open_idx(labels, self._states[1])
+                fields["label"] = held.open() if isinstance(held, Mapped) else held
+        except OSError as error:
+            raise UsageError(f"{self.root} cannot be read: {error.strerror or error}") from None
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{self.root} is no whole file of arrays: {error}") from None
+        shape = image.shape
+        if len(shape) < 2 or not shape[0]:
+            raise UsageError(
+                f"{self.root} holds {image.dtype} {shape}: the first axis counts samples, others make an image"
+            )
+        if np.dtype(image.dtype).kind not in "biufc":
+            raise UsageError(f"{self.root} holds images of dtype {image.dtype}; they must be numbers")
+        fields = {name: _column(name, values, shape[0], self.root) for name, values in fields.items()}
+        self.image = ImageKind(np.dtype(image.dtype).name, shape[1:])
+        self.fields: Mapping[str, FieldKind] = {
+            name: FieldKind("str") if values.dtype.kind == "U" else kind_seen(name, values[0])
+            for name, values in fields.items()
+        }
+        self._all = ArrayPart(image, fields, 0, 0, shape[0])
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, i: int, /) -> Item:
+        return self._all[i]
+
+    def key(self, i: int, /) -> str:
+        return self._all.key(i)
+
+    def part(self, start: int, stop: int, /) -> ArrayPart:
+        return self._all.part(start, stop)
+
+    def states(self) -> NDArray[np.int64]:
+        """Of the file, and of that with the labels."""
+        return np.array(self._states, np.int64)
+
+
+def _column(name: str, values: NDArray[Any], count: int, where: str) -> NDArray[Any]:
+    if len(values.shape) == 0 or values.shape[0] != count:
+        raise UsageError(
+            f"{where}: {name} has shape {values.shape}, beside {count} images: each field has a row for each"
+        )
+    if values.dtype.kind not in "biufU":
+        raise UsageError(f"{where}: {name} holds {values.dtype}; a field is numbers or text")
+    if name == "label" and values.dtype.kind in "iu" and values.ndim == 1 and values.dtype != np.uint64:
+        return values.astype(np.int64)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _open_npy(path: Path, state: tuple[int, int]) -> Mapped:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    return Mapped(str(path), array.dtype.str, array.shape, int(array.offset), fortran, state)
+
+
+def _read_npz(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    image = next((name for name in IMAGE_NAMES if name in arrays), None)
+    if image is None:
+        raise UsageError(
+            f"{path} has arrays named {', '.join(arrays)}; the one that holds the images must be named "
+            f"{', '.join(IMAGE_NAMES[:-1])} or {IMAGE_NAMES[-1]}"
+        )
+    label = next((name for name in LABEL_NAMES if name in arrays), None)
+    return arrays[image], {
+        "label" if name == label else name: values for name, values in arrays.items() if name != image
+    }
+
+
+def _open_idx(path: Path, state: tuple[int, int]) -> Mapped | NDArray[Any]:
+    packed = path.suffix == ".gz"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        head = file.read(4)
+        if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX or not 0 < head[3] <= 16:
+            raise UsageError(f"{path} is neither .npy, .npz nor IDX: its first bytes are {head!r}")
+        dtype, shape = np.dtype(_IDX[head[2]]), tuple(np.frombuffer(file.read(4 * head[3]), ">u4").tolist())
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if size > state[0] * _MAX_INFLATION:
+            raise UsageError(f"{path} promises {dtype.name} {shape}, which cannot lie in its {state[0]} bytes")
+        if packed:
+            data = file.read(size + 1)
+            if len(data) != size:
+                raise UsageError(f"{path} holds {'more' if len(data) > size else len(data)} of {size} bytes of {shape}")
+            return np.frombuffer(data, dtype).reshape(shape)
+    offset = 4 + 4 * head[3]
+    if state[0] != offset + size:
+        raise UsageError(f"{path} has {state[0]} bytes; {dtype.name} {shape} has {offset + size}")
+    return Mapped(str(path), dtype.str, shape, offset, False, state)
+
+
+def _labels_beside(path: Path) -> Path | None:
+    """The IDX file of labels that belongs to one of images, by its name."""
+    if "images" not in path.name:
+        return None
+    name = path.name.replace("images", "labels").replace("idx3", "idx1")
+    stem = name.removesuffix(".gz")
+    return next((path.with_name(each) for each in (name, stem, stem + ".gz") if path.with_name(each).is_file()), None)

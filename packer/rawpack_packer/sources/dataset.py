@@ -1,0 +1,241 @@
+"""Any map-style dataset as a source: what has a length and gives number i, a torch Dataset, a list, an array."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Value, printable, reason_of
+from rawpack_packer.sources.kinds import Said, as_array, kind_said, kind_seen, mask_seen
+
+SLICEABLE = (list, tuple, np.ndarray)
+"""Of these a worker gets its own samples only."""
+
+
+class Dataset(Protocol):
+    """The two methods. A dataset may say more, by attributes: `fields`, name -> what `pack(fields=)` takes; `classes`,
+    the names of labels; `image`, as `pack(image=)` takes it."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class DatasetPart:
+    """Some samples of a dataset. Travels to a worker by cloudpickle."""
+
+    dataset: Any
+    start: int
+    """Position in `dataset` of the first sample."""
+    keys: Sequence[str]
+    names: tuple[str, ...] | None
+    """What the values of a sample that is a tuple are called."""
+    fields: Mapping[str, FieldKind]
+    classes: int | None
+    """How many there are; a label beyond them is rejected."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, i: int, /) -> Item:
+        key = self.key(i)
+        try:
+            sample = as_dict(self.dataset[self.start + i], self.names)
+        except (DecodeError, PackError, MemoryError):
+            raise
+        except Exception as error:
+            raise DecodeError("source_error", f"{type(error).__name__}: {error}") from error
+        if "image" not in sample:
+            raise DecodeError("bad_field", "it has no 'image'")
+        image = as_image(sample.pop("image"))
+        fields = {name: _plain(value) for name, value in sample.items()}
+        unknown = [name for name in fields if name not in self.fields]
+        if unknown:
+            raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample has not")
+        label = np.asarray(fields.get("label", -1))
+        counts = self.classes is not None and label.ndim == 0 and label.dtype.kind in "iu"
+        if counts and not -1 <= int(label) < (self.classes or 0):
+            raise DecodeError("bad_field", f"label is {label}; there are {self.classes} classes, counted from 0")
+        return Item(key, image, fields)
+
+    def key(self, i: int, /) -> str:
+        """The sample's key: its number, or what the caller named it."""
+        if not 0 <= i < len(self.keys):
+            raise IndexError(f"sample {i} of a source of {len(self.keys)}")
+        return self.keys[i]
+
+    def part(self, start: int, stop: int, /) -> DatasetPart:
+        """Samples start <= i < stop."""
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
+        keys = self.keys[start:stop]
+        if isinstance(self.dataset, SLICEABLE):
+            first = self.start + start
+            return replace(self, dataset=self.dataset[first : first + stop - start], start=0, keys=keys)
+        return replace(self, start=self.start + start, keys=keys)
+
+
+class DatasetSource:
+    """A map-style dataset as a `Source`. Its first sample is looked at for what the fields are."""
+
+    kind = "dataset"
+    empty_classes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        fields: Mapping[str, Said] | None = None,
+        image: tuple[str, tuple[int | None, ...]] | None = None,
+        classes: Sequence[str] | None = None,
+        keys: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """See `rawpack_packer.pack`. Raises UsageError for what is no dataset."""
+        count = _length(dataset)
+        self.root = f"<{type(dataset).__name__} of {count} samples>"
+        about = getattr(dataset, "fields", None)
+        said = dict(about if isinstance(about, Mapping) else {}) | dict(fields or {})
+        self._names = None if names is None else tuple(names)
+        try:
+            first = as_dict(dataset[0], self._names)
+        except DecodeError as error:
+            raise UsageError(f"{self.root}: its first sample: {error.detail}") from None
+        if "image" not in first:
+            raise UsageError(f"{self.root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
+        for name in said:
+            if name not in first:
+                raise UsageError(f"there is no field {name!r} in the first sample, which has {', '.join(first)}")
+        if "key" in first:
+            raise UsageError(
+                "'key' is a name that every sample has already: pass keys=[...], or rename it, to 'name' say"
+            )
+        about = getattr(dataset, "image", None)
+        about = about if isinstance(about, tuple | ImageKind) else None
+        self.image = _image_kind(first["image"], image if image is not None else about)
+        self.fields: Mapping[str, FieldKind] = {
+            name: self._kind(name, value, said) for name, value in first.items() if name != "image"
+        }
+        about = getattr(dataset, "classes", None)
+        about = about if isinstance(about, list | tuple) and all(isinstance(name, str) for name in about) else None
+        self.classes = self._classes(classes, about)
+        self.counts: Mapping[str, int] = {}
+        names_of = [f"{i:08d}" for i in range(count)] if keys is None else [str(key) for key in keys]
+        if len(names_of) != count or len(set(names_of)) != count:
+            raise UsageError(
+                f"keys= has {len(names_of)} keys, {len(set(names_of))} of them different, for {count} samples"
+            )
+        count_of_classes = None if self.classes is None else len(self.classes)
+        self._all = DatasetPart(dataset, 0, names_of, self._names, self.fields, count_of_classes)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, i: int, /) -> Item:
+        return self._all[i]
+
+    def key(self, i: int, /) -> str:
+        return self._all.key(i)
+
+    def part(self, start: int, stop: int, /) -> DatasetPart:
+        return self._all.part(start, stop)
+
+    def states(self) -> NDArray[np.int64]:
+        """Nothing: a dataset does not say which files it reads. So a change of it between two runs goes unnoticed."""
+        return np.empty((0, 2), np.int64)
+
+    def _kind(self, name: str, value: Any, said: Mapping[str, Said]) -> FieldKind:
+        kind = kind_said(name, said[name]) if name in said else kind_seen(name, value)
+        return mask_seen(name, value, self.image) if kind is None else kind
+
+    def _classes(self, asked: Sequence[str] | None, of_dataset: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Names of the labels, which are then int64. Those of the dataset count only where there are such labels."""
+        label = self.fields.get("label")
+        countable = label is not None and label.shape == () and label.dtype != "str" and label.dtype[0] in "iu"
+        if asked is not None and not countable:
+            raise UsageError("classes= names labels: a field 'label' of whole numbers, which the samples do not have")
+        named = tuple(str(name) for name in (asked if asked is not None else of_dataset or ()))
+        if not countable or not named:
+            return None
+        if len(set(named)) != len(named):
+            raise UsageError("two classes have the same name")
+        self.fields = {**self.fields, "label": FieldKind("int64")}
+        return named
+
+
+def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
+    """A sample as name -> value: a dict as it is; a tuple by `names`, of two (image, label); else the image alone.
+
+    Raises DecodeError where it does not fit the names.
+    """
+    if isinstance(sample, Mapping):
+        return {str(name): value for name, value in sample.items()}
+    if isinstance(sample, tuple) or (isinstance(sample, list) and names is not None):
+        called = names if names is not None else ("image", "label")[: len(sample)]
+        if len(called) != len(sample):
+            raise DecodeError("bad_field", f"{len(sample)} values; name them: names=('image', 'label', ...)")
+        return dict(zip(called, sample, strict=True))
+    return {"image": sample}
+
+
+def as_image(value: Any) -> bytes | NDArray[Any]:
+    """An image as the packer takes it: the bytes of a file, which may be named by its path; or an array."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if isinstance(value, str | os.PathLike):
+        try:
+            return Path(value).read_bytes()
+        except OSError as error:
+            raise DecodeError("unreadable", reason_of(error)) from None
+    if _is_pillow(value):
+        return np.asarray(value if value.mode in ("L", "RGB") else value.convert("RGB"))
+    array = as_array(value)
+    if array is None:
+        raise DecodeError(
+            "bad_field", f"the image is a {type(value).__name__}: an array, a file's bytes or path, a PIL image"
+        )
+    return array
+
+
+def _image_kind(value: Any, said: Any) -> ImageKind | None:
+    """What all images are, by what was said or by the first; None for pictures."""
+    if said is not None:
+        dtype, shape = (said.dtype, said.shape) if isinstance(said, ImageKind) else said
+        return ImageKind(np.dtype(dtype).name, tuple(shape))
+    if isinstance(value, bytes | bytearray | str | os.PathLike) or _is_pillow(value):
+        return None
+    try:
+        array = as_image(value)
+    except DecodeError as error:
+        raise UsageError(f"the first sample: {error.detail}") from None
+    assert not isinstance(array, bytes)
+    return ImageKind(array.dtype.name, array.shape)
+
+
+def _plain(value: Any) -> Value:
+    if isinstance(value, str | bytes):
+        return value
+    array = as_array(value)
+    if array is None:
+        raise DecodeError("bad_field", f"a value is {printable(type(value).__name__)}, no number, text or array")
+    return array
+
+
+def _is_pillow(value: Any) -> bool:
+    return type(value).__module__.startswith("PIL.") and hasattr(value, "convert")
+
+
+def _length(dataset: Any) -> int:
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise UsageError(f"a {type(dataset).__name__} is no source: it needs len(source) and source[i]")
+    if not len(dataset):
+        raise UsageError(f"the {type(dataset).__name__} has no samples")
+    return len(dataset)

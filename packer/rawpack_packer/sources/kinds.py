@@ -1,0 +1,76 @@
+"""What a field is, found by a look at a value, or said in a word: "float32", "float32[?,5]", "mask"."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources.base import FieldKind, ImageKind
+
+_WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
+Said = str | tuple[str, tuple[int | None, ...]] | FieldKind
+"""How a caller says what a field is: a word; dtype and shape; or the whole."""
+
+
+def kind_said(name: str, said: Said) -> FieldKind | None:
+    """What was said of a field; None for "mask", of which a first one must be seen. UsageError for nonsense."""
+    if isinstance(said, FieldKind) or said == "mask":
+        return said if isinstance(said, FieldKind) else None
+    if isinstance(said, tuple):
+        dtype, shape = said
+        return FieldKind(dtype if dtype == "str" else np.dtype(dtype).name, tuple(shape))
+    match = _WORD.fullmatch(said.strip()) if isinstance(said, str) else None
+    if not match:
+        raise UsageError(f"field {name}: {said!r} is no dtype; write float32, float32[4], float32[?,5], str or mask")
+    lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
+    shape = tuple(None if length == "?" else int(length) for length in lengths)
+    dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
+    return FieldKind(dtype, shape)
+
+
+def kind_seen(name: str, value: Any) -> FieldKind:
+    """What a field is whose first value is this. Raises UsageError where it is nothing that a store can hold."""
+    if isinstance(value, str):
+        return FieldKind("str")
+    array = as_array(value)
+    if array is None or array.dtype.kind not in "biuf" or 0 in array.shape:
+        what = type(value).__name__ if array is None else f"{array.dtype} {array.shape}"
+        raise UsageError(
+            f"field {name}: its first value is {what}; a field is a bool, int, float, text, or an array of numbers. "
+            f"Say what it is: fields={{{name!r}: 'float32[?,5]'}}"
+        )
+    return FieldKind(array.dtype.name, array.shape)
+
+
+def mask_seen(name: str, value: Any, image: ImageKind | None) -> FieldKind:
+    """What a mask is whose first one is this, a PNG file or an array, beside images of kind `image`."""
+    sizes: tuple[int | None, int | None] = (None, None)
+    if image is not None and len(image.shape) >= 2 and None not in image.shape:
+        sizes = (image.shape[0], image.shape[1])
+    if isinstance(value, bytes):
+        from rawpack_packer.images import read_header
+
+        try:
+            header = read_header(value)
+        except DecodeError as error:
+            raise UsageError(f"field {name}: its first mask cannot be read: {error}") from None
+        channels = 3 if header.color == "rgb" else 1
+        return FieldKind("uint16" if header.bits == 16 else "uint8", (*sizes, channels), mask=True)
+    array = as_array(value)
+    if array is None or array.ndim not in (2, 3):
+        raise UsageError(f"field {name}: a mask is a PNG file or an array (height, width), not {type(value).__name__}")
+    return FieldKind(array.dtype.name, (*sizes, 1 if array.ndim == 2 else array.shape[2]), mask=True)
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """A number, list, array or tensor as an array in this machine's byte order; None where it is none of these."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if array.dtype.kind not in "biufc":
+        return None
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

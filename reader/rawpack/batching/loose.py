@@ -1,0 +1,50 @@
+"""Fields that lie in no slot, because their samples differ in length: texts, boxes.
+
+They are small and lie in mapped columns, so this process takes them from there as it hands a batch over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.library import Library
+
+Ragged = Literal["list", "pad"] | int
+"""How ragged fields come: see `Reader.batches`."""
+IN_NO_SLOT = ("text", "ragged")
+"""Kinds of fields."""
+
+
+class Loose:
+    """The loose fields of one `Batches`."""
+
+    def __init__(self, library: Library, names: Sequence[str], ragged: Ragged) -> None:
+        self.names, self._library, self._ragged = tuple(names), library, ragged
+
+    def __call__(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """What a batch of these rows has beside its slot. The arrays are the caller's."""
+        batch: dict[str, Any] = {}
+        for name in self.names:
+            if self._library.fields[name].kind == "text":
+                batch[name] = self._library.text(name, rows)
+                continue
+            samples = self._library.ragged(name, rows)
+            if self._ragged == "list":
+                batch[name] = [np.array(sample) for sample in samples]
+            else:
+                lengths = np.array([len(sample) for sample in samples], np.int64)
+                longest = int(lengths.max(initial=0)) if self._ragged == "pad" else int(self._ragged)
+                batch[name] = self._padded(name, samples, longest)
+                batch[f"{name}.length"] = lengths
+        return batch
+
+    def _padded(self, name: str, samples: Sequence[NDArray[Any]], length: int) -> NDArray[Any]:
+        field = self._library.fields[name]
+        padded = np.zeros((len(samples), length, *(n or 0 for n in field.shape[1:])), field.dtype)
+        for target, sample in zip(padded, samples, strict=True):
+            target[: len(sample)] = sample
+        return padded

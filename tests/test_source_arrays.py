@@ -1,0 +1,241 @@
+"""Files of arrays pack as they are: .npy, .npz and IDX, of any dtype and shape. Oracles: numpy and plain bytes."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FORMATS, run_here
+from numpy.typing import NDArray
+
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.arrays import ArraySource
+
+RAW = [name for name in FORMATS if name != "lmdb"]
+DTYPES = ["bool", "i1", "u1", "<i2", ">u2", "<i4", "<u8", "<f2", ">f4", "<f8", "<c8", "<c16"]
+SHAPES: list[tuple[int, ...]] = [(1,), (7,), (3, 5), (3, 4, 2), (2, 1, 3, 2)]
+IDX = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
+
+
+def values(dtype: str, shape: tuple[int, ...], seed: int = 0) -> NDArray[Any]:
+    """Any bits that are a value of the dtype, without NaN."""
+    random, kind = np.random.default_rng(seed), np.dtype(dtype)
+    if kind.kind == "b":
+        return random.integers(0, 2, shape).astype(kind)
+    if kind.kind in "fc":
+        return (random.normal(0, 100, shape) + (1j * random.random(shape) if kind.kind == "c" else 0)).astype(kind)
+    info = np.iinfo(kind)
+    return random.integers(info.min, info.max, shape, dtype=kind.newbyteorder("="), endpoint=True).astype(kind)
+
+
+def idx(array: NDArray[Any]) -> bytes:
+    """An IDX file by its definition: two zero bytes, the type, the number of axes, their lengths, the values."""
+    head = bytes([0, 0, IDX[array.dtype.str.lstrip("|")], array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + array.tobytes()
+
+
+def packed(source: Path, store: Path, *options: object) -> Reader:
+    ran = run_here("pack", "--quiet", "--workers", 0, *options, source, store)
+    assert (ran.code, ran.err) == (0, ""), ran
+    return Reader(store)
+
+
+def same(reader: Reader, array: NDArray[Any]) -> None:
+    """The reader's images are the array's rows, bit for bit; uint8 of two axes with an axis of one channel more."""
+    shape = array.shape[1:]
+    if array.dtype == np.uint8 and len(shape) == 2:
+        shape = (*shape, 1)
+    assert (reader.fields["image"].dtype, reader.fields["image"].shape) == (array.dtype.name, shape)
+    assert len(reader) == len(array)
+    (batch,) = reader.batches(len(array))
+    assert batch["image"].tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
+    assert batch["image"].shape == (len(array), *shape)
+
+
+@pytest.mark.parametrize("layout", RAW)
+def test_npy_of_any_dtype_and_shape(layout: str, tmp_path: Path) -> None:
+    """Every dtype, byte order and number of axes comes back bit for bit, from C and from Fortran order."""
+    for number, dtype in enumerate(DTYPES):
+        array = values(dtype, (70, *SHAPES[number % len(SHAPES)]), number)
+        np.save(tmp_path / f"{number}.npy", np.asfortranarray(array) if number % 2 else array)
+        same(packed(tmp_path / f"{number}.npy", tmp_path / f"s{number}", *FORMATS[layout], "--shard-size", 1), array)
+
+
+@pytest.mark.parametrize("layout", RAW)
+@pytest.mark.parametrize("packing", ["plain", "gzip"])
+def test_idx_of_any_dtype(layout: str, packing: str, tmp_path: Path) -> None:
+    """All six types of IDX, gzipped or not, whatever the file is called."""
+    for number, dtype in enumerate(IDX):
+        array = values(dtype, (9, *SHAPES[number % len(SHAPES)]), number)
+        file = tmp_path / (f"{number}" if packing == "plain" else f"{number}.gz")
+        file.write_bytes(idx(array) if packing == "plain" else gzip.compress(idx(array)))
+        same(packed(file, tmp_path / f"s{number}", *FORMATS[layout]), array)
+
+
+@pytest.mark.parametrize("packing", ["", ".gz"])
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_mnist_has_its_labels(packing: str, layout: str, tmp_path: Path) -> None:
+    """Images and labels as MNIST names its files: the labels come with the images, in every format."""
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (90, 28, 28)).astype("u1"), random.integers(0, 10, 90).astype("u1")
+    squeeze = gzip.compress if packing else bytes
+    source = tmp_path / f"train-images-idx3-ubyte{packing}"
+    source.write_bytes(squeeze(idx(images)))
+    (tmp_path / f"train-labels-idx1-ubyte{packing}").write_bytes(squeeze(idx(labels)))
+    reader = packed(source, tmp_path / "s", *FORMATS[layout], *(["--quality", 100] if layout == "lmdb" else []))
+    assert reader.fields["image"].shape == (28, 28, 1)
+    (batch,) = reader.batches(90)
+    assert batch["label"].dtype == np.int64
+    assert batch["label"].tolist() == labels.tolist()
+    off = np.abs(batch["image"][..., 0].astype(int) - images)
+    assert off.max() <= (3 if layout == "lmdb" else 0)  # a JPEG of quality 100 rounds its cosines
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_has_images_and_fields(save: Any, tmp_path: Path) -> None:
+    """One array is the images, the others of its length are fields: numbers, vectors, texts."""
+    random = np.random.default_rng(1)
+    arrays: dict[str, Any] = {
+        "x": random.random((70, 2, 3)),
+        "y": random.integers(0, 5, 70).astype(np.uint16),
+        "box": random.random((70, 4)).astype(np.float32),
+        "name": np.array([f"é {i}" for i in range(70)]),
+    }
+    save(tmp_path / "a.npz", **arrays)
+    reader = packed(tmp_path / "a.npz", tmp_path / "s", "--shard-size", 1)
+    assert list(reader.fields) == ["image", "label", "box", "name", "key"]
+    for i in range(70):
+        sample = reader[i]
+        np.testing.assert_array_equal(sample["image"], arrays["x"][i])
+        np.testing.assert_array_equal(sample["box"], arrays["box"][i])
+        assert (sample["label"], sample["name"]) == (arrays["y"][i], arrays["name"][i])
+
+
+def test_pictures_in_arrays_are_resized_on_request(tmp_path: Path) -> None:
+    """--size brings uint8 arrays to a size; without it they keep theirs."""
+    np.save(tmp_path / "a.npy", np.full((5, 10, 12, 3), 77, np.uint8))
+    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--size", "4x6")
+    assert reader.fields["image"].shape == (4, 6, 3)
+    assert (reader[0]["image"] == 77).all()
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("f4", (4, 4, 3)), ("u1", (4, 4, 2)), ("u1", (9,))])
+def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """The error names the two formats that hold it, and nothing is written."""
+    np.save(tmp_path / "a.npy", np.zeros((3, *shape), dtype))
+    ran = run_here("pack", "--format", "lmdb", tmp_path / "a.npy", tmp_path / "s")
+    assert ran.code == 2
+    assert "--format memmap or --format hdf5" in ran.err
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("f4", (16,)), ("c8", (3, 5)), ("u2", (2, 3, 4, 5)), ("bool", (4, 4, 3))])
+def test_stores_of_arrays_can_be_inspected(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """`rawpack inspect` tells of them, checks them and draws a page; a contact sheet it refuses in plain words."""
+    np.save(tmp_path / "a.npy", values(dtype, (9, *shape)))
+    packed(tmp_path / "a.npy", tmp_path / "s")
+    ran = run_here("inspect", "--verify", "--html", tmp_path / "page.html", tmp_path / "s")
+    assert ran.code == 0, ran
+    assert (tmp_path / "page.html").exists()
+    ran = run_here("inspect", "--grid", tmp_path / "sheet.png", tmp_path / "s")
+    assert (ran.code, "--grid draws uint8 images" in ran.err) == (2, True), ran
+
+
+def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
+    """What travels to a worker is where the rows lie: a sparse file of 64 GiB costs nothing to open or cut up."""
+    head = tmp_path / "head.npy"
+    np.lib.format.open_memmap(head, "w+", np.uint8, (1, 256, 1024))
+    large = tmp_path / "large.npy"
+    with large.open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "|u1", "fortran_order": False, "shape": (1 << 18, 256, 1024)}
+        )
+        offset = file.tell()
+        file.truncate(offset + (1 << 36))
+        file.seek(offset + (1 << 35))
+        file.write(b"\7" * 1024)
+    source = open_source(large)
+    assert len(source) == 1 << 18
+    assert len(pickle.dumps(source.part(5, 200_000))) < 2000
+    image = source.part(100_000, 200_000)[(1 << 17) - 100_000].image
+    assert isinstance(image, np.ndarray)
+    assert (image[0] == 7).all()
+    assert not image[1:].any()
+
+
+def test_workers_make_the_same_store(tmp_path: Path) -> None:
+    """Two processes pack a mapped file and one from memory to the digest that this process has."""
+    array = values("<f4", (200, 4, 5))
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "b.npz", image=array, label=np.arange(200))
+    for name in ("a.npy", "b.npz"):
+        checks = set()
+        for workers in (0, 2):
+            store = tmp_path / f"{name}-{workers}"
+            ran = run_here("pack", "--quiet", "--workers", workers, "--shard-size", 1, tmp_path / name, store)
+            assert ran.code == 0, ran
+            checks.add((store / "store.json").read_bytes())
+        assert len(checks) == 1
+
+
+def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
+    """A source that is written to in mid-run is no source; and a finished store knows that it is another by now."""
+    np.save(tmp_path / "a.npy", values("<f4", (70, 3)))
+    source = ArraySource(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", values("<f4", (71, 3)))
+    with pytest.raises(Exception, match="changed since packing began"):
+        source[0]
+    packed(tmp_path / "a.npy", tmp_path / "s")
+    np.save(tmp_path / "a.npy", values("<f4", (71, 3), 1))
+    ran = run_here("pack", tmp_path / "a.npy", tmp_path / "s")
+    assert ran.code == 2
+    assert "another source" in ran.err
+
+
+def bad_files(folder: Path) -> dict[str, Path]:
+    """Files that are no whole arrays."""
+    np.save(folder / "good.npy", np.zeros((9, 3)))
+    whole = (folder / "good.npy").read_bytes()
+    np.save(folder / "pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
+    np.save(folder / "scalar.npy", np.float32(3))
+    np.save(folder / "flat.npy", np.zeros(9))
+    np.save(folder / "none.npy", np.zeros((0, 3)))
+    np.save(folder / "text.npy", np.array([["a"]]))
+    np.savez(folder / "unnamed.npz", first=np.zeros((3, 3)), second=np.zeros((3, 3)))
+    np.savez(folder / "uneven.npz", image=np.zeros((3, 3)), label=np.zeros(4))
+    contents = {
+        "short.npy": whole[:-1],
+        "empty.npy": b"",
+        "noise.npy": b"\x93NUMPY\x01\x00\xff\xff" + b"x" * 80,
+        "noise.npz": b"PK\3\4" + b"x" * 80,
+        "short": idx(values("u1", (3, 4)))[:-1],
+        "long": idx(values("u1", (3, 4))) + b"x",
+        "short.gz": gzip.compress(idx(values("u1", (3, 4)))[:-1]),
+        "cut.gz": gzip.compress(idx(values("u1", (300, 40))))[:-30],
+        "huge.gz": gzip.compress(bytes([0, 0, 14, 3]) + b"\xff" * 12),
+    }
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    names = [
+        *contents,
+        *(f"{n}.npy" for n in ("pickled", "scalar", "flat", "none", "text")),
+        "unnamed.npz",
+        "uneven.npz",
+    ]
+    return {name: folder / name for name in names}
+
+
+def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
+    """Whatever is wrong with it, a file of arrays gives one error that names it; nothing of it is executed."""
+    for name, path in bad_files(tmp_path).items():
+        with pytest.raises(UsageError) as refused:
+            ArraySource(path)
+        assert name in str(refused.value), name
+    with pytest.raises(UsageError, match="cannot be read"):
+        ArraySource(tmp_path / "missing.npy")

@@ -1,0 +1,260 @@
+"""Any dataset packs: what has a length and gives number i, in this process or in workers, and what plugins bring."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import picture, run_here, save
+from PIL import Image
+from reading import run_script, script
+
+import rawpack_packer
+from rawpack import PackError, Reader, UsageError
+from rawpack_packer import sources
+from rawpack_packer.sources import open_source
+
+
+class Pairs:
+    """A dataset as torch has them: a length, and a tuple for each number."""
+
+    classes = ("even", "odd")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> tuple[Any, int]:
+        return picture(14, 11, i), i % 2
+
+
+def file_of(pixels: Any, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_with_two_methods_is_enough(layout: str, workers: int, tmp_path: Path) -> None:
+    """`len` and `[i]`: arrays are stored as they are, labels and classes are found, whoever packs."""
+    rawpack_packer.pack(Pairs(100), tmp_path / "s", format=layout, workers=workers, shard_size=1)
+    reader = Reader(tmp_path / "s")
+    assert (len(reader), reader.classes, reader.fields["image"].shape) == (100, ("even", "odd"), (14, 11, 3))
+    for i in range(100):
+        np.testing.assert_array_equal(reader[i]["image"], picture(14, 11, i))
+        assert (reader[i]["label"], reader[i]["key"]) == (i % 2, f"{i:08d}")
+
+
+def test_a_dataset_of_a_script_travels_to_workers(tmp_path: Path) -> None:
+    """A class and a lambda of the script itself, without a `__main__` guard."""
+    path = script(
+        tmp_path,
+        """
+import numpy as np
+import rawpack_packer
+from rawpack import Reader
+
+class Squares:
+    def __init__(self):
+        self.make = lambda i: np.full((3, 4), i, np.float32)
+    def __len__(self):
+        return 70
+    def __getitem__(self, i):
+        return {"image": self.make(i), "square": i * i}
+
+rawpack_packer.pack(Squares(), "s", workers=2, shard_size=1)
+reader = Reader("s")
+assert all((reader[i]["image"] == i).all() and reader[i]["square"] == i * i for i in range(70))
+print("packed", len(reader), reader.fields["image"].dtype, reader.fields["image"].shape)
+""",
+    )
+    ran = run_script(path)
+    assert (ran.code, ran.out) == (0, "packed 70 float32 (3, 4)\n"), ran
+
+
+SHAPES: dict[str, Any] = {
+    "arrays": lambda p: p,
+    "files": file_of,
+    "pillow": Image.fromarray,
+    "one alone": lambda p: {"image": p},
+}
+
+
+@pytest.mark.parametrize("what", SHAPES)
+def test_images_come_in_many_guises(what: str, tmp_path: Path) -> None:
+    """Arrays, bytes of files, PIL images: the same pixels, as long as no size changes them."""
+    given = [SHAPES[what](picture(9, 7, i)) for i in range(5)]
+    rawpack_packer.pack(given, tmp_path / "s", workers=0, size="keep")
+    for i in range(5):
+        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], picture(9, 7, i))
+
+
+def test_paths_of_images_are_read(tmp_path: Path) -> None:
+    """A list of paths is a dataset of pictures; a missing one is rejected without its path's folder."""
+    given = [save(tmp_path / f"{i}.png", picture(30, 40, i)) for i in range(4)] + [tmp_path / "gone.png"]
+    summary = rawpack_packer.pack(given, tmp_path / "s", workers=0, max_rejects=1, size=20)
+    assert summary.manifest.rejects.reasons == {"unreadable": 1}
+    assert str(tmp_path) not in (tmp_path / "s" / "rejects.jsonl").read_text()
+    assert Reader(tmp_path / "s").fields["image"].shape == (20, 20, 3)
+
+
+def test_pictures_are_brought_to_256_and_arrays_stay(tmp_path: Path) -> None:
+    """Without a size: the command's default for pictures, and arrays as they are."""
+    rawpack_packer.pack([file_of(picture(30, 40, 1))], tmp_path / "p", workers=0)
+    rawpack_packer.pack([picture(30, 40, 1)], tmp_path / "a", workers=0)
+    assert Reader(tmp_path / "p").fields["image"].shape == (256, 256, 3)
+    assert Reader(tmp_path / "a").fields["image"].shape == (30, 40, 3)
+
+
+def test_an_array_is_a_dataset(tmp_path: Path) -> None:
+    """numpy arrays of any shape, and tuples by names."""
+    whole = np.random.default_rng(0).random((70, 3, 2, 2))
+    rawpack_packer.pack(whole, tmp_path / "s", workers=2, shard_size=1)
+    rawpack_packer.pack([(1, w) for w in whole], tmp_path / "t", workers=0, names=("n", "image"))
+    for i in range(70):
+        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], whole[i])
+        np.testing.assert_array_equal(Reader(tmp_path / "t")[i]["image"], whole[i])
+
+
+def test_keys_are_what_the_caller_says(tmp_path: Path) -> None:
+    """keys= names samples; two that are alike are refused."""
+    rawpack_packer.pack(Pairs(3), tmp_path / "s", workers=0, keys=["é", "b", "c"])
+    assert [Reader(tmp_path / "s")[i]["key"] for i in range(3)] == ["é", "b", "c"]
+    with pytest.raises(UsageError, match="2 of them different"):
+        rawpack_packer.pack(Pairs(3), tmp_path / "t", workers=0, keys=["a", "b", "b"])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sample_that_raises_is_rejected_with_the_exception(workers: int, tmp_path: Path) -> None:
+    """The dataset's own exception stands in rejects.jsonl; the other samples are packed; too many stop the run."""
+
+    class Raising(Pairs):
+        def __getitem__(self, i: int) -> Any:
+            if i in (3, 7):
+                raise RuntimeError(f"no sample {i} today")
+            return super().__getitem__(i)
+
+    with pytest.raises(PackError, match="source_error 2"):
+        rawpack_packer.pack(Raising(20), tmp_path / "s", workers=workers)
+    rawpack_packer.pack(Raising(20), tmp_path / "s", workers=workers, max_rejects=2)
+    rejects = [json.loads(line) for line in (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()]
+    assert [(one["sample"], one["reason"], one["detail"]) for one in rejects] == [
+        (3, "source_error", "RuntimeError: no sample 3 today"),
+        (7, "source_error", "RuntimeError: no sample 7 today"),
+    ]
+
+
+def test_labels_are_those_of_the_classes(tmp_path: Path) -> None:
+    """With classes a label is int64, whatever whole number it was; one beyond them is rejected; -1 is none of them."""
+    given = [{"image": picture(4, 4, i), "label": np.int16(label)} for i, label in enumerate((0, 1, -1, 2, -2))]
+    summary = rawpack_packer.pack(given, tmp_path / "s", workers=0, classes=["a", "b"], max_rejects=2)
+    reader = Reader(tmp_path / "s")
+    assert [int(reader[i]["label"]) for i in range(len(reader))] == [0, 1, -1]
+    assert (reader.fields["label"].dtype, reader.classes) == ("int64", ("a", "b"))
+    assert summary.manifest.rejects.reasons == {"bad_field": 2}
+    with pytest.raises(UsageError, match="classes= names labels"):
+        rawpack_packer.pack([picture(4, 4, 0)], tmp_path / "t", workers=0, classes=["a"])
+
+
+def test_attributes_of_other_meaning_do_not_matter(tmp_path: Path) -> None:
+    """A dataset may have methods called fields, image or classes: they say nothing."""
+
+    class Odd(Pairs):
+        classes = 7  # type: ignore[assignment]
+
+        def fields(self) -> None: ...
+        def image(self) -> None: ...
+
+    rawpack_packer.pack(Odd(3), tmp_path / "s", workers=0)
+    assert Reader(tmp_path / "s").classes is None
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "words"),
+    [
+        (7, {}, "needs len(source) and source[i]"),
+        ([], {}, "has no samples"),
+        ([{"label": 1}], {}, "no 'image'"),
+        ([(1, 2, 3)], {}, "name them: names="),
+        ([{"image": picture(4, 4, 0), "x": object()}], {}, "field x"),
+        ([{"image": picture(4, 4, 0)}], {"fields": {"y": "float32"}}, "no field 'y'"),
+        ([{"image": picture(4, 4, 0), "y": 1}], {"fields": {"y": "float99"}}, "no dtype"),
+        ([{"image": picture(4, 4, 0), "y": 1}], {"fields": {"y": "float32[?,?]"}}, "only the first length"),
+        ([object()], {}, "the image is a object"),
+        ([np.zeros((4, 4), np.float32)], {"format": "lmdb"}, "--format memmap or --format hdf5"),
+        ([np.zeros((4, 4, 2), np.uint8)], {"format": "lmdb"}, "1 or 3 channels"),
+        ([np.zeros(7, np.float32)], {"size": 4}, "leave the options out"),
+        ([np.zeros((4, 4, 3), np.uint8)], {"color": "gray"}, "keep their channels"),
+    ],
+)  # fmt: skip
+def test_what_is_no_dataset_is_refused(given: Any, options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    """The error says what was found and what to do; nothing is written."""
+    with pytest.raises(UsageError) as refused:
+        rawpack_packer.pack(given, tmp_path / "s", workers=0, **options)
+    assert words in str(refused.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_dataset_that_does_not_travel_is_refused_with_the_cure(tmp_path: Path) -> None:
+    """An open file in a dataset cannot go to a worker: the error says workers=0, and that works."""
+
+    class Held(Pairs):
+        def __init__(self) -> None:
+            super().__init__(5)
+            self.file = (tmp_path / "open").open("w")
+
+    held = Held()
+    with held.file:
+        with pytest.raises(UsageError, match="pass workers=0"):
+            rawpack_packer.pack(held, tmp_path / "s", workers=2)
+        assert rawpack_packer.pack(held, tmp_path / "s", workers=0).manifest.samples == 5
+
+
+# ---------------------------------------------------------------------------------------------- plugins
+
+
+def from_plugin(path: Any) -> Any:
+    """A plugin: a file of numbers becomes a dataset."""
+    return [np.full((2, 2), int(line), np.uint16) for line in Path(path).read_text().split()]
+
+
+def accepts(path: Any) -> bool:
+    return str(path).endswith(".numbers")
+
+
+from_plugin.accepts = accepts  # type: ignore[attr-defined]
+
+
+def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
+    """An entry point of `rawpack.sources` is found by name and from what SRC is; other sources are as before."""
+    entry = EntryPoint("numbers", "test_source_dataset:from_plugin", "rawpack.sources")
+    file = tmp_path / "a.numbers"
+    file.write_text("3 1 4 1 5")
+    with mock.patch.object(sources, "entry_points", lambda group: [entry] if group == "rawpack.sources" else []):
+        for k, options in enumerate(([], ["--source", "numbers"])):
+            ran = run_here("pack", "--quiet", "--workers", 0, *options, file, tmp_path / f"s{k}")
+            assert (ran.code, ran.err) == (0, ""), ran
+            reader = Reader(tmp_path / f"s{k}")
+            assert [int(reader[i]["image"][0, 0]) for i in range(5)] == [3, 1, 4, 1, 5]
+            assert reader.fields["image"].dtype == "uint16"
+        with pytest.raises(UsageError, match=r"no source of kind 'tape'.*arrays, folder, numbers"):
+            open_source(file, "tape")
+
+
+def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    """Whose fault it is stands in the error."""
+    entry = EntryPoint("broken", "no_such_module_here:thing", "rawpack.sources")
+    with (
+        mock.patch.object(sources, "entry_points", return_value=[entry]),
+        pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
+    ):
+        open_source(tmp_path, "broken")
