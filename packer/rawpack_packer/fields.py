@@ -28,7 +28,7 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
     label = source.fields.get("label")
     if source.classes is not None and label is not None and label != FieldKind("int64"):
         raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
-    image = _picture(recipe) if source.image is None else _array(recipe, source.image)
+    image = picture_field(recipe) if source.image is None else _array(recipe, source.image)
     if recipe.chunk is not None and not image.uniform:
         raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
     others = {name: _field(recipe, name, kind) for name, kind in source.fields.items()}
@@ -48,7 +48,7 @@ def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
     return sum(np.dtype(field.dtype).itemsize * math.prod(n or 0 for n in field.shape) for field in large)
 
 
-def _picture(recipe: Recipe) -> Field:
+def picture_field(recipe: Recipe) -> Field:
     height, width = recipe.target or (None, None)
     return Field(kind="image", dtype="uint8", shape=(height, width, recipe.channels), encoding=recipe.encoding)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rawpack_packer.fields import IMAGE, part_rows, picture_field
 from rawpack_packer.measure.interval import Figure
 from rawpack_packer.plan.candidates import Candidate
 from rawpack_packer.plan.trial import Trial
@@ -92,7 +93,8 @@ def _whole_bytes(trial: Trial, samples: int) -> float:
     """Of the store with so many samples of the source: what shards hold beside images counts by the shard."""
     fixed, recipe = _SHARD_BYTES[trial.candidate.recipe.format], trial.candidate.recipe
     each = trial.bytes_per_sample - fixed * trial.shards / trial.rows
-    return each * samples * trial.rows / trial.seen + fixed * math.ceil(samples / recipe.part_rows)
+    rows = part_rows(recipe, {IMAGE: picture_field(recipe)})
+    return each * samples * trial.rows / trial.seen + fixed * math.ceil(samples / rows)
 
 
 def _same_pixels(trial: Trial, trials: Sequence[Trial]) -> Trial | None:
