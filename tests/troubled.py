@@ -45,7 +45,7 @@ class Troubled:
 
     def __init__(self, source: Source, trouble: Trouble) -> None:
         self._source, self._trouble = source, trouble
-        self.kind, self.root, self.fields = source.kind, source.root, source.fields
+        self.kind, self.root, self.image, self.fields = source.kind, source.root, source.image, source.fields
         self.classes, self.empty_classes = source.classes, source.empty_classes
         self.counts, self.problems = source.counts, source.problems
         self.states, self.key = source.states, source.key
@@ -62,7 +62,9 @@ class Troubled:
 
 def opening(trouble: Trouble) -> Any:
     """While it is entered, the command opens its source with this trouble in it."""
-    return mock.patch("rawpack_packer.cli.pack.open_source", lambda path, **_: Troubled(open_source(path), trouble))
+    return mock.patch(
+        "rawpack_packer.cli.pack.open_source", lambda path, *_, **__: Troubled(open_source(path), trouble)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- troubles
