@@ -793,6 +793,14 @@ def test_a_folder_with_a_name_like_ours_is_not_touched(few: Path, tmp_path: Path
     assert files_of(foreign) == before
 
 
+def test_a_chunk_that_hdf5_cannot_hold_is_refused_at_once(few: Path, tmp_path: Path) -> None:
+    """Before anything is packed, with the number that it can hold; one beyond the shard's images is cut to them."""
+    ran = here("--format", "hdf5", "--chunk", 30_000, "--shard-size", "16GiB", few, tmp_path / "store")
+    assert (ran.code, "21,845 such images" in one_line(ran)) == (2, True)
+    assert not (tmp_path / "store").exists()
+    assert here("--format", "hdf5", "--chunk", 30_000, few, tmp_path / "store").code == 0
+
+
 def test_a_store_without_its_manifest_is_not_touched(few: Path, tmp_path: Path) -> None:
     """Where only store.json is gone, nobody can tell what the rest is: it is left, and the cure is told."""
     store = pack(few, tmp_path / "store")

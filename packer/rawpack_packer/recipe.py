@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ DEFAULT_QUALITY = 90
 KEPT_QUALITY = 95
 """Of images that `--quality keep` cannot pass through."""
 _MIN_PART, _MAX_PART, _KEEP_PART = 64, 65_536, 1024
+_MAX_CHUNK = (1 << 32) - 1
 _MAX_SIDE = 65_500
 """libjpeg's limit, and enough for any raw store."""
 
@@ -171,7 +173,12 @@ def make_recipe(
         "fast": fast,
         "libraries": libraries or {},
     }
-    return msgspec.convert(values, Recipe)
+    recipe = msgspec.convert(values, Recipe)
+    if recipe.chunk is not None and recipe.target is not None:
+        raw = math.prod(recipe.target) * recipe.channels
+        if min(recipe.chunk, recipe.rows_for(raw)) * raw > _MAX_CHUNK:
+            raise UsageError(f"--chunk {chunk}: HDF5's chunks end at 4 GiB, which is {_MAX_CHUNK // raw:,} such images")
+    return recipe
 
 
 def parse_size(text: str) -> tuple[int, int] | int | Literal["keep"]:
