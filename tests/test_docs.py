@@ -28,7 +28,7 @@ import rawpack
 import rawpack.transforms
 from rawpack import errors
 from rawpack_packer.cli import cli
-from rawpack_packer.cli.pack import COUNTS
+from rawpack_packer.counts import COUNTS
 from rawpack_packer.rejects import REASONS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.job import pack as run
 from rawpack_packer.recipe import Recipe, make_recipe
-from rawpack_packer.sources import DatasetSource, Source, is_source, open_source
+from rawpack_packer.sources import OPTIONS, DatasetSource, Source, is_source, open_source
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Said
 
@@ -48,12 +48,14 @@ def pack(
         are called that are tuples; two are (image, label).
     workers: processes, to which the dataset travels by cloudpickle; 0 packs in this one; None takes one for each CPU.
     max_rejects: the largest share of samples that may be rejected, or from 1 on their number.
-    recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...
+    recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...; and of a path the options
+        of its kind of source.
 
     A sample for which the dataset raises is rejected. A dataset must give the same sample for a number each time: what
     a killed run did is not done again. Raises UsageError with nothing written, PackError where it ran and stopped.
     """
-    opened = _opened(source, fields, image, classes, keys, names)
+    about = {"fields": fields, "image": image, "classes": classes, "keys": keys, "names": names}
+    opened = _opened(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe})
     limits = Limits(workers, max_rejects, strict, restart)
     if workers != 0 and isinstance(opened, DatasetSource):
         _check_travels(opened)
@@ -70,15 +72,15 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     return make_recipe(**{**options, **written, "size": str(chosen)})
 
 
-def _opened(source: Any, *about: Any) -> Source:
-    fields, image, classes, keys, names = about
-    if not isinstance(source, str | os.PathLike) and not is_source(source):
-        return DatasetSource(source, fields=fields, image=image, classes=classes, keys=keys, names=names)
-    if any(value is not None for value in about):
-        raise UsageError(
-            "fields=, image=, classes=, keys= and names= speak of a dataset, and this source knows its own"
-        )
-    whole: Source = open_source(source) if isinstance(source, str | os.PathLike) else source
+def _opened(source: Any, about: Mapping[str, Any]) -> Source:
+    if isinstance(source, str | os.PathLike):
+        return open_source(source, **about)
+    given = {name: value for name, value in about.items() if value is not None}
+    if not is_source(source):
+        return DatasetSource(source, **given)
+    if given:
+        raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
+    whole: Source = source
     return whole
 
 

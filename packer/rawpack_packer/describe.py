@@ -13,6 +13,7 @@ from rawpack.errors import RawpackError
 from rawpack.manifest import Field
 from rawpack.store import Store
 from rawpack_packer import history, show
+from rawpack_packer.counts import COUNTS
 
 _SHOWN = 20
 _BLOCK = 1 << 20
@@ -81,7 +82,7 @@ def as_text(about: dict[str, Any]) -> str:
     recipe_rows = [(name, show.plain(str(value))) for name, value in recipe.items()]
     recipe_rows.append(("made with", show.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
     blocks.append("recipe\n" + show.table(recipe_rows))
-    counted = [(name, f"{count:,}") for name, count in about["counts"].items() if count]
+    counted = [(f"{count:,}", COUNTS.get(name, name)) for name, count in about["counts"].items() if count]
     if counted:
         blocks.append("counted while packing\n" + show.table(counted))
     blocks.append(_reject_text(about["rejects"]))

@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from rawpack_packer import bench as benches
 from rawpack_packer.cli.arguments import report_file, store_folder
+from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
 from rawpack_packer.measure.rounds import ROUNDS, Schedule
 from rawpack_packer.measure.steps import parse_steps
-from rawpack_packer.recipe import parse_size
 
 
 @click.command(short_help="Measure how fast stores are read here.")
@@ -34,15 +34,8 @@ from rawpack_packer.recipe import parse_size
     metavar="N",
     help="Workers; may be given several times [default: 1, 2, 4, ... up to the CPUs].",
 )
-@click.option("--image-size", metavar="N|HxW", help="Resize in the workers; needed where images differ in size.")
-@click.option(
-    "--transform",
-    "transforms",
-    multiple=True,
-    metavar="STEP",
-    help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'; may be given several "
-    "times.",
-)
+@image_size_option
+@transform_option
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -63,9 +56,7 @@ from rawpack_packer.recipe import parse_size
     show_default=True,
     help="Also from the disk: drops these files from the page cache, and none else.",
 )
-@click.option("--html", type=click.Path(), metavar="FILE", help="Write a report to look at; needs rawpack[report].")
-@click.option("--png", type=click.Path(), metavar="FILE", help="Write the plots alone; needs rawpack[report].")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON, every round of it.")
+@drawing_options
 @click.argument("dst", nargs=-1, required=True, type=click.Path())
 def bench(
     dst: tuple[str, ...],
@@ -105,16 +96,6 @@ def bench(
 
         bench_page.write(page, plots, done)
     click.echo(json.dumps(benches.as_dict(done), indent=1) if as_json else benches.as_text(done))
-
-
-def side_of(text: str | None) -> tuple[int, int] | None:
-    """(height, width) of `--image-size`."""
-    if text is None:
-        return None
-    size = parse_size(text)
-    if size == "keep":
-        raise click.BadParameter("images of different sizes make no batch: a side, or HEIGHTxWIDTH")
-    return (size, size) if isinstance(size, int) else size
 
 
 def counted_by(bar: tqdm[Any]) -> Callable[[int], Callable[[], object]]:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from rawpack import machine
 from rawpack.errors import UsageError
 from rawpack_packer.cli.arguments import report_file
-from rawpack_packer.cli.bench import side_of
+from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
 from rawpack_packer.measure.rounds import worker_counts
 from rawpack_packer.measure.steps import parse_steps
 from rawpack_packer.plan import text
@@ -72,15 +72,8 @@ from rawpack_packer.sources import open_source
     metavar="N",
     help="Workers to read with; may be given several times [default: 1, 2, 4, ... up to the CPUs].",
 )
-@click.option("--image-size", metavar="N|HxW", help="Resize in the workers while reading; needed with --size keep.")
-@click.option(
-    "--transform",
-    "transforms",
-    multiple=True,
-    metavar="STEP",
-    help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'; may be given several "
-    "times.",
-)
+@image_size_option
+@transform_option
 @click.option(
     "--budget",
     default="60s",
@@ -96,14 +89,7 @@ from rawpack_packer.sources import open_source
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample.")
 @click.option("--quiet", "-q", is_flag=True, help="Do not say what is being done.")
-@click.option(
-    "--html",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write a report to look at, with crops of each quality; needs rawpack[report].",
-)
-@click.option("--png", type=click.Path(), metavar="FILE", help="Write the plots alone; needs rawpack[report].")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON, every round of it.")
+@drawing_options
 @click.argument("src", type=click.Path())
 def plan(
     src: str,

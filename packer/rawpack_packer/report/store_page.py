@@ -16,6 +16,7 @@ from rawpack import Reader
 from rawpack.errors import RawpackError
 from rawpack.store import Store
 from rawpack_packer import history, show
+from rawpack_packer.counts import COUNTS
 from rawpack_packer.report.figures import Draw, counts, histogram
 from rawpack_packer.report.page import both, picture, write_page
 from rawpack_packer.report.remains import remains
@@ -85,7 +86,7 @@ def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"field {name}", f"{field['dtype']} {field['shape']} {field['encoding']}"
     for name, count in about["counts"].items():
         if count:
-            yield name.replace("_", " "), f"{count:,}"
+            yield COUNTS.get(name, name), f"{count:,}"
     yield "digest", about["digest"]
     source = about["provenance"].get("source")
     if isinstance(source, dict):

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
-from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source, SourceChangedError
+from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source, SourceChangedError, printable
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.folder import FolderSource
 
 __all__ = [
     "KINDS",
+    "OPTIONS",
     "DatasetSource",
     "FieldKind",
     "ImageKind",
     "Item",
+    "Kind",
     "Samples",
     "Source",
     "SourceChangedError",
@@ -36,29 +39,51 @@ Progress = Callable[[int], None]
 GROUP = "rawpack.sources"
 
 
-class _Opener(Protocol):
-    def __call__(self, path: str | os.PathLike[str], /, *, progress: Progress | None = None) -> Source: ...
+@dataclass(frozen=True)
+class Kind:
+    """One kind of source."""
+
+    open: Callable[..., Source]
+    """Opens a path: `open(path, progress=..., **options)`."""
+    options: tuple[str, ...] = ()
+    """What it takes beside the path, by keyword; None is as if left out. The command writes `max_frames` as
+    `--max-frames`."""
 
 
-KINDS: dict[str, _Opener] = {"arrays": ArraySource, "folder": FolderSource}
-"""Name of a kind -> what opens a path as that kind."""
+KINDS: dict[str, Kind] = {"arrays": Kind(ArraySource), "folder": Kind(FolderSource)}
+"""Name of a kind -> how a path is opened as that kind."""
+
+OPTIONS: tuple[str, ...] = tuple(dict.fromkeys(option for kind in KINDS.values() for option in kind.options))
+"""Every option that some kind of source takes."""
 
 
-def open_source(path: str | os.PathLike[str], kind: str | None = None, *, progress: Progress | None = None) -> Source:
+def open_source(
+    path: str | os.PathLike[str], kind: str | None = None, *, progress: Progress | None = None, **options: Any
+) -> Source:
     """The samples that lie at `path`; `kind` is one of `KINDS` or of the plugins, None finds it from what `path` is.
 
     progress: called now and then, with how many entries of the source were looked at so far.
-    Raises UsageError, one line that names the path and the cure, for what is no source.
+    options: of that kind; None and () are as if left out.
+    Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options.
     """
     added = plugins()
     if kind is None:
         kind = _kind_of(path, added)
+    if kind not in KINDS and kind not in added:
+        raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    for name in given:
+        if kind not in KINDS or name not in KINDS[kind].options:
+            homes = [home for home, known in KINDS.items() if name in known.options]
+            belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it speaks of a dataset in memory"
+            raise UsageError(
+                f"{printable(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
+                f"{name.replace('_', '-')}: {belongs}"
+            )
     if kind in KINDS:
-        return KINDS[kind](path, progress=progress)
-    if kind in added:
-        opened = _loaded(added[kind])(path)
-        return opened if is_source(opened) else DatasetSource(opened)
-    raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
+        return KINDS[kind].open(path, progress=progress, **given)
+    opened = _loaded(added[kind])(path)
+    return opened if is_source(opened) else DatasetSource(opened)
 
 
 def is_source(thing: Any) -> bool:

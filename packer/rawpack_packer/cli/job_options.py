@@ -1,0 +1,83 @@
+"""The options of every command that runs a packing job, and the run: progress, summary, exit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from rawpack_packer.cli import summary as summaries
+from rawpack_packer.job import Limits, Nobody, Summary, Watch
+from rawpack_packer.progress import Bar, Lines
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def job_options(command: Command) -> Command:
+    """`--workers`, `--max-rejects`, `--strict`, `--restart`, `--quiet`, `--json`."""
+    options = [
+        click.option("--workers", type=click.IntRange(0),
+                     help="Worker processes; 0 packs in this one [default: one per CPU]."),
+        click.option("--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
+                     help="How many images may be unreadable: a share such as 1% or 0.01, or a number."),
+        click.option("--strict", is_flag=True, help="Stop at the first image that cannot be packed."),
+        click.option("--restart", is_flag=True, help="Remove what an earlier run left in DST, and begin anew."),
+        click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
+        click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What `job_options` asked for."""
+
+    limits: Limits
+    quiet: bool
+    as_json: bool
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is said beside the result."""
+        return self.quiet or self.as_json
+
+    def run(self, work: Callable[[Watch], Summary]) -> Summary:
+        """Do `work`, a job that tells the watch how far it is; then print its summary."""
+        watch: Watch = Nobody() if self.quiet else Bar() if sys.stderr.isatty() else Lines()
+        try:
+            summary = work(watch)
+        finally:
+            watch.end()
+        if self.as_json:
+            click.echo(json.dumps(summaries.as_dict(summary), indent=1))
+        elif not self.quiet:
+            click.echo(summaries.as_text(summary))
+        return summary
+
+
+def take_job_options(options: dict[str, Any]) -> JobOptions:
+    """What `job_options` added to a command's options: taken out of them."""
+    taken = {name: options.pop(name) for name in ("workers", "max_rejects", "strict", "restart", "quiet", "as_json")}
+    limits = Limits(taken["workers"], parse_share(taken["max_rejects"]), taken["strict"], taken["restart"])
+    return JobOptions(limits, taken["quiet"], taken["as_json"])
+
+
+def parse_share(text: str) -> float:
+    """`--max-rejects`: "1%", "0.01", or a number of images."""
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1e15 or (share >= 1 and (text.endswith("%") or share != int(share))):
+        if text.strip() == "100%":
+            return 1e14
+        raise click.BadParameter(
+            f"{text!r}: a share such as 1% or 0.01, or a number of images", param_hint="--max-rejects"
+        )
+    return share

@@ -1,0 +1,35 @@
+"""The options that say what SRC is and what is taken of it, and the source that they open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from rawpack_packer.progress import scanning
+from rawpack_packer.sources import KINDS, OPTIONS, Source, open_source
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def source_options(command: Command) -> Command:
+    """`--source`, and the options of single kinds of sources: those named by `sources.OPTIONS`."""
+    options = [
+        click.option("--source", "kind", metavar="KIND",
+                     help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds [default: found from SRC]."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def take_source_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What `source_options` added to a command's options: taken out of them."""
+    return {name: options.pop(name) for name in ("kind", *OPTIONS) if name in options}
+
+
+def open_by(src: str, chosen: dict[str, Any], *, quiet: bool) -> Source:
+    """The source at `src` by what `take_source_options` gave; a bar counts what was looked at."""
+    with scanning(quiet=quiet) as progress:
+        return open_source(src, progress=progress, **chosen)

@@ -1,0 +1,102 @@
+"""What a packing job came to, or would take: as text for a person, as a dict for a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rawpack_packer import show
+from rawpack_packer.counts import COUNTS
+from rawpack_packer.estimate import Estimate
+from rawpack_packer.job import Summary
+
+
+def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free: int) -> str:
+    """What packing would take, for a person."""
+    need = guess.store_bytes + guess.spare_bytes
+    store = "unknown: no sample could be packed"
+    if guess.store_bytes:
+        store = f"about {show.size(guess.store_bytes)}, {show.size(guess.store_bytes / samples)} a sample"
+    rows = [
+        ("samples", f"{samples:,}, {'x'.join('?' if n is None else str(n) for n in shape)}"),
+        ("store", store),
+        ("free", show.size(free) + (" - too little" if need > free else "")),
+        ("time", f"about {show.duration(guess.seconds)}, by {show.count(guess.tried, 'sample')}"),
+    ]
+    if guess.spare_bytes:
+        rows.insert(2, ("meanwhile", f"{show.size(guess.spare_bytes)} more while packing"))
+    if guess.rejected:
+        rows.append(("rejected", f"{guess.rejected} of the {guess.tried} samples tried"))
+    return "Nothing was written. Packing would take:\n" + show.table(rows)
+
+
+def as_dict(summary: Summary) -> dict[str, Any]:
+    """The summary for a program."""
+    manifest = summary.manifest
+    return {
+        "destination": summary.destination,
+        "format": manifest.format,
+        "already_complete": summary.already,
+        "digest": summary.digest,
+        "seen": summary.seen,
+        "samples": manifest.samples,
+        "packed_now": summary.packed_now,
+        "classes": None if manifest.classes is None else len(manifest.classes),
+        "rejects": manifest.rejects.count,
+        "reject_reasons": manifest.rejects.reasons,
+        "counts": manifest.counts,
+        "empty_classes": list(summary.empty_classes),
+        "problems": list(summary.problems),
+        "bytes_in": summary.bytes_in,
+        "bytes_out": summary.bytes_out,
+        "seconds": round(summary.seconds, 3),
+    }
+
+
+def as_text(summary: Summary) -> str:
+    """The summary for a person."""
+    manifest, path = summary.manifest, show.plain(str(Path(summary.destination)))
+    if summary.already:
+        return (
+            f"{path} is complete already: {show.count(manifest.samples, 'sample')}, "
+            f"{show.size(summary.bytes_out)}. Nothing to do."
+        )
+    shape = "x".join("?" if n is None else str(n) for n in manifest.fields["image"].shape)
+    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
+    if manifest.classes is not None:
+        rows.append(("classes", f"{len(manifest.classes):,}"))
+    if summary.empty_classes:
+        rows.append(
+            (
+                "",
+                f"{show.count(len(summary.empty_classes), 'class', 'classes')} without an image: "
+                + _some(summary.empty_classes),
+            )
+        )
+    if manifest.rejects.count:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.rejects.reasons.items())
+        rows.append(("rejected", f"{manifest.rejects.count:,} ({reasons}), listed in {path}/rejects.jsonl"))
+    told = {"empty_classes", "problems"}
+    rows += [
+        ("counted", f"{count:,} {COUNTS.get(name, name)}")
+        for name, count in manifest.counts.items()
+        if count and name not in told
+    ]
+    rows += [("problem", show.plain(problem)) for problem in summary.problems]
+    if summary.bytes_in:
+        ratio = summary.bytes_out / summary.bytes_in
+        rows.append(
+            ("bytes", f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out: {ratio:.2g} times")
+        )
+    rate = f", {summary.packed_now / summary.seconds:,.0f} images/s" if summary.packed_now else ""
+    rows.append(("time", show.duration(summary.seconds) + rate))
+    rows.append(("lies in", path))
+    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True): ...'
+    if not manifest.fields["image"].uniform:
+        code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True, image_size=224): ...'
+    rows.append(("read it", code))
+    return "Packed.\n" + show.table(rows)
+
+
+def _some(names: tuple[str, ...], most: int = 5) -> str:
+    return ", ".join(show.plain(name) for name in names[:most]) + (", ..." if len(names) > most else "")
