@@ -791,6 +791,11 @@ def test_a_folder_with_a_name_like_ours_is_not_touched(few: Path, tmp_path: Path
         ran = here(*options, few, foreign)
         assert (ran.code, "holds other files" in one_line(ran)) == (2, True)
     assert files_of(foreign) == before
+    (foreign / ".rawpack" / "mine").unlink()
+    for options in ((), ("--restart",)):
+        ran = here(*options, few, foreign)
+        assert (ran.code, "holds other files" in one_line(ran)) == (2, True)
+    assert (foreign / "shard-00000.npy").read_text() == "hi"
 
 
 def test_a_chunk_that_hdf5_cannot_hold_is_refused_at_once(few: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -264,8 +265,29 @@ def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(tmp_path: Pat
     source = many(tmp_path / "source", 70, 20)
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS["memmap"], *SMALL))
     store = pack(source, tmp_path / "store", *FORMATS["hdf5"], *SMALL)
-    # What --restart does first.
-    (store / ".rawpack").mkdir()
-    (store / "store.json").unlink()
+    clearing = (
+        "import os, sys, pathlib, rawpack_packer.cli as cli\n"
+        "gone, unlink = [], pathlib.Path.unlink\n"
+        "def one_then_killed(path, *args, **kwargs):\n"
+        "    gone.append(path)\n"
+        "    if len(gone) == 3: os.kill(os.getpid(), 9)\n"
+        "    unlink(path, *args, **kwargs)\n"
+        "pathlib.Path.unlink = one_then_killed\n"
+        "cli.main()\n"
+    )
+    killed = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            clearing,
+            *map(str, ("pack", *FORMATS["memmap"], *SMALL, "--restart", source, store)),
+        ],
+        env=environment(),
+        timeout=60,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert not (store / "store.json").exists()
+    assert list(store.glob("shard-*.h5")), "nothing of the old store is left to be removed"
     assert run_here("pack", *FORMATS["memmap"], *SMALL, source, store).code == 0
     assert settled(store) == undisturbed

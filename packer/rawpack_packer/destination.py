@@ -11,11 +11,13 @@ from types import TracebackType
 
 from rawpack import manifest as manifests
 from rawpack.errors import UsageError
+from rawpack_packer import files
 from rawpack_packer.layout import COLUMNS, JOB, PROVENANCE, REJECTS, STATES, WORK
 from rawpack_packer.sources.base import printable
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"
+_CLEARING = "clearing"
 _WORKERS_END_S = 30.0
 """A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
 _OURS_TOO = {WORK, COLUMNS, REJECTS, PROVENANCE, STATES}
@@ -63,11 +65,15 @@ def is_finished(destination: Path) -> bool:
 
 
 def is_begun(destination: Path) -> bool:
-    """Whether a run has worked there: its folder holds a job, or nothing yet but locks, and is no link."""
+    """Whether a run has worked there: its folder holds a job, or what is left of a store that was being cleared, or
+    nothing at all but locks; and is no link."""
     work = destination / WORK
     if work.is_symlink() or not work.is_dir():
         return False
-    return (work / JOB).exists() or {path.name for path in work.iterdir()} <= {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp"}
+    if (work / JOB).exists() or (work / _CLEARING).exists():
+        return True
+    alone = [path.name for path in destination.iterdir()] == [WORK]
+    return alone and {path.name for path in work.iterdir()} <= {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp"}
 
 
 def own_bytes(destination: Path) -> int:
@@ -77,17 +83,23 @@ def own_bytes(destination: Path) -> int:
 
 def clear(destination: Path) -> None:
     """Remove the store in `destination`, whole or begun, and nothing else; the locks that the caller holds stay."""
-    # First the manifest: what is left is then no store, at whatever point this ends.
-    (destination / manifests.NAME).unlink(missing_ok=True)
     work = destination / WORK
-    # Last the job, by which the folder is known for ours.
-    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path == work / JOB):
-        if not (path.parent == work or _is_ours(path.name)) or path.name in (WORK, _LOCK, _WORKERS_LOCK):
+    # Tells, until all is gone, that the folder is ours: a manifest does so no longer once it is removed, and it goes
+    # first, for what is left is no store, at whatever point this ends.
+    marker = work / _CLEARING
+    marker.touch()
+    files.sync_folder(work)
+    (destination / manifests.NAME).unlink(missing_ok=True)
+    # Then the job, while all that it speaks of is there.
+    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path != work / JOB):
+        if not (path.parent == work or _is_ours(path.name)) or path.name in (WORK, _LOCK, _WORKERS_LOCK, _CLEARING):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
+    files.sync_folder(destination)
+    marker.unlink()
 
 
 def _is_ours(name: str) -> bool:
