@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from contract import Epoch, Pixels, Settings
+from contract import Epoch, Settings
+from subjects import ffcv_files
 from subjects.bare_pack import bring
 
 
 class FfcvPack:
     """`DatasetWriter.from_indexed_dataset`, listing of the source and start of the workers included."""
 
-    needs: tuple[str, ...] = ("torch", "ffcv", "cv2", "simplejpeg")
+    needs: tuple[str, ...] = (*ffcv_files.NEEDS, "cv2", "simplejpeg")
 
     def __init__(self, *, jpeg: bool) -> None:
         self._jpeg = jpeg
@@ -29,30 +30,13 @@ class FfcvPack:
         cv2.setNumThreads(1)
 
     def epoch(self, n: int) -> Epoch:
-        from ffcv.fields import IntField, RGBImageField
-        from ffcv.writer import DatasetWriter
-
         output = self._settings.folder / "packing.beton"
         output.unlink(missing_ok=True)
         began = time.perf_counter()
         files = sorted(str(path) for path in Path(self._settings.images).rglob("*.jpg"))
-        image = RGBImageField(write_mode="jpg", jpeg_quality=90) if self._jpeg else RGBImageField(write_mode="raw")
-        fields = {"image": image, "label": IntField()}
-        writer = DatasetWriter(str(output), fields, num_workers=self._settings.workers or 1)
-        writer.from_indexed_dataset(Images(files, self._settings.shape[:2]))
+        size = self._settings.shape[:2]
+        images = ffcv_files.Images(len(files), lambda row: bring(files[row], size))
+        ffcv_files.write(output, images, jpeg=self._jpeg, workers=self._settings.workers or 1)
         took = time.perf_counter() - began
         output.unlink()
         return Epoch(len(files), took)
-
-
-class Images:
-    """Pairs of image and label, as the writer wants them."""
-
-    def __init__(self, files: list[str], size: tuple[int, int]) -> None:
-        self._files, self._size = files, size
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, row: int) -> tuple[Pixels, int]:
-        return bring(self._files[row], self._size), row % 1000
