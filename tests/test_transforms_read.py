@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from pathlib import Path
 from typing import Any, ClassVar
@@ -319,6 +320,25 @@ def test_an_error_in_a_batch_function_names_the_batch(packed: Packed, way: str) 
     store = packed("memmap", "--size", 48)
     with pytest.raises(WorkerError, match=r"the batch of \d+ that begins with sample \d+ .*'tripped"):
         read(store, [BatchLambda(trip)], shuffle=False, **WAYS[way])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whole_batches_before_an_error_are_handed_over(packed: Packed, way: str) -> None:
+    """However far ahead workers are when a sample fails: the error comes when its batch would."""
+    store = packed("memmap", "--size", 48)
+    fails = Reader(store)[9]["image"]
+
+    def trip_late(image: NDArray[Any]) -> NDArray[Any]:
+        if np.array_equal(image, fails):
+            raise KeyError("the tenth")
+        time.sleep(0.01)
+        return image
+
+    batches = iter(Reader(store).batches(3, transform=[trip_late], **WAYS[way]))
+    rows = [row for _ in range(3) for row in next(batches)["index"].tolist()]
+    assert rows == list(range(9))
+    with pytest.raises(WorkerError, match="the tenth"):
+        next(batches)
 
 
 def bad(batch: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Pending:
     """How many workers died of the slice that begins at a row."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, together."""
+    failed: Failed | None = None
+    """What a worker raised for one of its slices: told when it is this batch's turn, after the whole ones before it."""
 
 
 @dataclass
@@ -119,16 +121,15 @@ class Crew:
             seats[seat.worker.channel.fileno()] = seat
             poll.register(seat.worker.channel.fileno(), select.POLLIN)
 
-        while pending.left:
+        while pending.left and pending.failed is None:
             for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
-                reply = self._receive(seats[number])
-                if reply is None:
+                if self._receive(seats[number]) is None:
                     replace_worker(number, "died", GRACE_S)
-                elif isinstance(reply, Failed):
-                    raise self._error(reply)
-            if pending.left:
+            if pending.left and pending.failed is None:
                 for number in self._stuck(seats):
                     replace_worker(number, f"made no progress for {self._timeout:g} s")
+        if pending.failed is not None:
+            raise self._error(pending.failed)
 
     def drain(self) -> bool:
         """Wait until no worker holds a slice, so that all slots are ours again. False where a worker is gone."""
@@ -198,6 +199,8 @@ class Crew:
             self._warm = 0 if reply.waited_for_disk else self._warm + 1
             piece.pending.left -= 1
             piece.pending.times.add(reply.times)
+        elif piece.pending.failed is None:
+            piece.pending.failed = reply
         return reply
 
     def _stuck(self, seats: dict[int, _Seat]) -> list[int]:
