@@ -4,6 +4,7 @@
     scripts/bench/run.py                        every table, over made photographs
     scripts/bench/run.py --data ~/photos        over photographs of yours
     scripts/bench/run.py --tables reading --rounds 9 --json out.json
+    scripts/bench/run.py --tables reading --line "copy limit" --line memmap --rounds 15
     scripts/bench/run.py --tables growth        how cost grows with workers, batch and image size
     scripts/bench/run.py --quick                to see that it works; its figures mean nothing
 
@@ -82,6 +83,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder with JPEG files [made ones]")
     parser.add_argument("--work", type=Path, default=_WORK, help="folder for what is made, used again [build/bench]")
     parser.add_argument("--tables", help=f"names, or beginnings of them, with commas [{DEFAULT}]")
+    parser.add_argument("--line", action="append", metavar="LABEL", help="one of the tables; several times [all]")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement, at least [2]")
     parser.add_argument("--images", type=int, default=_IMAGES, help=f"to read; made by repeating files [{_IMAGES}]")
@@ -114,6 +116,15 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     )
     beginnings = tuple((asked.tables or DEFAULT).split(","))
     chosen = [table for table in every if table.name.startswith(beginnings)]
+    if asked.line:
+        lines = set(asked.line)
+        unknown = lines - {entry.label for table in chosen for entry in table.entries}
+        if unknown:
+            sys.exit(f"--line {', '.join(sorted(unknown))}: in none of the tables asked for")
+        chosen = [
+            replace(table, entries=tuple(entry for entry in table.entries if entry.label in lines)) for table in chosen
+        ]
+        chosen = [table for table in chosen if table.entries]
     if not chosen:
         sys.exit(f"--tables {asked.tables}: beginnings of {', '.join(table.name for table in every)}")
     make: dict[str, Callable[[], Path]] = {
