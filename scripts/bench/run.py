@@ -129,6 +129,8 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         sys.exit(f"--tables {asked.tables}: beginnings of {', '.join(table.name for table in every)}")
     make: dict[str, Callable[[], Path]] = {
         "photos": lambda: data.photos(work, asked.data, asked.images),
+        # Larger ones, which must still lie in memory as often.
+        "fewer photos": lambda: data.photos(work, asked.data, max(1, asked.images // 4)),
         "small": lambda: data.small_images(work, small),
         "packing": lambda: data.photos(work, asked.data, asked.pack_images),
         "few": lambda: data.photos(work, asked.data, _FEW),

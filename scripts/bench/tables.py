@@ -45,7 +45,7 @@ class Table:
     """Lines that are measured in turn, so that they share the machine's moods."""
 
     name: str
-    images: Literal["photos", "small", "packing", "few", "none"]
+    images: Literal["photos", "fewer photos", "small", "packing", "few", "none"]
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -155,7 +155,7 @@ def tables(photos: Settings, small: Settings, packing: Settings, few: Settings, 
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
-        Table("augment-512", "photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
+        Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         *_growth(photos),
     ]
 
