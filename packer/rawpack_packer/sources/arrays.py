@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, SourceChangedError, printable
 from rawpack_packer.sources.kinds import kind_seen
+from rawpack_packer.sources.whole import Whole
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
 LABEL_NAMES = ("label", "labels", "y", "Y")
@@ -108,7 +109,7 @@ class ArrayPart:
         return ArrayPart(image, {name: values[rows] for name, values in self._fields.items()}, low, low, high)
 
 
-class ArraySource:
+class ArraySource(Whole):
     """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
 
     Of an `.npz`, one array holds the images and each other of the same length is a field; an IDX file of images has its
@@ -161,18 +162,6 @@ class ArraySource:
             for name, values in fields.items()
         }
         self._all = ArrayPart(image, fields, 0, 0, shape[0])
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self._all[i]
-
-    def key(self, i: int, /) -> str:
-        return self._all.key(i)
-
-    def part(self, start: int, stop: int, /) -> ArrayPart:
-        return self._all.part(start, stop)
 
     def states(self) -> NDArray[np.int64]:
         """Of the file, and of that with the labels."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Value, printable, reason_of
 from rawpack_packer.sources.kinds import Said, as_array, kind_said, kind_seen, mask_seen
+from rawpack_packer.sources.whole import Whole
 
 SLICEABLE = (list, tuple, np.ndarray)
 """Of these a worker gets its own samples only."""
@@ -82,7 +83,7 @@ class DatasetPart:
         return replace(self, start=self.start + start, keys=keys)
 
 
-class DatasetSource:
+class DatasetSource(Whole):
     """A map-style dataset as a `Source`. Its first sample is looked at for what the fields are."""
 
     kind = "dataset"
@@ -135,18 +136,6 @@ class DatasetSource:
             )
         count_of_classes = None if self.classes is None else len(self.classes)
         self._all = DatasetPart(dataset, 0, names_of, self._names, self.fields, count_of_classes)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self._all[i]
-
-    def key(self, i: int, /) -> str:
-        return self._all.key(i)
-
-    def part(self, start: int, stop: int, /) -> DatasetPart:
-        return self._all.part(start, stop)
 
     def states(self) -> NDArray[np.int64]:
         """Nothing: a dataset does not say which files it reads. So a change of it between two runs goes unnoticed."""
