@@ -117,6 +117,7 @@ class ArraySource(Whole):
     """
 
     kind = "arrays"
+    numbered = True
     classes: tuple[str, ...] | None = None
     empty_classes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -162,6 +163,16 @@ class ArraySource(Whole):
             for name, values in fields.items()
         }
         self._all = ArrayPart(image, fields, 0, 0, shape[0])
+        self._videos, label = fields.get("video"), fields.get("label")
+        self._labels = label if label is not None and label.dtype == np.int64 and label.ndim == 1 else None
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """(n,): the label of each sample, where they are whole numbers."""
+        return self._labels
+
+    def group(self, i: int, /) -> str:
+        """The video that the sample is from, where a field `video` says that; else its key."""
+        return self.key(i) if self._videos is None else str(self._videos[i])
 
     def states(self) -> NDArray[np.int64]:
         """Of the file, and of that with the labels."""

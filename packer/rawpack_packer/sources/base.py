@@ -143,7 +143,10 @@ class Samples(Protocol):
 
 
 class Source(Samples, Protocol):
-    """All samples of a source, in an order that is the same on every machine and in every run."""
+    """All samples of a source, in an order that is the same on every machine and in every run.
+
+    It may say more of them before they are read: `labels()`, `group(i)` and `numbered`, see `sources.view`.
+    """
 
     @property
     def kind(self) -> str:

@@ -135,7 +135,21 @@ class DatasetSource(Whole):
                 f"keys= has {len(names_of)} keys, {len(set(names_of))} of them different, for {count} samples"
             )
         count_of_classes = None if self.classes is None else len(self.classes)
+        self.numbered = keys is None
+        """Whether keys are no names."""
+        self._targets = _targets(dataset, count)
+        groups = getattr(dataset, "groups", None)
+        self._groups = groups if isinstance(groups, SLICEABLE) and len(groups) == count else None
         self._all = DatasetPart(dataset, 0, names_of, self._names, self.fields, count_of_classes)
+
+    def labels(self) -> NDArray[Any] | None:
+        """(n,): the label of each sample, where the dataset tells it without the sample: in `targets`, as torchvision's
+        do."""
+        return self._targets
+
+    def group(self, i: int, /) -> str:
+        """What the dataset's `groups` say of the sample, such as its video, where it has them; else its key."""
+        return self.key(i) if self._groups is None else str(self._groups[i])
 
     def states(self) -> NDArray[np.int64]:
         """Nothing: a dataset does not say which files it reads. So a change of it between two runs goes unnoticed."""
@@ -158,6 +172,11 @@ class DatasetSource(Whole):
             raise UsageError("two classes have the same name")
         self.fields = {**self.fields, "label": FieldKind("int64")}
         return named
+
+
+def _targets(dataset: Dataset, count: int) -> NDArray[Any] | None:
+    targets = as_array(getattr(dataset, "targets", None))
+    return targets if targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu" else None
 
 
 def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:

@@ -80,6 +80,20 @@ class FolderPart:
         """The file's path below root, parts joined by "/"."""
         return text_of(self._path(i))
 
+    def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
+        """Files at `rows`, in their order."""
+        used, folder_of = np.unique(self.folder_of[rows], return_inverse=True)
+        names = [self.names[self.ends[i] : self.ends[i + 1]] for i in rows.tolist()]
+        return FolderPart(
+            root=self.root,
+            folders=tuple(self.folders[k] for k in used.tolist()),
+            labels=None if self.labels is None else self.labels[used],
+            folder_of=folder_of.astype(np.int32),
+            names=b"".join(names),
+            ends=np.cumsum([0, *map(len, names)], dtype=np.int64),
+            states=self.states[rows],
+        )
+
     def part(self, start: int, stop: int, /) -> FolderPart:
         """Files start <= i < stop."""
         if not 0 <= start <= stop <= len(self):
@@ -157,6 +171,15 @@ class FolderSource:
     def key(self, i: int, /) -> str:
         """The file's path below the folder, parts joined by "/"."""
         return self._files.key(i)
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """(n,): the label of each file, -1 beside the class folders; None where there are no classes."""
+        files = self._files
+        return None if files.labels is None else files.labels[files.folder_of].astype(np.int64)
+
+    def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
+        """Samples at `rows`, in their order."""
+        return self._files.pick(rows)
 
     def part(self, start: int, stop: int, /) -> FolderPart:
         """Samples start <= i < stop."""

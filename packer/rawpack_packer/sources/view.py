@@ -1,0 +1,184 @@
+"""A view of a source: some of its samples, with other numbers for its classes, or other keys. What a split or an append
+packs is one; workers get the samples of their part and nothing else."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source
+
+Rows = NDArray[np.int64]
+EMPTY = "empty_classes"
+"""What a source's `counts` call classes without a sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class ViewPart:
+    """Some samples of a view. Travels to a worker as its pieces do."""
+
+    pieces: tuple[Samples, ...]
+    """Of the source, one after another."""
+    ends: tuple[int, ...]
+    """Of each piece: samples up to its end."""
+    labels: Rows | None
+    """The class's number here, by its number in the source; None where they are the same."""
+    first: int | None
+    """The key of sample 0, where keys are numbers that were counted on; None where keys are the source's."""
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def __getitem__(self, i: int, /) -> Item:
+        piece, at = self._at(i)
+        item = piece[at]
+        if self.labels is not None and "label" in item.fields:
+            item = replace(item, fields={**item.fields, "label": relabelled(item.fields["label"], self.labels)})
+        return item if self.first is None else replace(item, key=number(self.first + i))
+
+    def key(self, i: int, /) -> str:
+        piece, at = self._at(i)
+        return piece.key(at) if self.first is None else number(self.first + i)
+
+    def _at(self, i: int) -> tuple[Samples, int]:
+        if not 0 <= i < len(self):
+            raise IndexError(f"sample {i} of a source of {len(self)}")
+        k = bisect_right(self.ends, i)
+        return self.pieces[k], i - (self.ends[k - 1] if k else 0)
+
+
+class View:
+    """See the module. Beside what is changed, all is as in the source."""
+
+    def __init__(
+        self,
+        source: Source,
+        rows: Rows | None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        first: int | None = None,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
+        """rows: numbers of samples, ascending; None for all. classes: those of the source and maybe others, in the
+        order of the numbers that they are to have. first: keys are numbers, counted from this one on. counts: instead
+        of the source's."""
+        self._source, self._first = source, first
+        self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
+        self.kind, self.root = source.kind, source.root
+        self.image: ImageKind | None = source.image
+        self.fields: Mapping[str, FieldKind] = source.fields
+        self.problems = source.problems
+        own = source.classes
+        self.classes = own if own is None or classes is None else tuple(classes)
+        self._labels: Rows | None = None
+        if own is not None and self.classes is not None and self.classes[: len(own)] != own:
+            numbers = {name: label for label, name in enumerate(self.classes)}
+            self._labels = np.array([numbers[name] for name in own], np.int64)
+        labels = self._present()
+        if labels is None:
+            others = set(self.classes or ()) - set(own or ())
+            self.empty_classes = tuple(name for name in self.classes or () if name in others | {*source.empty_classes})
+        else:
+            self.empty_classes = tuple(name for label, name in enumerate(self.classes or ()) if label not in labels)
+        self.counts = dict(source.counts if counts is None else counts)
+        if EMPTY in self.counts:
+            self.counts[EMPTY] = len(self.empty_classes)
+        if labels is not None and "unlabelled" in self.counts:
+            self.counts["unlabelled"] = labels.get(-1, 0)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: int, /) -> Item:
+        return self.part(i, i + 1)[0]
+
+    def key(self, i: int, /) -> str:
+        return self._source.key(self._row(i)) if self._first is None else number(self._first + i)
+
+    def labels(self) -> Rows | None:
+        """See `labels_of`."""
+        labels = labels_of(self._source)
+        if labels is None or not len(labels):
+            return labels
+        labels = labels[self._rows]
+        if self._labels is None:
+            return labels
+        known = (labels >= 0) & (labels < len(self._labels))
+        return np.where(known, self._labels[np.where(known, labels, 0)], labels)
+
+    def group(self, i: int, /) -> str:
+        """See `group_of`."""
+        return group_of(self._source, self._row(i))
+
+    def part(self, start: int, stop: int, /) -> ViewPart:
+        """Samples start <= i < stop."""
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
+        rows = self._rows[start:stop]
+        first = None if self._first is None else self._first + start
+        pick = getattr(self._source, "pick", None)
+        if pick is not None:
+            return ViewPart((pick(rows),), (len(rows),), self._labels, first)
+        runs = [
+            (int(run[0]), int(run[-1]) + 1)
+            for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+            if len(run)
+        ]
+        ends = np.cumsum([high - low for low, high in runs], dtype=np.int64)
+        return ViewPart(
+            tuple(self._source.part(low, high) for low, high in runs), tuple(ends.tolist()), self._labels, first
+        )
+
+    def states(self) -> Rows:
+        states = self._source.states()
+        # Otherwise they are not of single samples, and any of them matters to all.
+        return states[self._rows] if len(states) == len(self._source) else states
+
+    def _row(self, i: int) -> int:
+        if not 0 <= i < len(self):
+            raise IndexError(f"sample {i} of a source of {len(self)}")
+        return int(self._rows[i])
+
+    def _present(self) -> dict[int, int] | None:
+        """Label here -> samples; None where that is not known before they are read."""
+        labels = None if self.classes is None else labels_of(self)
+        if labels is None:
+            return None
+        found, counts = np.unique(labels, return_counts=True)
+        return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def labels_of(source: Source) -> Rows | None:
+    """The label of each sample, (n,); None where they are not known before the samples are read.
+
+    A source that knows them has a method `labels()`, which may return None as well.
+    """
+    labels = getattr(source, "labels", None)
+    found = None if labels is None else labels()
+    return None if found is None else np.asarray(found, np.int64)
+
+
+def group_of(source: Source, i: int) -> str:
+    """What sample i must not be parted from: samples of one group go into one split. Its key, where there is no more.
+
+    A source of groups, such as the frames of videos, has a method `group(i)`.
+    """
+    group = getattr(source, "group", None)
+    return source.key(i) if group is None else group(i)
+
+
+def number(i: int) -> str:
+    """The key of sample i of a source whose samples have no names. Such a source has a true attribute `numbered`."""
+    return f"{i:08d}"
+
+
+def relabelled(label: Any, labels: Rows) -> Any:
+    """A label of the source as it is here. Those that no class has stay what they are."""
+    value = np.asarray(label)
+    known = value.ndim == 0 and value.dtype.kind in "iu" and 0 <= int(value) < len(labels)
+    return int(labels[int(value)]) if known else label
