@@ -18,6 +18,7 @@ from rawpack.manifest import Field
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
 from rawpack.selection import rows_of
+from rawpack.splits import store_path
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import Pipeline, Transform
@@ -36,16 +37,25 @@ class Reader:
     and can be pickled: the copy opens the store anew.
     """
 
-    def __init__(self, path: StorePath | Sequence[StorePath], *, preload: bool = False, verify: bool = False) -> None:
+    def __init__(
+        self,
+        path: StorePath | Sequence[StorePath],
+        *,
+        split: str | None = None,
+        preload: bool = False,
+        verify: bool = False,
+    ) -> None:
         """path: a store, or several with the same fields, read one after the other as one.
 
+        split: which of the stores, where `path` is a set of splits: "train".
         preload: read all shards into memory first, where all workers of this reader share them; with a progress bar.
         verify: check each image and mask against its checksum as it is read.
-        Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store.
+        Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store, UsageError where the splits at
+        `path` are not the one that was named.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
         # Whole paths: shards are mapped later, workers started and copies unpickled elsewhere, and links may change.
-        self._paths = [Path(one).resolve() for one in several]
+        self._paths = [store_path(Path(one).resolve(), split).resolve() for one in several]
         self._library, self._verify = Library(self._paths), verify
         self._selection: NDArray[np.int64] | None = None
         if preload:
