@@ -52,18 +52,32 @@ class StoreByDocs:
         assert self.manifest["rawpack"] == 1
         self.fields: dict[str, dict[str, Any]] = self.manifest["fields"]
         self.large = [name for name, field in self.fields.items() if field["kind"] in ("image", "mask")]
-        (columns,) = self.manifest["columns"]
-        self.rows: int = columns["rows"]
+        folders = self.manifest["columns"]
+        self.rows: int = sum(folder["rows"] for folder in folders)
         self.columns: dict[str, NDArray[Any]] = {}
-        for record in columns["files"]:
-            check_file(path / columns["folder"] / record["name"], record)
-            assert record["head"] == ""
-            self.columns[record["name"].removesuffix(".npy")] = read_npy(path / columns["folder"] / record["name"], 64)
+        for folder in folders:
+            found = {}
+            for record in folder["files"]:
+                file = path / folder["folder"] / record["name"]
+                check_file(file, record)
+                assert record["head"] == ""
+                found[record["name"].removesuffix(".npy")] = read_npy(file, 64)
+            self.columns = self._joined(self.columns, found) if self.columns else found
         assert set(self.columns) == self._documented_columns()
         for shard in self.manifest["shards"]:
             for record in shard["files"]:
                 check_file(path / record["name"], record)
                 assert record["head"]
+
+    def _joined(self, before: dict[str, NDArray[Any]], more: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The columns of two folders as one: offsets into texts and ragged fields begin at 0 in each."""
+        assert set(before) == set(more)
+        whole = {name: np.concatenate([before[name], more[name]]) for name in before}
+        for name, field in self.fields.items():
+            if field["kind"] in ("text", "ragged"):
+                first, second = before[f"{name}.offset"], more[f"{name}.offset"]
+                whole[f"{name}.offset"] = np.concatenate([first, second[1:] + first[-1]])
+        return whole
 
     def uniform(self, name: str) -> bool:
         return None not in self.fields[name]["shape"]
@@ -309,10 +323,10 @@ def decode(data: bytes, channels: int, encoding: str = "jpeg") -> NDArray[Any]:
 
 
 def read_rejects(store: Path) -> list[dict[str, Any]]:
-    """The lines of `rejects.jsonl`, held against the manifest."""
+    """The lines of the file of rejects, held against the manifest."""
     about = read_sealed(store / "store.json")[0]["rejects"]
-    check_file(store / "rejects.jsonl", about["file"])
-    rejects = [json.loads(line) for line in (store / "rejects.jsonl").read_bytes().splitlines()]
+    check_file(store / about["file"]["name"], about["file"])
+    rejects = [json.loads(line) for line in (store / about["file"]["name"]).read_bytes().splitlines()]
     assert len(rejects) == about["count"]
     reasons = [reject["reason"] for reject in rejects]
     assert {reason: reasons.count(reason) for reason in reasons} == about["reasons"]
@@ -321,18 +335,24 @@ def read_rejects(store: Path) -> list[dict[str, Any]]:
 
 def check_provenance(store: Path) -> None:
     """What `provenance.*` say is what the page says, the source's digest included."""
-    about, _ = read_sealed(store / "provenance.json")
-    assert set(about) == {"source", "started", "finished", "host", "workers", "rawpack", "python", "states"}
-    assert about["states"] == xxhash.xxh3_64_hexdigest((store / "provenance.npy").read_bytes())
-    assert set(about["source"]) == {"kind", "root", "digest"}
-    states = read_npy(store / "provenance.npy", 64)
-    by_docs = StoreByDocs(store)
+    by_docs, rejects = StoreByDocs(store), read_rejects(store)
     keys = list(by_docs.texts("key"))
-    for reject in read_rejects(store):
+    for reject in rejects:
         keys.insert(reject["sample"], reject["key"])
-    assert states.shape == (0 if about["source"]["kind"] == "dataset" else len(keys), 2)
-    digest = xxhash.xxh3_128(b"".join(key.encode() + b"\0" for key in keys) + states.astype("<i8").tobytes())
-    assert digest.hexdigest() == about["source"]["digest"]
+    last = by_docs.manifest["rejects"]["file"]["name"]
+    runs = 1 if last == "rejects.jsonl" else int(last.removeprefix("rejects-").removesuffix(".jsonl"))
+    names = ["provenance", *(f"provenance-{run}" for run in range(2, runs + 1))]
+    told = [read_sealed(store / f"{name}.json")[0] for name in names]
+    firsts = [0, *(about["first"] for about in told[1:]), len(keys)]
+    for k, (name, about) in enumerate(zip(names, told, strict=True)):
+        entries = {"source", "started", "finished", "host", "workers", "rawpack", "python", "states"}
+        assert set(about) == (entries if k == 0 else entries | {"first"})
+        assert about["states"] == xxhash.xxh3_64_hexdigest((store / f"{name}.npy").read_bytes())
+        assert set(about["source"]) == {"kind", "root", "digest"}
+        states, own = read_npy(store / f"{name}.npy", 64), keys[firsts[k] : firsts[k + 1]]
+        assert states.shape == (0 if about["source"]["kind"] == "dataset" else len(own), 2)
+        digest = xxhash.xxh3_128(b"".join(key.encode() + b"\0" for key in own) + states.astype("<i8").tobytes())
+        assert digest.hexdigest() == about["source"]["digest"]
 
 
 def main(out: str, *stores: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,9 +21,42 @@ from rawpack import npyfile
 from rawpack.columns import files_of
 from rawpack.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack_packer import files
-from rawpack_packer.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK
+from rawpack_packer.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run, runs_by
 from rawpack_packer.parts import PartRecord, need_record, read_record
 from rawpack_packer.recipe import Recipe
+
+_SHARD = re.compile(r"shard-(\d{1,15})\.")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a store holds already that a run adds to; nothing where the run makes it."""
+
+    run: int = 1
+    """The run's own number: 1 makes the store."""
+    parts: int = 0
+    """Number of its first part, and so of its first shard."""
+    seen: int = 0
+    """Samples of all sources so far, rejected ones counted."""
+    manifest: Manifest | None = None
+    labels: Mapping[int, int] = field(default_factory=dict)
+    """Label -> samples."""
+
+
+NOTHING = Before()
+
+
+def before_append(manifest: Manifest, labels: Mapping[int, int]) -> Before:
+    """What the store of this manifest holds. labels: label -> samples."""
+    names = [record.name for shard in manifest.shards for record in shard.files]
+    numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
+    return Before(
+        run=runs_by(manifest.rejects.file.name) + 1,
+        parts=max(numbers, default=-1) + 1,
+        seen=manifest.samples + manifest.rejects.count,
+        manifest=manifest,
+        labels=labels,
+    )
 
 
 @dataclass
@@ -68,7 +102,7 @@ class Totals:
         sources = np.concatenate([np.empty(0, np.uint64), *self._sources])
         return {
             "identical_files": len(sources) - len(np.unique(sources)),
-            "classes_of_one": sum(label >= 0 and count == 1 for label, count in self.labels.items()),
+            "classes_of_one": classes_of_one(self.labels),
         }
 
     @property
@@ -86,25 +120,32 @@ def commit_store(
     counts: Mapping[str, int],
     provenance: dict[str, Any],
     states: NDArray[np.int64],
+    before: Before = NOTHING,
 ) -> Manifest:
-    """Write what makes finished parts a store. May be killed at any instant, and be done again from the start."""
-    work = destination / WORK
-    columns = _write_columns(destination, fields, parts, totals)
-    reject_lines = work / f"{REJECTS}.tmp"
-    write_rejects(destination, parts, reject_lines)
-    rejects = files.record(reject_lines, REJECTS)
-    files.commit(reject_lines, destination / REJECTS)
-    _write_provenance(destination, provenance, states)
+    """Write what makes finished parts a store, or more of the store that there is. May be killed at any instant, and be
+    done again from the start.
+
+    parts: how many there are, from number `before.parts` on. counts: of all sources of the store.
+    """
+    work, numbers = destination / WORK, range(before.parts, before.parts + parts)
+    columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
+    reject_lines, name = work / f"{REJECTS}.tmp", of_run(REJECTS, before.run)
+    write_rejects(destination, numbers, reject_lines, before.manifest)
+    rejects = files.record(reject_lines, name)
+    files.commit(reject_lines, destination / name)
+    _write_provenance(destination, provenance, states, before.run)
+    old = before.manifest
+    reasons = totals.rejects + Counter(old.rejects.reasons if old else {})
     manifest = Manifest(
         rawpack=manifests.VERSION,
         format=recipe.format,
-        samples=totals.samples,
+        samples=totals.samples + (old.samples if old else 0),
         fields=fields,
         classes=classes,
-        shards=tuple(totals.shards),
-        columns=(columns,),
-        rejects=Rejects(count=totals.rejects.total(), reasons=dict(sorted(totals.rejects.items())), file=rejects),
-        counts=dict(sorted((dict(counts) | totals.counts | totals.noticed).items())),
+        shards=(*(old.shards if old else ()), *totals.shards),
+        columns=(*(old.columns if old else ()), *columns),
+        rejects=Rejects(count=reasons.total(), reasons=dict(sorted(reasons.items())), file=rejects),
+        counts=dict(sorted(_counts(counts, classes, totals, before).items())),
         recipe=recipe.as_manifest(),
     )
     # The manifest names files; all of them are on the disk before it is.
@@ -119,18 +160,44 @@ def tidy(destination: Path) -> None:
     files.sync_folder(destination)
 
 
-def write_rejects(destination: Path, parts: int, path: Path) -> None:
-    """Write what the finished parts have rejected, one JSON object a line."""
+def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Manifest | None = None) -> None:
+    """Write what the finished parts have rejected, one JSON object a line, after what the store had rejected before."""
     with path.open("wb") as file:
-        for number in range(parts):
+        if old is not None:
+            with (destination / old.rejects.file.name).open("rb") as rejected:
+                shutil.copyfileobj(rejected, file)
+        for number in parts:
             record = read_record(destination, number)
             for reject in record.rejects if record is not None else ():
                 file.write(msgspec.json.encode(reject) + b"\n")
 
 
-def _write_columns(destination: Path, fields: dict[str, Field], parts: int, totals: Totals) -> Columns:
-    """All columns, written part after part: no more than one part is ever in memory."""
-    folder = destination / WORK / f"{COLUMNS}.tmp"
+def _counts(
+    counts: Mapping[str, int], classes: tuple[str, ...] | None, totals: Totals, before: Before
+) -> dict[str, int]:
+    """What is counted of all samples of the store."""
+    if before.manifest is None:
+        return dict(counts) | totals.counts | totals.noticed
+    was, labels = before.manifest.counts, totals.labels + Counter(before.labels)
+    merged = {name: was.get(name, 0) + totals.counts[name] for name in {*was, *totals.counts}} | dict(counts)
+    merged["identical_files"] = was.get("identical_files", 0) + totals.noticed["identical_files"]
+    merged["classes_of_one"] = classes_of_one(labels)
+    if "empty_classes" in merged:
+        merged["empty_classes"] = sum(not labels[label] for label in range(len(classes or ())))
+    return merged
+
+
+def classes_of_one(labels: Mapping[int, int]) -> int:
+    """How many classes have a single sample. labels: label -> samples."""
+    return sum(label >= 0 and count == 1 for label, count in labels.items())
+
+
+def _write_columns(
+    destination: Path, fields: dict[str, Field], parts: Iterable[int], totals: Totals, run: int
+) -> Columns:
+    """The columns of all parts, written part after part: no more than one part is ever in memory."""
+    name_of_all = of_run(COLUMNS, run)
+    folder = destination / WORK / f"{name_of_all}.tmp"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     written: list[FileRecord] = []
@@ -145,15 +212,15 @@ def _write_columns(destination: Path, fields: dict[str, Field], parts: int, tota
             files.sync_file(path)
             written.append(files.record(path, file_name))
     files.sync_folder(folder)
-    final = destination / COLUMNS
+    final = destination / name_of_all
     # Left by a commit that was killed: no manifest names it.
     shutil.rmtree(final, ignore_errors=True)
     folder.replace(final)
     files.sync_folder(destination)
-    return Columns(folder=COLUMNS, rows=totals.samples, files=tuple(written))
+    return Columns(folder=name_of_all, rows=totals.samples, files=tuple(written))
 
 
-def _write_column(file: BinaryIO, column: str, kind: Field, destination: Path, parts: int) -> None:
+def _write_column(file: BinaryIO, column: str, kind: Field, destination: Path, parts: Iterable[int]) -> None:
     name, _, piece = column.partition(".")
     if kind.kind in ("text", "ragged") and piece == "offset":
         end = 0
@@ -177,18 +244,18 @@ def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
     return np.frombuffer(record.columns[f"{name}.length"], "<i8")
 
 
-def _records(destination: Path, parts: int) -> Iterable[PartRecord]:
+def _records(destination: Path, parts: Iterable[int]) -> Iterable[PartRecord]:
     """The records of the parts that have a shard."""
-    for number in range(parts):
+    for number in parts:
         record = need_record(destination, number)
         if record.rows:
             yield record
 
 
-def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64]) -> None:
+def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64], run: int) -> None:
     work = destination / WORK
     array = npyfile.header("int64", states.shape) + states.astype("<i8").tobytes()
-    files.write_whole(destination / STATES, array, work / f"{STATES}.tmp")
+    files.write_whole(destination / of_run(STATES, run), array, work / f"{STATES}.tmp")
     whole = provenance | {"states": xxhash.xxh3_64_hexdigest(array)}
     text = json.dumps(whole, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
-    files.write_whole(destination / PROVENANCE, manifests.seal(text), work / f"{PROVENANCE}.tmp")
+    files.write_whole(destination / of_run(PROVENANCE, run), manifests.seal(text), work / f"{PROVENANCE}.tmp")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
+
+from rawpack.store import Store
 from rawpack_packer.prepare import NOTES
 
+_BLOCK = 1 << 20
 COUNTS = NOTES | {
     "classes_of_one": "classes with a single image",
     "empty_classes": "classes without an image",
@@ -18,3 +24,17 @@ COUNTS = NOTES | {
     "problems": "folders or files that could not be looked into",
 }
 """Name of a count, as programs get it -> what it counts, for a person."""
+
+
+def label_counts(store: Store) -> Counter[int]:
+    """Label -> samples of a store with classes; nothing of one without."""
+    counts: Counter[int] = Counter()
+    if store.manifest.classes is None or "label" not in store.fields:
+        return counts
+    for start in range(0, len(store), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(store)))
+        labels = np.empty(len(rows), np.int64)
+        store.columns.take("label", rows, labels)
+        values, found = np.unique(labels, return_counts=True)
+        counts.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
+    return counts

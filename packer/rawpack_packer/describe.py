@@ -13,10 +13,11 @@ from rawpack.errors import RawpackError
 from rawpack.manifest import Field
 from rawpack.store import Store
 from rawpack_packer import history, show
-from rawpack_packer.counts import COUNTS
+from rawpack_packer.counts import COUNTS, label_counts
+from rawpack_packer.destination import is_appending
+from rawpack_packer.layout import runs_by
 
 _SHOWN = 20
-_BLOCK = 1 << 20
 
 
 def describe(store: Store) -> dict[str, Any]:
@@ -48,10 +49,12 @@ def describe(store: Store) -> dict[str, Any]:
             "count": manifest.rejects.count,
             "reasons": manifest.rejects.reasons,
             "first": [
-                {"key": reject.key, "reason": reject.reason, "detail": reject.detail} for reject in _rejects(store.path)
+                {"key": reject.key, "reason": reject.reason, "detail": reject.detail} for reject in _rejects(store)
             ],
         },
-        "provenance": _provenance(store.path),
+        "provenance": _provenance(store.path, 1),
+        "appends": [_provenance(store.path, run) for run in range(2, runs_by(manifest.rejects.file.name) + 1)],
+        "appending": is_appending(store.path),
     }
 
 
@@ -87,7 +90,11 @@ def as_text(about: dict[str, Any]) -> str:
         blocks.append("counted while packing\n" + show.table(counted))
     blocks.append(_reject_text(about["rejects"]))
     if about["provenance"]:
-        blocks.append(_provenance_text(about["provenance"]))
+        blocks.append("made\n" + _provenance_text(about["provenance"]))
+    for append in about["appends"]:
+        blocks.append("appended\n" + _provenance_text(append) if append else "appended, and not known from where")
+    if about["appending"]:
+        blocks.append("an append was begun and has not ended: the same `rawpack append` goes on")
     return "\n\n".join(blocks)
 
 
@@ -105,13 +112,7 @@ def _classes(store: Store) -> dict[str, int] | None:
     """Class name -> samples; "" counts those without a class."""
     if store.manifest.classes is None or "label" not in store.fields:
         return None
-    counts: Counter[int] = Counter()
-    for start in range(0, len(store), _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, len(store)))
-        labels = np.empty(len(rows), np.int64)
-        store.columns.take("label", rows, labels)
-        values, found = np.unique(labels, return_counts=True)
-        counts.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
+    counts = label_counts(store)
     named = {name: counts[label] for label, name in enumerate(store.manifest.classes)}
     return named | ({"": counts[-1]} if counts[-1] else {})
 
@@ -142,16 +143,16 @@ def _raw_of(store: Store, name: str, field: Field) -> int:
     return size * sum(int(each.prod(axis=1).sum()) for each in shapes)
 
 
-def _rejects(path: Path) -> list[Any]:
+def _rejects(store: Store) -> list[Any]:
     try:
-        return list(itertools.islice(history.read_rejects(path), _SHOWN))
+        return list(itertools.islice(history.read_rejects(store.path, store.manifest), _SHOWN))
     except (OSError, ValueError, RawpackError):
         return []
 
 
-def _provenance(path: Path) -> dict[str, Any]:
+def _provenance(path: Path, run: int) -> dict[str, Any]:
     try:
-        return history.read_provenance(path)[0]
+        return history.read_provenance(path, run)[0]
     except (OSError, RawpackError):
         return {}
 
@@ -171,7 +172,7 @@ def _reject_text(rejects: dict[str, Any]) -> str:
     rows = [(show.plain(one["key"]), show.plain(f"{one['reason']}: {one['detail']}")) for one in rejects["first"]]
     more = rejects["count"] - len(rows)
     text = f"{show.count(rejects['count'], 'reject')} ({reasons})\n" + show.table(rows)
-    return text + (f"\n  ... and {more:,} more in rejects.jsonl" if more > 0 else "")
+    return text + (f"\n  ... and {more:,} more in its file of rejects" if more > 0 else "")
 
 
 def _provenance_text(provenance: dict[str, Any]) -> str:
@@ -183,4 +184,4 @@ def _provenance_text(provenance: dict[str, Any]) -> str:
         for name in ("started", "finished", "host", "rawpack")
         if name in provenance
     ]
-    return "made\n" + show.table(rows)
+    return show.table(rows)

@@ -6,21 +6,23 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
 from rawpack import manifest as manifests
 from rawpack.errors import UsageError
+from rawpack.splits import NAME as SPLITS
 from rawpack_packer import files
-from rawpack_packer.layout import COLUMNS, JOB, PROVENANCE, REJECTS, STATES, WORK
+from rawpack_packer.layout import APPEND, JOB, WORK, is_of_run
 from rawpack_packer.sources.base import printable
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"
 _CLEARING = "clearing"
+_BEFORE_JOB = {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp", f"{APPEND}.tmp"}
 _WORKERS_END_S = 30.0
 """A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
-_OURS_TOO = {WORK, COLUMNS, REJECTS, PROVENANCE, STATES}
 
 
 def check(destination: Path, source: str) -> None:
@@ -46,9 +48,14 @@ def check(destination: Path, source: str) -> None:
     if not os.access(destination, os.W_OK | os.X_OK):
         raise UsageError(f"{destination} is not writable")
     names = sorted(path.name for path in destination.iterdir())
+    if SPLITS in names:
+        raise UsageError(
+            f"{destination} is a set of splits: give --splits or --holdout as when it was packed, name one of them, or "
+            "another folder"
+        )
     if manifests.NAME in names or is_begun(destination):
-        names = [name for name in names if not _is_ours(name)]
-    elif names and WORK not in names and all(map(_is_ours, names)):
+        names = [name for name in names if not is_ours(name)]
+    elif names and WORK not in names and all(map(is_ours, names)):
         raise UsageError(
             f"{destination} holds what looks like a store without its {manifests.NAME}: put that back, or remove the "
             "folder, or name another"
@@ -65,15 +72,29 @@ def is_finished(destination: Path) -> bool:
 
 
 def is_begun(destination: Path) -> bool:
-    """Whether a run has worked there: its folder holds a job, or what is left of a store that was being cleared, or
-    nothing at all but locks; and is no link."""
+    """Whether a run that makes a store has worked there: its folder holds a job, or what is left of a store that was
+    being cleared, or nothing at all but locks; and is no link."""
     work = destination / WORK
     if work.is_symlink() or not work.is_dir():
         return False
     if (work / JOB).exists() or (work / _CLEARING).exists():
         return True
     alone = [path.name for path in destination.iterdir()] == [WORK]
-    return alone and {path.name for path in work.iterdir()} <= {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp"}
+    return alone and {path.name for path in work.iterdir()} <= _BEFORE_JOB
+
+
+def is_appending(destination: Path) -> bool:
+    """Whether an append to the finished store was begun there, and not ended."""
+    work = destination / WORK
+    if not is_finished(destination) or work.is_symlink() or not work.is_dir():
+        return False
+    return (work / APPEND).exists() or {path.name for path in work.iterdir()} <= _BEFORE_JOB
+
+
+def is_untidy(destination: Path) -> bool:
+    """Whether a finished store still holds what packing needed: its run was killed between the manifest and its end."""
+    work = destination / WORK
+    return is_finished(destination) and work.is_dir() and not work.is_symlink() and not (work / APPEND).exists()
 
 
 def own_bytes(destination: Path) -> int:
@@ -91,19 +112,35 @@ def clear(destination: Path) -> None:
     files.sync_folder(work)
     (destination / manifests.NAME).unlink(missing_ok=True)
     # Then the job, while all that it speaks of is there.
-    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path != work / JOB):
-        if not (path.parent == work or _is_ours(path.name)) or path.name in (WORK, _LOCK, _WORKERS_LOCK, _CLEARING):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path.name not in (JOB, APPEND)):
+        if (path.parent == work or is_ours(path.name)) and path.name not in (WORK, _LOCK, _WORKERS_LOCK, _CLEARING):
+            _remove(path)
     files.sync_folder(destination)
     marker.unlink()
 
 
-def _is_ours(name: str) -> bool:
-    return bool(_OURS.fullmatch(name)) or name in _OURS_TOO or name == manifests.NAME
+def clear_append(destination: Path, named: Iterable[str]) -> None:
+    """Remove what an append left in the finished store in `destination`: all of ours that does not belong to it.
+
+    named: the names below `destination` that do. The locks that the caller holds stay.
+    """
+    work, keep = destination / WORK, {*named, WORK, _LOCK, _WORKERS_LOCK}
+    # Last what says that there is an append: until then, a run that goes on sees what is missing, and does it again.
+    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path == work / APPEND):
+        if (path.parent == work or is_ours(path.name)) and path.name not in keep:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def is_ours(name: str) -> bool:
+    """Whether packing gives this name to something in a store's folder."""
+    return bool(_OURS.fullmatch(name)) or is_of_run(name) or name in (WORK, manifests.NAME)
 
 
 def free_bytes(destination: Path) -> int:

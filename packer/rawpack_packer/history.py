@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,14 @@ from rawpack.manifest import Field, Manifest
 from rawpack.plainfile import open_plain, read_plain
 from rawpack.store import Store
 from rawpack_packer import files
-from rawpack_packer.layout import JOB, PROVENANCE, REJECTS, STATES, WORK
+from rawpack_packer.layout import APPEND, JOB, PROVENANCE, STATES, WORK, of_run, runs_by
 from rawpack_packer.parts import Reject
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import UNKNOWN, printable
 
 _SHOWN = 10
+_BLOCK = 1 << 16
 _MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
 """Bytes: a stranger's store must not fill this machine's memory."""
 Files = dict[str, tuple[int, int]]
@@ -46,6 +49,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def source(self) -> Known:
         states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
         return Known(self.digest, self.keys, states)
+
+
+class AppendJob(Job, frozen=True, kw_only=True):
+    """What is noted before the first part of an append is packed. Keys and classes are those in the store."""
+
+    run: int
+    """Which run of the store this is: 2 for the first append."""
+    store: str
+    """Digest of the store that is appended to."""
 
 
 class Known:
@@ -70,8 +82,9 @@ def source_digest(source: Source) -> str:
     return digest.hexdigest()
 
 
-def write_job(path: Path, recipe: Recipe, fields: Mapping[str, Field], source: Source) -> None:
-    job = Job(
+def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source) -> Job:
+    """What is noted of a job."""
+    return Job(
         recipe=recipe.as_manifest(),
         fields=dict(fields),
         classes=source.classes,
@@ -79,8 +92,11 @@ def write_job(path: Path, recipe: Recipe, fields: Mapping[str, Field], source: S
         keys=[source.key(i) for i in range(len(source))],
         states=np.ascontiguousarray(source.states(), "<i8").tobytes(),
     )
-    work = path / WORK
-    files.write_whole(work / JOB, msgspec.msgpack.encode(job), work / f"{JOB}.tmp")
+
+
+def write_job(path: Path, job: Job) -> None:
+    work, name = path / WORK, APPEND if isinstance(job, AppendJob) else JOB
+    files.write_whole(work / name, msgspec.msgpack.encode(job), work / f"{name}.tmp")
 
 
 def read_job(path: Path) -> Job | None:
@@ -93,48 +109,116 @@ def read_job(path: Path) -> Job | None:
         raise StoreError(f"{path / WORK / JOB} is damaged ({error}); --restart begins anew") from None
 
 
+def read_append(path: Path) -> AppendJob | None:
+    """The append that was begun at `path`; None where none was."""
+    try:
+        return msgspec.msgpack.decode((path / WORK / APPEND).read_bytes(), type=AppendJob)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path / WORK / APPEND} is damaged ({error}); --restart begins the append anew") from None
+
+
 def finished_source(path: Path, manifest: Manifest) -> Known:
-    """The source that a finished store was packed from."""
+    """The source that a finished store was packed from; what was appended since is left out."""
     try:
         provenance, states = read_provenance(path)
-        digest = str(provenance["source"]["digest"])
-        rejected = list(read_rejects(path))
+        digest, end = str(provenance["source"]["digest"]), manifest.samples + manifest.rejects.count
+        if runs_by(manifest.rejects.file.name) > 1:
+            end = int(read_provenance(path, 2)[0]["first"])
+        keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)]
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is a complete store, but not what it was packed from is known ({error}); --restart packs it anew"
         ) from None
-    keys = Store(path).columns.text("key", np.arange(manifest.samples))
-    for reject in rejected:
-        keys.insert(reject.sample, reject.key)
     return Known(digest, keys, states)
 
 
-def read_provenance(path: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
+def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
+    """Of each sample of all sources of a store, in their order: its key, size and mtime of its file, `UNKNOWN` where
+    they are not known, and whether it was rejected."""
+    states = _states(store.path, store.manifest)
+    for i, (key, rejected) in enumerate(_keys(store)):
+        yield key, (int(states[i, 0]), int(states[i, 1])), rejected
+
+
+def digests(path: Path, manifest: Manifest) -> list[str]:
+    """The digest of each source of a store whose files it knows."""
+    found = []
+    for run in range(1, runs_by(manifest.rejects.file.name) + 1):
+        with contextlib.suppress(OSError, RawpackError, KeyError, TypeError):
+            provenance, states = read_provenance(path, run)
+            found += [str(provenance["source"]["digest"])] if len(states) else []
+    return found
+
+
+def _keys(store: Store) -> Iterator[tuple[str, bool]]:
+    """Key, and whether it was rejected, of each sample of all sources of a store, in their order."""
+    row, seen, block = 0, 0, list[str]()
+    rejects = read_rejects(store.path, store.manifest)
+    reject = next(rejects, None)
+    while row < len(store) or block or reject is not None:
+        if reject is not None and (reject.sample == seen or (row == len(store) and not block)):
+            yield reject.key, True
+            reject = next(rejects, None)
+        else:
+            if not block:
+                rows = np.arange(row, min(row + _BLOCK, len(store)))
+                block = store.columns.text("key", rows)[::-1]
+                row += len(rows)
+            yield block.pop(), False
+        seen += 1
+
+
+def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
+    """Size and mtime (n, 2) of the file of each sample of all sources of a store, UNKNOWN where they are not known."""
+    seen = manifest.samples + manifest.rejects.count
+    states, first, found = np.full((seen, 2), UNKNOWN, np.int64), seen, np.empty((0, 2), np.int64)
+    for run in range(runs_by(manifest.rejects.file.name), 0, -1):
+        end = first
+        try:
+            provenance, found = read_provenance(path, run)
+            first = int(provenance["first"]) if run > 1 else 0
+        except (OSError, RawpackError, KeyError, TypeError, ValueError):
+            break
+        # Otherwise not every sample has a file of its own.
+        if 0 <= first <= end and found.shape == (end - first, 2):
+            states[first:end] = found
+    return states
+
+
+def read_provenance(path: Path, run: int = 1) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """What a finished store says of its making: `provenance.json`, and size and time of every source file (n, 2).
 
-    Raises DamagedStoreError where either was changed, FileNotFoundError where it is missing.
+    run: 1 for what made the store, 2 for the first append, ... Raises DamagedStoreError where either was changed,
+    FileNotFoundError where it is missing.
     """
-    text, _ = manifests.unseal(read_plain(path / PROVENANCE, _MAX_PROVENANCE), PROVENANCE)
-    data = read_plain(path / STATES, _MAX_STATES)
+    name, of_states = of_run(PROVENANCE, run), of_run(STATES, run)
+    text, _ = manifests.unseal(read_plain(path / name, _MAX_PROVENANCE), name)
+    data = read_plain(path / of_states, _MAX_STATES)
     try:
         provenance = msgspec.json.decode(text, type=dict[str, Any])
     except ValueError as error:
-        raise DamagedStoreError(f"{PROVENANCE} is no JSON object: {error}") from None
+        raise DamagedStoreError(f"{name} is no JSON object: {error}") from None
     if provenance.get("states") != xxhash.xxh3_64_hexdigest(data):
-        raise DamagedStoreError(f"{STATES} was changed: its checksum does not fit")
-    states = npyfile.array(np.frombuffer(data, np.uint8), STATES)
+        raise DamagedStoreError(f"{of_states} was changed: its checksum does not fit")
+    states = npyfile.array(np.frombuffer(data, np.uint8), of_states)
     return provenance, states.astype(np.int64)
 
 
-def read_rejects(path: Path) -> Iterator[Reject]:
-    """The lines of a finished store's `rejects.jsonl`, in the order of the source. ValueError where one is none."""
+def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
+    """What all runs of a finished store have rejected, in the order of their sources. ValueError for what is no line
+    of a file of rejects."""
     decode = msgspec.json.Decoder(Reject).decode
-    with open_plain(path / REJECTS) as (descriptor, _), open(descriptor, "rb", closefd=False) as file:
+    with (
+        open_plain(path / manifest.rejects.file.name) as (descriptor, _),
+        open(descriptor, "rb", closefd=False) as file,
+    ):
         while line := file.readline(_MAX_LINE):
             yield decode(line)
 
 
-def check_recipe(path: Path, before: Mapping[str, Any], recipe: Recipe) -> None:
+def check_recipe(path: Path | str, before: Mapping[str, Any], recipe: Recipe) -> None:
     """Raise UsageError, naming what differs, where another recipe made what is at `path`."""
     now, was = _flat(recipe.as_manifest()), _flat(before)
     differing = [
@@ -154,19 +238,26 @@ def check_fields(path: Path, before: Job | Manifest, fields: Mapping[str, Field]
         was, now = before.fields.get(name), fields.get(name)
         if was != now:
             raise UsageError(
-                f"{path} was begun with other fields ({name}: {_shown(was)} then, {_shown(now)} now); --restart "
-                "removes it and begins anew"
+                f"{path} was begun with other fields ({name}: {shown_field(was)} then, {shown_field(now)} now); "
+                "--restart removes it and begins anew"
             )
-    if before.classes != source.classes:
+    known = before.classes
+    if known and source.classes and isinstance(before, Manifest) and runs_by(before.rejects.file.name) > 1:
+        known = known[: len(source.classes)]  # an append adds classes at the end
+    if known != source.classes:
         raise UsageError(f"{path} was begun with other classes; --restart removes it and begins anew")
 
 
-def _shown(field: Field | None) -> str:
+def shown_field(field: Field | None) -> str:
+    """What a field is, in a message."""
     return "none" if field is None else f"{field.kind} {field.dtype} {field.shape} {field.encoding}"
 
 
-def check_source(path: Path, known: Known, source: Source) -> None:
-    """Raise UsageError, listing the first files that differ, where `path` was begun with another source."""
+def check_source(path: Path | str, known: Known, source: Source, *, grown: str = "") -> None:
+    """Raise UsageError, listing the first files that differ, where `path` was begun with another source.
+
+    grown: what helps where samples were added and all else is as it was.
+    """
     if known.digest == source_digest(source):
         return
     was = known.files()
@@ -183,9 +274,10 @@ def check_source(path: Path, known: Known, source: Source) -> None:
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
     shown = "; ".join(printable(line) for line in lines[:_SHOWN])
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    only_added = bool(lines) and all(line.startswith("added") for line in lines)
     raise UsageError(
-        f"{path} was begun with another source ({shown or 'their files or order'}{more}); --restart removes it and "
-        "begins anew"
+        f"{path} was begun with another source ({shown or 'their files or order'}{more}); "
+        f"{grown if only_added else ''}--restart removes it and begins anew"
     )
 
 

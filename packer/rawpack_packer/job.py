@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.manifest import Field, Manifest
 from rawpack_packer import commit, files, history, pieces, show
 from rawpack_packer import destination as destinations
-from rawpack_packer.commit import Totals, commit_store
+from rawpack_packer.commit import NOTHING, Before, Totals, commit_store
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
 from rawpack_packer.estimate import SAMPLES, Estimate, estimate, most_bytes
 from rawpack_packer.fields import exact_bytes, part_rows, store_fields
@@ -113,14 +113,14 @@ def pack(
     fields = store_fields(recipe, source)
     if destinations.is_finished(path) and not limits.restart:
         summary = _already(path, source, recipe, fields, limits)
-        if destinations.is_begun(path):
-            # A run that was killed between its manifest and its last step.
+        if destinations.is_untidy(path):
             with destinations.Lock(path):
                 commit.tidy(path)
         return summary
     workers = machine.cpus() if limits.workers is None else limits.workers
     if not (destinations.is_begun(path) and not limits.restart):
-        _check_space(path, source, recipe, workers)
+        free = destinations.free_bytes(path) + destinations.own_bytes(path)
+        check_space(path, [(source, recipe)], workers, free)
     with files.refusals_named(path):
         _make(path)
     with files.refusals_named(path), destinations.Lock(path) as lock:
@@ -133,10 +133,9 @@ def pack(
             return summary
         _begin(path, source, recipe, fields)
         started = datetime.now(UTC)
-        job = _Job(path, source, recipe, fields, limits, watch, Totals(classes=source.classes is not None))
-        local = LocalEngine(workers, held=[lock.workers]) if workers and hasattr(os, "fork") else HereEngine()
-        job.run(engine or local)
-        provenance = _provenance(source, started, workers)
+        job = Parts(path, source, recipe, fields, limits, watch, Totals(classes=source.classes is not None))
+        job.run(engine or engine_for(workers, lock))
+        provenance = made_from(source, started, workers)
         counts = dict(source.counts)
         manifest = commit_store(
             path,
@@ -181,8 +180,13 @@ def dry_run(
     return estimate(source, recipe, workers), destinations.free_bytes(path)
 
 
+def engine_for(workers: int, lock: destinations.Lock) -> Engine:
+    """What runs the parts where the caller did not say."""
+    return LocalEngine(workers, held=[lock.workers]) if workers and hasattr(os, "fork") else HereEngine()
+
+
 @dataclass
-class _Job:
+class Parts:
     """The parts of a job and what is known of them. Is told by the engine: see `Report`."""
 
     path: Path
@@ -192,6 +196,8 @@ class _Job:
     limits: Limits
     watch: Watch
     totals: Totals
+    before: Before = NOTHING
+    """What the store holds that this job adds to."""
     done_now: int = 0
     _rejects: int = 0
     _ticks: dict[int, Tick] = field(default_factory=dict)
@@ -201,12 +207,17 @@ class _Job:
     def parts(self) -> int:
         return -(-len(self.source) // part_rows(self.recipe, self.fields))
 
+    @property
+    def numbers(self) -> range:
+        """The numbers of the parts, and so of their shards."""
+        return range(self.before.parts, self.before.parts + self.parts)
+
     def run(self, engine: Engine) -> None:
         """Do all parts that are not done, then add all up."""
         todo, done = [], 0
         for left in (self.path / WORK).glob(pieces.PATTERN):
             left.unlink()  # by a run that was killed
-        for number in range(self.parts):
+        for number in self.numbers:
             record = read_record(self.path, number)
             if record is None:
                 todo.append(number)
@@ -223,14 +234,14 @@ class _Job:
         if todo:
             engine.run(self._tasks(todo), self)
         self.watch.commit()
-        for number in range(self.parts):
+        for number in self.numbers:
             record = read_record(self.path, number)
             if record is not None:
                 self.totals.add(record)
         self._check_rejects()
         if self.totals.samples + self.totals.rejects.total() != len(self.source):
             raise PackError(f"{self.path}: parts of the store went away while packing; the same command goes on")
-        if not self.totals.samples:
+        if not self.totals.samples and self.before.manifest is None:
             raise PackError(f"every one of {len(self.source)} images was rejected: {self._reasons()}")
 
     def ticked(self, number: int, tick: Tick, /) -> None:
@@ -256,10 +267,11 @@ class _Job:
         for number in todo:
             if self._rejects > self.limits.allowed(len(self.source)):
                 return
-            start, stop = number * rows, min((number + 1) * rows, len(self.source))
+            start = (number - self.before.parts) * rows
+            stop = min(start + rows, len(self.source))
             yield PartTask(
                 number=number,
-                first=start,
+                first=self.before.seen + start,
                 samples=self.source.part(start, stop),
                 recipe=self.recipe,
                 fields=self.fields,
@@ -273,7 +285,7 @@ class _Job:
         if rejects > allowed:
             checked = self.totals.samples + rejects
             listed = self.path / WORK / REJECTS
-            commit.write_rejects(self.path, self.parts, listed)
+            commit.write_rejects(self.path, self.numbers, listed)
             raise PackError(
                 f"{rejects} of {checked} images were rejected ({self._reasons()}), and --max-rejects allows {allowed}; "
                 f"they are listed in {listed}. The same command with a larger --max-rejects goes on "
@@ -292,21 +304,30 @@ def _already(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Fi
         raise UsageError(f"{error}; --restart removes what is left of the store and packs it anew") from None
     history.check_recipe(path, manifest.recipe, recipe)
     history.check_fields(path, manifest, fields, source)
-    history.check_source(path, history.finished_source(path, manifest), source)
+    adds = "`rawpack append --skip-existing` adds these; "
+    history.check_source(path, history.finished_source(path, manifest), source, grown=adds)
     if limits.strict and manifest.rejects.count:
         raise PackError(
             f"{path} is complete, with {manifest.rejects.count} images rejected "
-            f"({', '.join(manifest.rejects.reasons)}), listed in {path / REJECTS}; --strict allows none"
+            f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; --strict allows "
+            "none"
         )
+    try:
+        check_sizes(path, manifest)
+    except PackError as error:
+        raise PackError(f"{error}, and --restart packs it anew") from None
+    return Summary(str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, 0.0)
+
+
+def check_sizes(path: Path, manifest: Manifest) -> None:
+    """Raise PackError where a file of a finished store is missing, or has another size."""
     for name, record in manifest.records():
         found = path / name
         if not found.is_file() or found.stat().st_size != record.bytes:
             what = "has another size than was packed" if found.is_file() else "is missing"
             raise PackError(
-                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` tells what else is damaged, and "
-                "--restart packs it anew"
+                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` tells what else is damaged"
             )
-    return Summary(str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, 0.0)
 
 
 def _make(path: Path) -> None:
@@ -325,7 +346,7 @@ def _begin(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Fiel
     if begun is None:
         # What a --restart that was killed had not removed yet.
         destinations.clear(path)
-        history.write_job(path, recipe, fields, source)
+        history.write_job(path, history.job_of(recipe, fields, source))
         files.sync_folder(path)
     else:
         history.check_recipe(path, begun.recipe, recipe)
@@ -333,12 +354,17 @@ def _begin(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Fiel
         history.check_source(path, begun.source(), source)
 
 
-def _check_space(path: Path, source: Source, recipe: Recipe, workers: int) -> None:
-    free = destinations.free_bytes(path) + destinations.own_bytes(path)
-    if 0 < most_bytes(source, recipe) <= free:
+def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int, free: int) -> None:
+    """Raise UsageError where what recipes make of sources, one after another, will not fit into so many bytes at
+    `path`."""
+    most = [most_bytes(source, recipe) for source, recipe in jobs]
+    if all(most) and sum(most) <= free:
         return  # no sample need be tried
-    guess = estimate(source, recipe, workers, 0 if exact_bytes(store_fields(recipe, source)) else SAMPLES)
-    need = guess.store_bytes + guess.spare_bytes
+    need = spare = 0
+    for source, recipe in jobs:
+        guess = estimate(source, recipe, workers, 0 if exact_bytes(store_fields(recipe, source)) else SAMPLES)
+        need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
+    need += spare
     if need > free:
         raise UsageError(
             f"the store needs about {show.size(need)}, and {path} has {show.size(free)} free: free some space, or "
@@ -346,7 +372,8 @@ def _check_space(path: Path, source: Source, recipe: Recipe, workers: int) -> No
         )
 
 
-def _provenance(source: Source, started: datetime, workers: int) -> dict[str, Any]:
+def made_from(source: Source, started: datetime, workers: int) -> dict[str, Any]:
+    """The provenance of what is packed now."""
     return {
         "source": {"kind": source.kind, "root": source.root, "digest": history.source_digest(source)},
         "started": started.isoformat(timespec="seconds"),

@@ -11,11 +11,12 @@ import numpy as np
 import xxhash
 
 from rawpack.errors import RawpackError
-from rawpack.manifest import NAME, Manifest, load
+from rawpack.manifest import Manifest, load
 from rawpack.mapped import map_file
 from rawpack.store import Store
 from rawpack_packer import history
-from rawpack_packer.layout import PROVENANCE, STATES
+from rawpack_packer.destination import is_appending, is_ours
+from rawpack_packer.layout import names_of, of_run, runs_by
 from rawpack_packer.probe import probe_shard
 
 
@@ -38,7 +39,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], None]) -> Iterator[
     yield from _check_names(path, manifest)
     broken = list(_check_files(path, manifest, quick, tick))
     yield from broken
-    yield from _check_provenance(path)
+    yield from _check_provenance(path, manifest)
     try:
         store = Store(path)
     except RawpackError as error:
@@ -56,8 +57,10 @@ def work_of(manifest: Manifest) -> int:
 
 
 def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
-    known = {name.split("/")[0] for name, _ in manifest.records()} | {NAME, PROVENANCE, STATES}
+    known, appending = names_of(manifest), is_appending(path)
     for name in sorted(entry.name for entry in path.iterdir()):
+        if appending and is_ours(name):
+            continue  # of an append that is under way, or goes on: no manifest names it yet
         # liblmdb leaves a lock file beside a shard that somebody opened without lock=False: harmless.
         if name not in known and name.removesuffix("-lock") not in known:
             yield Problem(name, "is in the store's folder, and the manifest does not name it")
@@ -74,12 +77,13 @@ def _check_files(path: Path, manifest: Manifest, quick: bool, tick: Callable[[in
         tick(expected.bytes)
 
 
-def _check_provenance(path: Path) -> Iterator[Problem]:
+def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
     """What no digest covers carries its own checksum."""
-    try:
-        history.read_provenance(path)
-    except (OSError, RawpackError) as error:
-        yield Problem("provenance.*", str(error))
+    for run in range(1, runs_by(manifest.rejects.file.name) + 1):
+        try:
+            history.read_provenance(path, run)
+        except (OSError, RawpackError) as error:
+            yield Problem(of_run("provenance.*", run), str(error))
 
 
 def _check_shard(

@@ -17,6 +17,7 @@ from rawpack.errors import RawpackError
 from rawpack.store import Store
 from rawpack_packer import history, show
 from rawpack_packer.counts import COUNTS
+from rawpack_packer.layout import runs_by
 from rawpack_packer.report.figures import Draw, counts, histogram
 from rawpack_packer.report.page import both, picture, write_page
 from rawpack_packer.report.remains import remains
@@ -190,9 +191,10 @@ def _stored_bytes(store: Store) -> NDArray[Any] | None:
 
 
 def _source_bytes(store: Store) -> NDArray[np.int64] | None:
+    runs = range(1, runs_by(store.manifest.rejects.file.name) + 1)
     try:
-        states = history.read_provenance(store.path)[1]
-    except (OSError, RawpackError):
+        states = np.concatenate([history.read_provenance(store.path, run)[1] for run in runs])
+    except (OSError, RawpackError, ValueError):
         return None
     return states[states[:, 0] >= 0, 0] if states.ndim == 2 and states.shape[1:] == (2,) else None
 
@@ -201,7 +203,7 @@ def _rejects(store: Store) -> list[Rejected]:
     """The first rejects, with what can still be seen of those whose files lie where they lay."""
     rejects = []
     try:
-        for reject in history.read_rejects(store.path):
+        for reject in history.read_rejects(store.path, store.manifest):
             rejects.append(reject)
             if len(rejects) == _REJECTS:
                 break
