@@ -1,19 +1,19 @@
-"""The `rawpack` command: pack, inspect and check stores. `pack` is what it does, for Python."""
+"""The `rawpack` command: pack, inspect and check stores. `pack` and `pack_splits` are that for Python."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rawpack_packer.api import pack
+    from rawpack_packer.api import pack, pack_splits
 
-__all__ = ["pack"]
+__all__ = ["pack", "pack_splits"]
 
 
 def __getattr__(name: str) -> Any:
-    """`pack`, loaded when it is first asked for: it brings OpenCV, HDF5 and LMDB with it."""
-    if name == "pack":
-        from rawpack_packer.api import pack
+    """A function, loaded when it is first asked for: it brings OpenCV, HDF5 and LMDB with it."""
+    if name in __all__:
+        import rawpack_packer.api
 
-        return pack
+        return getattr(rawpack_packer.api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

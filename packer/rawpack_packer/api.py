@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
 from rawpack.errors import UsageError
+from rawpack_packer import holdout as draws
+from rawpack_packer import splits as sets
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.job import pack as run
 from rawpack_packer.recipe import Recipe, make_recipe
 from rawpack_packer.sources import OPTIONS, DatasetSource, Source, is_source, open_source
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Said
+
+_ABOUT = ("fields", "image", "classes", "keys", "names")
+"""What `pack` takes that speaks of the source."""
 
 
 def pack(
@@ -55,11 +61,53 @@ def pack(
     a killed run did is not done again. Raises UsageError with nothing written, PackError where it ran and stopped.
     """
     about = {"fields": fields, "image": image, "classes": classes, "keys": keys, "names": names}
-    opened = _opened(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe})
+    opened = _ready(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe}, workers)
     limits = Limits(workers, max_rejects, strict, restart)
-    if workers != 0 and isinstance(opened, DatasetSource):
-        _check_travels(opened)
     return run(opened, destination, recipe_for(opened, {"format": format, "size": size, **recipe}), limits, watch=watch)
+
+
+def pack_splits(
+    source: str | os.PathLike[str] | Source | Dataset | Mapping[str, Any],
+    destination: str | os.PathLike[str],
+    *,
+    splits: Sequence[str] | None = None,
+    holdout: Mapping[str, float | int | str] | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    max_rejects: float = 0.01,
+    strict: bool = False,
+    restart: bool = False,
+    watch: Watch | None = None,
+    **options: Any,
+) -> dict[str, Summary]:
+    """Pack each split of `source` into a store of its own, `destination/train` and so on, with the same classes.
+
+    source: a dict of split -> what `pack` takes; or a path and the names of its `splits`; or what `pack` takes, of
+        which `holdout` is drawn, as `{"val": 0.1}`: a share, or from 1 on a number, of each class.
+    seed: of the draw. options: as `pack` takes them, for all splits alike.
+
+    The same call goes on where an earlier one was stopped. Raises as `pack`.
+    """
+    known = {name: options.pop(name) for name in (*_ABOUT, *OPTIONS) if name in options}
+    limits = Limits(workers, max_rejects, strict, restart)
+    if isinstance(source, Mapping):
+        if splits is not None or holdout is not None:
+            raise UsageError("a dict of splits is divided already: leave splits= and holdout= out")
+        chosen = sets.divided(list(source))
+        sources = sets.one_numbering({name: _ready(one, known, workers) for name, one in source.items()})
+    elif splits is not None and holdout is None and isinstance(source, str | os.PathLike):
+        chosen = sets.divided(list(splits))
+        sources = sets.open_divided(os.fspath(source), splits, lambda path: _ready(path, known, workers))
+    elif holdout is not None and splits is None:
+        chosen = sets.drawn(draws.parse_holdout(f"{name}={amount}" for name, amount in holdout.items()), seed)
+        sources, _ = sets.draw(_ready(source, known, workers), chosen)
+    else:
+        raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
+    recipes = {name: recipe_for(one, {"format": "memmap", **options}) for name, one in sources.items()}
+    limits = sets.begin(Path(destination), sources, recipes, chosen, limits)
+    return {
+        name: run(one, Path(destination) / name, recipes[name], limits, watch=watch) for name, one in sources.items()
+    }
 
 
 def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
@@ -70,6 +118,14 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
         chosen = "x".join(map(str, chosen))
     written = {name: str(options[name]) for name in ("quality", "shard_size") if options.get(name) is not None}
     return make_recipe(**{**options, **written, "size": str(chosen)})
+
+
+def _ready(source: Any, about: Mapping[str, Any], workers: int | None) -> Source:
+    """The source by what a user wrote, fit to be read by workers."""
+    opened = _opened(source, about)
+    if workers != 0 and isinstance(opened, DatasetSource):
+        _check_travels(opened)
+    return opened
 
 
 def _opened(source: Any, about: Mapping[str, Any]) -> Source:

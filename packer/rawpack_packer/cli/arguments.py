@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rawpack.errors import UsageError
 from rawpack.manifest import NAME
+from rawpack.splits import read_splits, store_path
 
 
 def store_folder(dst: str) -> Path:
@@ -18,6 +19,24 @@ def store_folder(dst: str) -> Path:
     if not path.is_dir():
         raise UsageError(f"{dst} is a file; a store is a folder")
     return path
+
+
+def store_folders(dst: str) -> dict[str, Path]:
+    """The stores that a user named: name and folder of each, where DST is a set of splits; else DST alone, without a
+    name. Raises as `store_folder`, and UnfinishedStoreError where a split was not packed yet."""
+    path = store_folder(dst)
+    found = None if (path / NAME).exists() else read_splits(path)
+    return {"": path} if found is None else {name: store_path(path, name) for name in found.splits}
+
+
+def one_store(dst: str, option: str) -> Path:
+    """The store that a user named for what is about one. Raises UsageError where DST is a set of splits."""
+    stores = store_folders(dst)
+    if "" not in stores:
+        raise UsageError(
+            f"{option} is about one store, and {dst} has splits: name {' or '.join(map(str, stores.values()))}"
+        )
+    return stores[""]
 
 
 def output_file(path: str) -> Path:

@@ -11,7 +11,7 @@ import click
 from tqdm import tqdm
 
 from rawpack_packer import bench as benches
-from rawpack_packer.cli.arguments import report_file, store_folder
+from rawpack_packer.cli.arguments import report_file, store_folders
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
 from rawpack_packer.measure.rounds import ROUNDS, Schedule
 from rawpack_packer.measure.steps import parse_steps
@@ -83,7 +83,7 @@ def bench(
     """  # fmt: skip
     page = None if html is None else report_file("--html", html)
     plots = None if png is None else report_file("--png", png)
-    stores = [store_folder(store) for store in dst]
+    stores = [store for name in dst for store in store_folders(name).values()]
     schedule = Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with tqdm(desc="measuring", leave=False, delay=1.0, disable=not sys.stderr.isatty()) as bar:
         done = benches.bench(

@@ -14,8 +14,8 @@ from rawpack import Reader
 from rawpack.errors import RawpackError
 from rawpack.manifest import load
 from rawpack.store import Store
-from rawpack_packer import describe, show
-from rawpack_packer.cli.arguments import output_file, report_file, store_folder
+from rawpack_packer import describe, show, splits
+from rawpack_packer.cli.arguments import one_store, output_file, report_file, store_folders
 from rawpack_packer.verify import Problem, verify, work_of
 
 _SHOWN = 50
@@ -34,7 +34,7 @@ _SHOWN = 50
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.argument("dst", type=click.Path())
 def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | None, as_json: bool) -> None:
-    """Show what is in the store at DST.
+    """Show what is in the store, or in each split, at DST.
 
     With --verify or --verify-quick the exit code is 1 where something is wrong.
 
@@ -45,11 +45,30 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
       rawpack inspect --grid sheet.png store/
       rawpack inspect --html report.html store/
     """  # fmt: skip
-    path = store_folder(dst)
+    stores = store_folders(dst)
     page = None if html is None else report_file("--html", html)
     if grid is not None:
-        drawn = draw(path, output_file(grid))
+        drawn = draw(one_store(dst, "--grid"), output_file(grid))
         click.echo(f"rawpack: {show.count(drawn, 'sample')} drawn into {show.plain(grid)}", err=True)
+    if page is not None:
+        one_store(dst, "--html")
+    found = [_look(path, page, full=full, quick=quick) for path in stores.values()]
+    splits_told = _classes_apart(stores) if len(stores) > 1 else []
+    if as_json:
+        whole: dict[str, Any] = {"path": dst, "splits": dict(zip(stores, (about for about, _ in found), strict=True))}
+        if full or quick:
+            whole["problems"] = [{"where": where, "what": what} for where, what in splits_told]
+        click.echo(json.dumps(found[0][0] if "" in stores else whole, indent=1))
+    else:
+        click.echo("\n\n\n".join(text for _, text in found))
+        for where, what in splits_told:
+            click.echo(f"\n{show.plain(where)}: {what}")
+    if any(about.get("problems") for about, _ in found) or (splits_told and (full or quick)):
+        sys.exit(1)
+
+
+def _look(path: Path, page: Path | None, *, full: bool, quick: bool) -> tuple[dict[str, Any], str]:
+    """What there is to be told of one store: for a program, and for a person."""
     problems = check(path, quick=quick and not full) if full or quick else None
     about: dict[str, Any] = {"path": str(path)}
     text = []
@@ -69,9 +88,12 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
     if problems is not None:
         about["problems"] = [{"where": one.where, "what": one.what} for one in problems]
         text.append(verdict(problems, quick=quick and not full))
-    click.echo(json.dumps(about, indent=1) if as_json else "\n\n".join(text))
-    if problems:
-        sys.exit(1)
+    return about, "\n\n".join(text)
+
+
+def _classes_apart(stores: dict[str, Path]) -> list[tuple[str, str]]:
+    """Which splits number their classes otherwise than the others."""
+    return splits.class_problems({name: load(path)[0] for name, path in stores.items()})
 
 
 def draw(store: Path, file: Path) -> int:

@@ -15,6 +15,7 @@ from rawpack_packer.job import Limits, Nobody, Summary, Watch
 from rawpack_packer.progress import Bar, Lines
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def job_options(command: Command) -> Command:
@@ -49,16 +50,24 @@ class JobOptions:
 
     def run(self, work: Callable[[Watch], Summary]) -> Summary:
         """Do `work`, a job that tells the watch how far it is; then print its summary."""
+        summary = self.watched(work)
+        self.tell(summaries.as_dict(summary), summaries.as_text(summary))
+        return summary
+
+    def watched(self, work: Callable[[Watch], Result]) -> Result:
+        """Do `work`, and show how far it is."""
         watch: Watch = Nobody() if self.quiet else Bar() if sys.stderr.isatty() else Lines()
         try:
-            summary = work(watch)
+            return work(watch)
         finally:
             watch.end()
+
+    def tell(self, about: dict[str, Any], text: str) -> None:
+        """Print what a job came to, for a program or for a person."""
         if self.as_json:
-            click.echo(json.dumps(summaries.as_dict(summary), indent=1))
+            click.echo(json.dumps(about, indent=1))
         elif not self.quiet:
-            click.echo(summaries.as_text(summary))
-        return summary
+            click.echo(text)
 
 
 def take_job_options(options: dict[str, Any]) -> JobOptions:

@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from rawpack_packer import destination as destinations
-from rawpack_packer import job, show
+from rawpack_packer import job, show, splits
 from rawpack_packer.api import recipe_for
 from rawpack_packer.cli import summary as summaries
-from rawpack_packer.cli.job_options import job_options, take_job_options
+from rawpack_packer.cli.job_options import JobOptions, job_options, take_job_options
 from rawpack_packer.cli.recipe_options import recipe_options
 from rawpack_packer.cli.source_options import open_by, source_options, take_source_options
+from rawpack_packer.cli.split_options import open_splits, pack_splits, split_options, take_split_options
 from rawpack_packer.fields import store_fields
-from rawpack_packer.job import Limits
 from rawpack_packer.recipe import Recipe, make_recipe
 from rawpack_packer.sources import Source
 
@@ -25,6 +25,7 @@ from rawpack_packer.sources import Source
 @click.command(short_help="Pack a folder of images into a store.")
 @recipe_options
 @source_options
+@split_options
 @click.option("--dry-run", is_flag=True, help="Say what packing would take, by a few samples, and write nothing.")
 @job_options
 @click.argument("src", type=click.Path())
@@ -42,24 +43,38 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
       rawpack pack --size 224x160 photos/ store/        224 high, 160 wide
       rawpack pack --format lmdb --size keep --quality keep photos/ store/
                                                         JPEG files as they are, one file instead of many
+      rawpack pack --splits train,val imagenet/ store/  stores of imagenet/train/ and imagenet/val/
+      rawpack pack --holdout val=0.1 photos/ store/     a tenth of each class for validation
       rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
     """
-    how, chosen = take_job_options(options), take_source_options(options)
+    how, chosen, division = take_job_options(options), take_source_options(options), take_split_options(options)
     make_recipe(**options | {"size": options["size"] or "256"})  # nonsense is refused before a long look at SRC
+    if division is not None:
+        splits.check(Path(dst), src, division, restart=how.limits.restart)
+        sources = open_splits(src, division, how, lambda path: open_by(path, chosen, quiet=how.quiet))
+        recipes = {name: recipe_for(source, options) for name, source in sources.items()}
+        if dry_run:
+            splits.check_sources(Path(dst), sources, recipes, division, restart=how.limits.restart)
+            told = {name: _would_take(source, f"{dst}/{name}", recipes[name], how) for name, source in sources.items()}
+            click.echo(json.dumps(told, indent=1) if how.as_json else "\n\n".join(f"{k}: {v}" for k, v in told.items()))
+            return
+        pack_splits(sources, dst, recipes, division, how)
+        return
     destinations.check(Path(dst), src)
     source = open_by(src, chosen, quiet=how.quiet)
     recipe = recipe_for(source, options)
     if not how.silent:
-        classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
-        click.echo(f"rawpack: {show.count(len(source), 'image')}{classes} in {show.plain(src)}", err=True)
+        click.echo(f"rawpack: {summaries.images(source)} in {show.plain(src)}", err=True)
     if dry_run:
-        click.echo(_would_take(source, dst, recipe, how.limits, as_json=how.as_json))
+        about = _would_take(source, dst, recipe, how)
+        click.echo(json.dumps(about, indent=1) if how.as_json else about)
         return
     how.run(lambda watch: job.pack(source, dst, recipe, how.limits, watch=watch))
 
 
-def _would_take(source: Source, dst: str, recipe: Recipe, limits: Limits, *, as_json: bool) -> str:
-    guess, free = job.dry_run(source, dst, recipe, limits)
-    if as_json:
-        return json.dumps(asdict(guess) | {"free_bytes": free, "samples": len(source)}, indent=1)
+def _would_take(source: Source, dst: str, recipe: Recipe, how: JobOptions) -> dict[str, Any] | str:
+    """What packing would take: for a program, or for a person."""
+    guess, free = job.dry_run(source, dst, recipe, how.limits)
+    if how.as_json:
+        return asdict(guess) | {"free_bytes": free, "samples": len(source)}
     return summaries.dry_text(guess, store_fields(recipe, source)["image"].shape, len(source), free)

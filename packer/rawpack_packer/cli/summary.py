@@ -9,6 +9,13 @@ from rawpack_packer import show
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.estimate import Estimate
 from rawpack_packer.job import Summary
+from rawpack_packer.sources import Source
+
+
+def images(source: Source) -> str:
+    """What a source holds, in a few words: "12 images in 2 classes"."""
+    classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
+    return f"{show.count(len(source), 'image')}{classes}"
 
 
 def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free: int) -> str:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from rawpack import machine
 from rawpack.store import Store
 from rawpack_packer import show
-from rawpack_packer.cli.arguments import store_folder
+from rawpack_packer.cli.arguments import store_folders
 from rawpack_packer.warm import files_of, warm_file
 
 
@@ -18,7 +18,7 @@ from rawpack_packer.warm import files_of, warm_file
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.argument("dst", type=click.Path())
 def warm(dst: str, quiet: bool) -> None:
-    """Read all files of the store at DST once, in order, so that the next epoch comes from memory.
+    """Read all files of the store, or of all splits, at DST once, in order, so that the next epoch comes from memory.
 
     The system keeps them as long as nothing else needs the memory.
 
@@ -26,7 +26,7 @@ def warm(dst: str, quiet: bool) -> None:
     Example:
       rawpack warm store/
     """
-    files = files_of(Store(store_folder(dst)))
+    files = [file for store in store_folders(dst).values() for file in files_of(Store(store))]
     total, free = sum(size for _, size in files), machine.available_memory_bytes()
     if not quiet and free is not None and total > free:
         click.echo(f"rawpack: {show.size(total)} will not stay in {show.size(free)} of free memory", err=True)
