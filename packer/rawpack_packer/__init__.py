@@ -1,13 +1,13 @@
-"""The `rawpack` command: pack, inspect and check stores. `pack` and `pack_splits` are that for Python."""
+"""The `rawpack` command: pack, inspect and check stores. `pack`, `pack_splits` and `append` are that for Python."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rawpack_packer.api import pack, pack_splits
+    from rawpack_packer.api import append, pack, pack_splits
 
-__all__ = ["pack", "pack_splits"]
+__all__ = ["append", "pack", "pack_splits"]
 
 
 def __getattr__(name: str) -> Any:

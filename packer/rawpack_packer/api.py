@@ -12,6 +12,8 @@ import cloudpickle
 from rawpack.errors import UsageError
 from rawpack_packer import holdout as draws
 from rawpack_packer import splits as sets
+from rawpack_packer.appending import Appended
+from rawpack_packer.appending import append as run_append
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.job import pack as run
 from rawpack_packer.recipe import Recipe, make_recipe
@@ -108,6 +110,41 @@ def pack_splits(
     return {
         name: run(one, Path(destination) / name, recipes[name], limits, watch=watch) for name, one in sources.items()
     }
+
+
+def append(
+    source: str | os.PathLike[str] | Source | Dataset,
+    destination: str | os.PathLike[str],
+    *,
+    skip_existing: bool = False,
+    other_libraries: bool = False,
+    workers: int | None = None,
+    max_rejects: float = 0.01,
+    strict: bool = False,
+    restart: bool = False,
+    watch: Watch | None = None,
+    **about: Any,
+) -> Appended:
+    """Add the samples of `source` to the store at `destination`, by the recipe that made it.
+
+    source, and about: what `pack` takes and says of a source. skip_existing: leave out what the store has, by the key.
+    other_libraries: also where the libraries that make pixels have other versions now. restart: remove what an append
+    left that was stopped, and begin anew; the store stays. Samples without names, as those of arrays, are counted on.
+
+    The same call goes on where an earlier one was stopped. Raises as `pack`.
+    """
+    unknown = [name for name in about if name not in (*_ABOUT, *OPTIONS)]
+    if unknown:
+        raise UsageError(f"{unknown[0]}=: the store says how samples are packed; leave it out")
+    limits = Limits(workers, max_rejects, strict, restart)
+    return run_append(
+        _ready(source, about, workers),
+        destination,
+        limits,
+        skip_existing=skip_existing,
+        other_libraries=other_libraries,
+        watch=watch,
+    )
 
 
 def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:

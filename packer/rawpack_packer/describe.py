@@ -17,7 +17,7 @@ from rawpack_packer.counts import COUNTS, label_counts
 from rawpack_packer.destination import is_appending
 from rawpack_packer.layout import runs_by
 
-_SHOWN = 20
+_SHOWN, _APPENDS = 20, 3
 
 
 def describe(store: Store) -> dict[str, Any]:
@@ -91,7 +91,9 @@ def as_text(about: dict[str, Any]) -> str:
     blocks.append(_reject_text(about["rejects"]))
     if about["provenance"]:
         blocks.append("made\n" + _provenance_text(about["provenance"]))
-    for append in about["appends"]:
+    if len(about["appends"]) > _APPENDS:
+        blocks.append(f"appended to {len(about['appends']):,} times; the last {_APPENDS} are")
+    for append in about["appends"][-_APPENDS:]:
         blocks.append("appended\n" + _provenance_text(append) if append else "appended, and not known from where")
     if about["appending"]:
         blocks.append("an append was begun and has not ended: the same `rawpack append` goes on")

@@ -8,6 +8,7 @@ import click
 
 import rawpack
 from rawpack.errors import RawpackError, UsageError
+from rawpack_packer.cli.append import append
 from rawpack_packer.cli.bench import bench
 from rawpack_packer.cli.doctor import doctor
 from rawpack_packer.cli.inspect import inspect
@@ -30,6 +31,7 @@ def cli() -> None:
       rawpack plan photos/                             which store suits this set and machine
       rawpack pack photos/ store/                      memmap, 256x256: the fastest to read
       rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
+      rawpack append more-photos/ store/               more into the same store
       rawpack inspect store/                           what is in there
       rawpack bench store/                             how fast it is read here
 
@@ -40,6 +42,7 @@ def cli() -> None:
 
 cli.add_command(plan)
 cli.add_command(pack)
+cli.add_command(append)
 cli.add_command(inspect)
 cli.add_command(doctor)
 cli.add_command(warm)
@@ -56,7 +59,7 @@ def main() -> None:
         click.echo(f"rawpack: {plain(error.format_message())}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        goes_on = "; the same command goes on from here" if "pack" in sys.argv[1:2] else ""
+        goes_on = "; the same command goes on from here" if {"pack", "append"} & {*sys.argv[1:2]} else ""
         click.echo(f"rawpack: interrupted{goes_on}", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

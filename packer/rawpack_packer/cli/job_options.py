@@ -18,15 +18,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
-def job_options(command: Command) -> Command:
-    """`--workers`, `--max-rejects`, `--strict`, `--restart`, `--quiet`, `--json`."""
+def job_options(
+    command: Command, *, restart: str = "Remove what an earlier run left in DST, and begin anew."
+) -> Command:
+    """`--workers`, `--max-rejects`, `--strict`, `--restart`, `--quiet`, `--json`. restart: what that one does."""
     options = [
         click.option("--workers", type=click.IntRange(0),
                      help="Worker processes; 0 packs in this one [default: one per CPU]."),
         click.option("--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
                      help="How many images may be unreadable: a share such as 1% or 0.01, or a number."),
         click.option("--strict", is_flag=True, help="Stop at the first image that cannot be packed."),
-        click.option("--restart", is_flag=True, help="Remove what an earlier run left in DST, and begin anew."),
+        click.option("--restart", is_flag=True, help=restart),
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
         click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
     ]  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rawpack_packer import show
+from rawpack_packer.appending import Appended
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.estimate import Estimate
 from rawpack_packer.job import Summary
@@ -103,6 +104,46 @@ def as_text(summary: Summary) -> str:
         code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True, image_size=224): ...'
     rows.append(("read it", code))
     return "Packed.\n" + show.table(rows)
+
+
+def appended_dict(done: Appended) -> dict[str, Any]:
+    """What an append came to, for a program; `samples`, `rejects` and `digest` are those of the whole store."""
+    summary = as_dict(done.summary)
+    summary["nothing_to_do"] = summary.pop("already_complete")
+    own = {"added": done.added, "rejected": done.rejected, "existing": done.existing}
+    return summary | own | {"changed": done.changed, "later": done.later}
+
+
+def appended_text(done: Appended) -> str:
+    """The same for a person."""
+    summary, manifest = done.summary, done.summary.manifest
+    path = show.plain(summary.destination)
+    told = []
+    if done.existing:
+        told.append(
+            ("existing", f"{show.count(done.existing, 'sample')} left out: the store has, or has rejected, them")
+        )
+    if done.changed:
+        told.append(
+            ("changed", f"{show.count(done.changed, 'file')} of these changed since: the store keeps what it has")
+        )
+    if summary.already:
+        head = f"{path} has nothing to add of {show.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
+        return head + (f"\n{show.table(told)}" if told else "")
+    rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
+    if manifest.classes is not None:
+        rows.append(("classes", f"{len(manifest.classes):,}"))
+    if done.rejected:
+        rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
+    rows += told
+    if done.later:
+        rows.append(("later", f"{show.count(done.later, 'sample')} came since this was begun: append once more"))
+    rows += [("problem", show.plain(problem)) for problem in summary.problems]
+    rows.append(("bytes", f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out"))
+    rate = f", {summary.packed_now / summary.seconds:,.0f} images/s" if summary.packed_now else ""
+    rows.append(("time", show.duration(summary.seconds) + rate))
+    rows.append(("lies in", path))
+    return "Appended.\n" + show.table(rows)
 
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:

@@ -1,0 +1,235 @@
+"""Appending to a store: more samples into new shards and new columns, and then a manifest that names them too.
+
+No file that the store's manifest names is touched, so readers that are open go on, and until the new manifest is there
+the store is the old one. An append that was stopped goes on as a packing job does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from rawpack import machine
+from rawpack import manifest as manifests
+from rawpack.errors import PackError, StoreError, UsageError
+from rawpack.manifest import Manifest
+from rawpack.store import Store
+from rawpack_packer import commit, files, history, splits
+from rawpack_packer import destination as destinations
+from rawpack_packer.additions import choose, counts_of, is_of
+from rawpack_packer.commit import Before, Totals, before_append, commit_store
+from rawpack_packer.counts import label_counts
+from rawpack_packer.engines import Engine
+from rawpack_packer.fields import store_fields
+from rawpack_packer.job import (
+    Limits,
+    Nobody,
+    Parts,
+    Summary,
+    Watch,
+    check_sizes,
+    check_space,
+    engine_for,
+    made_from,
+)
+from rawpack_packer.layout import WORK, names_of
+from rawpack_packer.recipe import Recipe, libraries
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.view import View
+
+_THEN = ", then "
+"""Between the versions of a library that packed a store and those that appended to it."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What an append came to."""
+
+    summary: Summary
+    """Of the store as it is now; `seen` and what else speaks of this run counts samples of this source."""
+    added: int
+    """Samples that the store has more."""
+    rejected: int
+    existing: int
+    """Samples of the source that the store had, or had rejected, and that were left out."""
+    changed: int
+    """Of these: whose file was changed since; the store keeps the old sample."""
+    later: int
+    """Samples that came to the source after an append was begun that this run ended: they are for the next."""
+
+
+def append(
+    source: Source,
+    destination: str | os.PathLike[str],
+    limits: Limits | None = None,
+    *,
+    skip_existing: bool = False,
+    other_libraries: bool = False,
+    engine: Engine | None = None,
+    watch: Watch | None = None,
+) -> Appended:
+    """Add the samples of `source` to the store at `destination`, by the store's own recipe, or go on with that.
+
+    skip_existing: leave out what the store has, or has rejected, by the key; a rejected file that was changed since is
+    tried again. Otherwise a key that the store has is an error. other_libraries: go on where the libraries that make
+    pixels and files have other versions than before. limits.restart: remove what an append left that was begun.
+    Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish.
+    """
+    began = time.monotonic()
+    limits, watch, path = limits or Limits(), watch or Nobody(), Path(destination)
+    store = open_store(path, source.root)
+    recipe = recipe_of(path, store.manifest, other_libraries=other_libraries)
+    _check_fields(path, store.manifest, recipe, source)
+    begun = None if limits.restart else history.read_append(path)
+    if begun is not None and begun.store != store.digest:
+        # A run that was killed between its manifest and its last step.
+        with destinations.Lock(path):
+            commit.tidy(path)
+        if is_of(begun, source):
+            return _nothing(path, source, store, len(source), began)
+        begun = None
+    chosen = choose(store, source, begun, skip_existing=skip_existing)
+    if not len(chosen.source) and not limits.restart:
+        if destinations.is_untidy(path):
+            with destinations.Lock(path):
+                commit.tidy(path)
+        return _nothing(path, source, store, chosen.existing, began, chosen.changed)
+    workers = machine.cpus() if limits.workers is None else limits.workers
+    if begun is None and len(chosen.source):
+        check_space(path, [(chosen.source, recipe)], workers, destinations.free_bytes(path))
+    with files.refusals_named(path):
+        (path / WORK).mkdir(exist_ok=True)
+    with files.refusals_named(path), destinations.Lock(path) as lock:
+        if manifests.load(path)[1] != store.digest:
+            if not history.read_append(path):
+                commit.tidy(path)
+            raise UsageError(f"another run has just appended to {path}; give the command again")
+        if limits.restart:
+            destinations.clear_append(path, names_of(store.manifest))
+        if not len(chosen.source):
+            commit.tidy(path)
+            return _nothing(path, source, store, chosen.existing, began, chosen.changed)
+        before = before_append(store.manifest, label_counts(store))
+        _begin(path, chosen.source, recipe, store, before)
+        started = datetime.now(UTC)
+        totals = Totals(classes=chosen.source.classes is not None)
+        fields = dict(store.manifest.fields)
+        parts = Parts(path, chosen.source, recipe, fields, limits, watch, totals, before)
+        parts.run(engine or engine_for(workers, lock))
+        manifest = commit_store(
+            path,
+            recipe,
+            fields,
+            chosen.source.classes,
+            parts.parts,
+            totals,
+            counts_of(store.manifest, chosen),
+            made_from(chosen.named, started, workers) | {"first": before.seen},
+            chosen.source.states(),
+            before,
+        )
+    watch.end()
+    summary = Summary(
+        str(destination),
+        manifest,
+        manifests.load(path)[1],
+        already=False,
+        seen=len(chosen.source),
+        packed_now=parts.done_now,
+        bytes_in=totals.bytes_in,
+        bytes_out=totals.bytes_out,
+        seconds=time.monotonic() - began,
+        problems=source.problems,
+    )
+    return Appended(summary, totals.samples, totals.rejects.total(), chosen.existing, chosen.changed, chosen.later)
+
+
+def open_store(path: Path, source: str) -> Store:
+    """The finished store that is to be appended to. Raises UsageError where there is none, or it may not be."""
+    names = splits.stores_of(path) if path.is_dir() else {}
+    if names:
+        raise UsageError(f"{path} is a set of splits: append to one of them, {', '.join(map(str, names.values()))}")
+    if not destinations.is_finished(path):
+        unfinished = destinations.is_begun(path) if path.is_dir() else False
+        cure = "packing did not finish: the same `rawpack pack` goes on" if unfinished else "`rawpack pack` makes one"
+        raise UsageError(f"there is no store at {path} to append to: {cure}")
+    destinations.check(path, source)
+    try:
+        store = Store(path)
+        check_sizes(path, store.manifest)
+    except (StoreError, PackError) as error:
+        raise UsageError(f"{error}; only a sound store can be appended to") from None
+    return store
+
+
+def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recipe:
+    """The recipe that a store was packed by, to be used again.
+
+    Raises UsageError, naming what differs, where the libraries here are others; `other_libraries` allows that, and the
+    recipe then says both.
+    """
+    try:
+        made = msgspec.convert(manifest.recipe, Recipe)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} was packed by a recipe that this rawpack does not know: {error}") from None
+    here = libraries(made)
+    latest = {name: version.rpartition(_THEN)[2] for name, version in made.libraries.items()}
+    differing = [name for name in sorted({*here, *latest}) if here.get(name) != latest.get(name)]
+    if not differing:
+        return made
+    if not other_libraries:
+        what = "; ".join(f"{name}: {latest.get(name)} then, {here.get(name)} now" for name in differing)
+        raise UsageError(
+            f"{path} was packed with other libraries ({what}), which may make other pixels: install those, or allow it "
+            "with --other-libraries"
+        )
+    both = {
+        name: made.libraries[name] if name not in differing or name not in here
+        else f"{made.libraries[name]}{_THEN}{here[name]}" if name in latest
+        else here[name]
+        for name in sorted({*here, *latest})
+    }  # fmt: skip
+    return msgspec.structs.replace(made, libraries=both)
+
+
+def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source) -> None:
+    """Raise UsageError, naming the first that differs, where samples of the source do not fit those of the store."""
+    if (manifest.classes is None) != (source.classes is None):
+        has, lacks = (path, source.root) if source.classes is None else (source.root, path)
+        raise UsageError(f"{has} has classes and {lacks} has none, so labels would not mean the same")
+    fields = store_fields(recipe, source)
+    for name in [*fields, *manifest.fields]:
+        was, now = manifest.fields.get(name), fields.get(name)
+        if was != now:
+            raise UsageError(
+                f"samples of {source.root} do not fit into {path} ({name}: {history.shown_field(was)} there, "
+                f"{history.shown_field(now)} here): only samples with the same fields can be appended"
+            )
+
+
+def _begin(path: Path, source: View, recipe: Recipe, store: Store, before: Before) -> None:
+    """Note a new append in its store; one that was begun must be this one."""
+    begun, where = history.read_append(path), f"an append to {path}"
+    if begun is None:
+        # What an append left whose job was removed already.
+        destinations.clear_append(path, names_of(store.manifest))
+        job = history.job_of(recipe, store.manifest.fields, source)
+        noted = {name: getattr(job, name) for name in job.__struct_fields__}
+        history.write_job(path, history.AppendJob(**noted, run=before.run, store=store.digest))
+        files.sync_folder(path)
+    else:
+        history.check_recipe(where, begun.recipe, recipe)
+        history.check_source(where, begun.source(), source)
+
+
+def _nothing(path: Path, source: Source, store: Store, existing: int, began: float, changed: int = 0) -> Appended:
+    """What an append came to that had nothing to do."""
+    seconds = time.monotonic() - began
+    manifest = store.manifest
+    summary = Summary(str(path), manifest, store.digest, True, len(source), 0, 0, manifest.shard_bytes, seconds)
+    return Appended(summary, 0, 0, existing, changed, 0)
