@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -51,6 +52,8 @@ class Options:
     fields: tuple[str, ...]
     pipeline: Pipeline | None
     """What is done to samples; None where they are only copied or decoded."""
+    planes: tuple[str, ...]
+    """Fields that come as planes, as they are stored."""
     workers: int
     backend: Backend
     timeout: float
@@ -89,7 +92,7 @@ class Batches(Iterable[Batch]):
         stores = tuple(str(store.path) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
-        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.verify, memory)
+        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.planes, options.verify, memory)
         if options.workers and options.backend == "process" and options.pipeline is not None:
             _check_travels(options.pipeline)
         self._filler = Filler(self._spec, library)
@@ -245,12 +248,14 @@ class Batches(Iterable[Batch]):
         options = self.options
         if options.workers or options.max_slots is not None or options.pipeline is not None:
             return 1
-        if not _tiny(self._library, options.fields):
+        if not _tiny(self._library, options.fields, options.planes):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
 
     def _slot_field(self, name: str) -> SlotField:
         field = self._library.fields[name]
+        if name in self.options.planes:
+            return SlotField(name, field.dtype, field.stored_shape)
         if self.options.pipeline is not None and name in self.options.pipeline.makes:
             made = self.options.pipeline.makes[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
@@ -307,20 +312,52 @@ def choose_fields(
     return chosen
 
 
+def choose_planes(
+    library: Library, fields: Sequence[str] | None, color: str | None, transformed: bool
+) -> tuple[str, ...]:
+    """The fields that come as planes. transformed: by what `Reader.batches` was given."""
+    if color is None:
+        return ()
+    if color != "yuv420":
+        raise UsageError(f"color={color!r}: 'yuv420' for the planes as they are stored, or None for pixels")
+    if transformed:
+        raise UsageError(
+            f"color={color!r} gives planes as they are stored; transform= and image_size= work on pixels: leave out one "
+            "or the other"
+        )
+    names = [name for name in library.fields if fields is None or name in fields]
+    planar = [name for name in names if all(store.fields[name].planar for store in library.stores)]
+    if not planar:
+        raise UsageError(f"color={color!r}: no field of the batch is stored so; pack with --color {color}")
+    for name in planar:
+        if not library.fields[name].uniform:
+            raise UsageError(
+                f"the planes of {name!r} have different sizes, so they make no batch: leave color= out and pass "
+                "image_size=, or pack with --size"
+            )
+    return tuple(planar)
+
+
 def choose_workers(
-    library: Library, fields: Sequence[str], workers: int | None, backend: str | None, transformed: bool
+    library: Library,
+    fields: Sequence[str],
+    planes: Sequence[str],
+    workers: int | None,
+    backend: str | None,
+    transformed: bool,
 ) -> tuple[int, Backend]:
     """How many workers and of which kind, where the caller leaves it open: see `Reader.batches`.
 
-    transformed: whether workers do more with samples than copying them.
+    planes: those of the fields that come as they are stored. transformed: whether workers do more with samples than
+    copying them.
     """
     if backend not in (None, "process", "thread"):
         raise UsageError(f"backend={backend!r}: 'process', 'thread' or None")
     if workers is not None and (not isinstance(workers, int | np.integer) or isinstance(workers, bool) or workers < 0):
         raise UsageError(f"workers={workers!r}: 0 (in this process), more, or None to choose")
-    raw = all(library.fields[name].encoding == "raw" for name in fields)
+    raw = _copied(library, fields, planes)
     if workers is None:
-        workers = 0 if _tiny(library, fields) and not transformed else machine.cpus()
+        workers = 0 if _tiny(library, fields, planes) and not transformed else machine.cpus()
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
         # others no page fault, which in another process takes as long as the copy.
@@ -351,14 +388,19 @@ def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None
     return int(pair[0]), int(pair[1])
 
 
-def _tiny(library: Library, fields: Sequence[str]) -> bool:
+def _copied(library: Library, fields: Sequence[str], planes: Sequence[str]) -> bool:
+    """Whether samples of these fields come as they lie in the files."""
+    return all(library.fields[name].encoding == ("yuv420" if name in planes else "raw") for name in fields)
+
+
+def _tiny(library: Library, fields: Sequence[str], planes: Sequence[str]) -> bool:
     """Whether samples of these fields are so small that copying them costs less than arranging for it."""
-    raw = all(library.fields[name].encoding == "raw" for name in fields)
-    return raw and sum(_sample_bytes(library, name) for name in fields) <= _TINY_SAMPLE_BYTES
+    size = sum(_sample_bytes(library, name) for name in fields)
+    return _copied(library, fields, planes) and size <= _TINY_SAMPLE_BYTES
 
 
 def _sample_bytes(library: Library, name: str) -> int:
     field = library.fields[name]
     if field.kind in IN_NO_SLOT or not field.uniform:
         return _TINY_SAMPLE_BYTES + 1
-    return int(np.dtype(field.dtype).itemsize * np.prod([n or 1 for n in field.shape]))
+    return np.dtype(field.dtype).itemsize * math.prod(field.stored_shape)

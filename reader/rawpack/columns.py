@@ -44,7 +44,7 @@ def files_of(name: str, field: Field, rows: int, chunks: int) -> dict[str, tuple
     if not field.uniform or field.encoded:
         files[f"{name}.offset.npy"] = ("int64", (rows,))
         files[f"{name}.bytes.npy"] = ("int64", (rows,))
-    if field.encoding == "deflate":
+    if field.deflated:
         files[f"{name}.chunk.npy"] = ("int64", (chunks, 2))
     return files
 

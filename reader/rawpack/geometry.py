@@ -1,4 +1,4 @@
-"""The geometry of resizing, in whole numbers of pixels: sizes are (height, width), boxes (y, x, height, width)."""
+"""The geometry of images, in whole numbers of pixels: sizes are (height, width), boxes (y, x, height, width)."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ def crop_box(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, 
     top = round((height - target_height) / 2.0)
     left = round((width - target_width) / 2.0)
     return top, left, target_height, target_width
+
+
+def chroma_size(size: tuple[int, int]) -> tuple[int, int]:
+    """The size of a chroma plane of 4:2:0: one value for each two by two pixels, of which the last may lie outside."""
+    return -(-size[0] // 2), -(-size[1] // 2)
+
+
+def planar_bytes(size: tuple[int, int]) -> int:
+    """Bytes of an image of this size as planes of YCbCr 4:2:0."""
+    rows, columns = chroma_size(size)
+    return size[0] * size[1] + 2 * rows * columns

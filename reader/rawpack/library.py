@@ -75,12 +75,12 @@ class Library:
         k = int(np.searchsorted(self.ends, row, side="right"))
         return self.stores[k], row - (int(self.ends[k - 1]) if k else 0)
 
-    def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
-        """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array, *, planes: bool = False) -> None:
+        """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]; see `Store`."""
         if len(self.stores) == 1:
-            self.stores[0].read_into(name, rows, out)
+            self.stores[0].read_into(name, rows, out, planes=planes)
             return
-        gather = self._gather(name)
+        gather = self._gather(name) if planes or not self.fields[name].planar else None
         if gather is not None:
             gather.read_into(rows, out)
             return
@@ -88,7 +88,7 @@ class Library:
         for k in np.unique(which).tolist():
             at = np.flatnonzero(which == k)
             local = rows[at] - (int(self.ends[k - 1]) if k else 0)
-            self.stores[k].read_into(name, local, out, None if len(at) == len(rows) else at)
+            self.stores[k].read_into(name, local, out, None if len(at) == len(rows) else at, planes=planes)
 
     def _gather(self, name: str) -> Gather | None:
         """What reads an image field of all stores in one call, if they allow it."""

@@ -16,6 +16,7 @@ import msgspec
 import xxhash
 
 from rawpack.errors import DamagedStoreError, StoreError, UnfinishedStoreError
+from rawpack.geometry import planar_bytes
 from rawpack.plainfile import open_plain
 
 NAME = "store.json"
@@ -46,8 +47,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shape: tuple[int | None, ...] = ()
     """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes, (None, 5) for boxes.
     """
-    encoding: Literal["raw", "deflate", "jpeg", "png"] = "raw"
-    """How a shard holds the sample's bytes."""
+    encoding: Literal["raw", "deflate", "jpeg", "png", "yuv420", "yuv420_deflate"] = "raw"
+    """How a shard holds the sample's bytes. `dtype` and `shape` are those that a reader gives, whatever is stored."""
 
     @property
     def in_shards(self) -> bool:
@@ -60,9 +61,25 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.encoding in ("jpeg", "png")
 
     @property
+    def deflated(self) -> bool:
+        """Whether samples lie in compressed pieces."""
+        return self.encoding in ("deflate", "yuv420_deflate")
+
+    @property
+    def planar(self) -> bool:
+        """Whether each sample is an image as planes of YCbCr 4:2:0."""
+        return self.encoding in ("yuv420", "yuv420_deflate")
+
+    @property
     def uniform(self) -> bool:
         """Whether all samples have one shape."""
         return None not in self.shape
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Of a sample's values as they lie in a shard that holds values; only where the field is uniform."""
+        shape = tuple(n or 0 for n in self.shape)
+        return (planar_bytes((shape[0], shape[1])),) if self.planar else shape
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,7 +255,7 @@ def _check(manifest: Manifest) -> None:
             size = shard.files[placement.file].bytes
             if not 0 <= placement.offset <= size or placement.bytes < 0:
                 raise ValueError(f"offset {placement.offset} outside {shard.files[placement.file].name}")
-            deflated = manifest.fields[name].encoding == "deflate"
+            deflated = manifest.fields[name].deflated
             if placement.chunks < 0 or (deflated and min(placement.chunks, placement.chunk_bytes) < 1):
                 raise ValueError(f"{placement.chunks} chunks of {placement.chunk_bytes} bytes")
     for columns in manifest.columns:
@@ -252,7 +269,11 @@ def _check(manifest: Manifest) -> None:
         rows = sum(part.rows for part in parts)
         if rows != manifest.samples:
             raise ValueError(f"{manifest.samples} samples, but {rows} rows in its {what}")
-    encodings = {"lmdb": {"jpeg", "png"}, "hdf5": {"raw", "deflate"}, "memmap": {"raw"}}[manifest.format]
+    encodings = {
+        "lmdb": {"jpeg", "png"},
+        "hdf5": {"raw", "deflate", "yuv420", "yuv420_deflate"},
+        "memmap": {"raw", "yuv420"},
+    }[manifest.format]
     for name in images:
         if manifest.fields[name].encoding not in encodings:
             raise ValueError(f"field {name} is {manifest.fields[name].encoding} in a {manifest.format} store")
@@ -276,6 +297,9 @@ def _check_field(name: str, field: Field) -> None:
         raise ValueError(f"field {name} has samples of different shapes")
     if field.kind == "ragged" and (field.shape[:1] != (None,) or None in field.shape[1:]):
         raise ValueError(f"ragged field {name} has shape {field.shape}: only the first length may differ")
+    picture = field.kind == "image" and field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] == 3
+    if field.planar and not picture:
+        raise ValueError(f"{field.encoding} field {name} is {field.kind} {field.dtype} {field.shape}")
     if field.in_shards:
         dtypes = {"jpeg": ("uint8",), "png": ("uint8", "uint16")}.get(field.encoding)
         if dtypes and (len(field.shape) != 3 or field.dtype not in dtypes or field.shape[2] not in (1, 3)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.batches import Batches, Options, check_ragged, choose_fields, choose_workers, image_size_of
+from rawpack.batches import Batches, Options, check_ragged, choose_fields, choose_planes, choose_workers, image_size_of
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import Field
@@ -145,6 +145,7 @@ class Reader:
         fields: Sequence[str] | None = None,
         image_size: int | tuple[int, int] | None = None,
         transform: Transform | None = None,
+        color: Literal["yuv420"] | None = None,
         workers: int | None = None,
         backend: Literal["process", "thread"] | None = None,
         rank: int | Literal["auto"] = 0,
@@ -170,6 +171,9 @@ class Reader:
             pixel.
         transform: a list of steps of `rawpack.transforms` and functions, done in the workers; after `image_size`. What
             is random in it depends on seed, epoch and sample alone.
+        color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, flat, half
+            the bytes of RGB: (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each, to be
+            converted elsewhere. None gives RGB, or grey.
         workers: 0 does all in this process; None chooses from the CPUs that this process really has and the store.
         backend: "process" or "thread"; None takes threads where workers only copy rows, processes where they decode.
         rank, world_size, uneven: which part of each step is this process's; "auto" reads the launcher's environment.
@@ -189,10 +193,12 @@ class Reader:
         if not timeout > 0:
             raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
         size = image_size_of(image_size)
-        chosen = choose_fields(self._library, fields, size, bool(transform) or size is not None)
+        transformed = bool(transform) or size is not None
+        planes = choose_planes(self._library, fields, color, transformed)
+        chosen = choose_fields(self._library, fields, size, transformed)
         check_ragged(self._library, chosen, ragged)
         pipeline = self._pipeline(transform, chosen, size)
-        number, kind = choose_workers(self._library, chosen, workers, backend, pipeline is not None)
+        number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipeline is not None)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
         order = self._order(shuffle, block, window, sampler, seed)
@@ -200,6 +206,7 @@ class Reader:
             batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
             fields=chosen,
             pipeline=pipeline,
+            planes=planes,
             workers=number,
             backend=kind,
             timeout=timeout,

@@ -23,8 +23,8 @@ from rawpack.stores.gather import Gather, RawShard
 
 _SCATTERED_BYTES = 16 << 10
 """Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
-_MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144, "png": 1032}
-"""How many bytes of pixels one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
+_MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144, "png": 1032, "yuv420": 1, "yuv420_deflate": 1032}
+"""How many bytes of values one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
 before memory is taken for it."""
 
 
@@ -69,8 +69,19 @@ class Store:
         """The store's row of a shard's first sample."""
         return int(self.ends[shard - 1]) if shard else 0
 
-    def read_into(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
-        """Fill out[i], or out[at[i]], with image, mask or number field `name` of sample rows[i], rows of this store."""
+    def read_into(
+        self,
+        name: str,
+        rows: NDArray[np.int64],
+        out: Array,
+        at: NDArray[np.int64] | None = None,
+        *,
+        planes: bool = False,
+    ) -> None:
+        """Fill out[i], or out[at[i]], with image, mask or number field `name` of sample rows[i], rows of this store.
+
+        planes: of a planar field, as they are stored, (n, bytes of a sample).
+        """
         if self.fields[name].kind == "number":
             if at is None:
                 self.columns.take(name, rows, out)
@@ -79,21 +90,26 @@ class Store:
             self.columns.take(name, rows, values)
             out[at] = values
             return
-        if len(self.ends) == 1:
+        if len(self.ends) == 1 and not planes:
             self.reader(0, name).read_into(rows, out, at)
             return
-        gather = self._gather(name) if at is None else None
+        as_stored = planes or not self.fields[name].planar
+        gather = self._gather(name) if at is None and as_stored else None
         if gather is not None:
             gather.read_into(rows, out)
+            return
+        if planes:
+            for i, (reader, row) in enumerate(self.located(name, rows)):
+                out[i if at is None else at[i]] = reader.stored(row)
             return
         for shard, local, part in self._by_shard(rows):
             where = part if at is None else at if part is None else at[part]
             self.reader(shard, name).read_into(local, out, where)
 
     def raw_shards(self, name: str) -> list[RawShard] | None:
-        """The shards of a field for a `Gather`; None where its samples do not lie raw, in one shape."""
+        """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
         field = self.fields[name]
-        if field.encoding != "raw" or not field.uniform:
+        if field.encoding not in ("raw", "yuv420") or not field.uniform:
             return None
         found = []
         for number, shard in enumerate(self.manifest.shards):
@@ -189,7 +205,7 @@ class Store:
             index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
         if not field.uniform:
             self._check_shapes(name, index["shape"])
-        if field.encoding == "deflate":
+        if field.deflated:
             skip = self._chunks_before(number, name)
             index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
         if self._memory is not None:
@@ -224,7 +240,7 @@ class Store:
         for name, field in self.fields.items():
             if not field.in_shards:
                 continue
-            sample = np.dtype(field.dtype).itemsize * math.prod(n or 1 for n in field.shape) if field.uniform else 0
+            sample = np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) if field.uniform else 0
             for shard in self.manifest.shards:
                 placement = shard.fields[name]
                 record = shard.files[placement.file]
@@ -237,9 +253,11 @@ class Store:
 
 
 def gather_of(stores: Sequence[Store], name: str) -> Gather | None:
-    """What reads rows of a field, counted through all shards of some stores, in one call; None where the field or the
-    system does not allow that."""
+    """What reads rows of a field as they are stored, counted through all shards of some stores, in one call; None where
+    the field or the system does not allow that."""
     shards: list[RawShard] = []
+    if len({store.fields[name].encoding for store in stores}) > 1:
+        return None
     for store in stores:
         more = store.raw_shards(name)
         if more is None:
@@ -248,7 +266,7 @@ def gather_of(stores: Sequence[Store], name: str) -> Gather | None:
     if not shards:
         return None
     field = stores[0].fields[name]
-    shape, dtype = tuple(n or 0 for n in field.shape), np.dtype(field.dtype)
+    shape, dtype = field.stored_shape, np.dtype(field.dtype)
     try:
         return Gather(shards, dtype, shape, scattered=any(store.is_scattered(name) for store in stores))
     except OSError:

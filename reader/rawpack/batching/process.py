@@ -22,14 +22,15 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 def main(channel: Channel, notes: Notes, spec: WorkSpec, descriptors: list[int]) -> None:
     """Serve until the parent is gone. descriptors: of the preloaded shards, if there are any."""
     memory = Memory(descriptors[0], *spec.memory) if spec.memory is not None else None
-    if spec.pipeline is not None:
+    library = Library([Path(store) for store in spec.stores], memory, spec.manifests)
+    filler = Filler(spec, library)
+    if filler.uses_opencv:
         # OpenCV's threads would multiply with the workers.
         import cv2
 
         cv2.setNumThreads(1)
         _keep_freed_memory()
-    library = Library([Path(store) for store in spec.stores], memory, spec.manifests)
-    serve(channel, Filler(spec, library), SlotMap(spec.layout).views_of, notes)
+    serve(channel, filler, SlotMap(spec.layout).views_of, notes)
 
 
 def _keep_freed_memory() -> None:

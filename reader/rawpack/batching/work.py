@@ -44,6 +44,8 @@ class WorkSpec:
     layout: SlotLayout
     pipeline: Pipeline | None = None
     """What is done to samples before they lie in a slot."""
+    planes: tuple[str, ...] = ()
+    """Fields that come as planes, as they are stored."""
     verify: bool = False
     """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
@@ -55,6 +57,7 @@ class Filler:
 
     def __init__(self, spec: WorkSpec, library: Library) -> None:
         self._library, self._pipeline, self._verify = library, spec.pipeline, spec.verify
+        self._planes = spec.planes
         names = [field.name for field in spec.layout.fields if field.name != INDEX]
         self._fields = [(name, library.fields[name]) for name in names]
         self._images = [
@@ -77,12 +80,19 @@ class Filler:
             out = views[name][start:stop]
             began = time.perf_counter()
             # What was inflated to be checked is read while it is at hand: one sample at a time.
-            step = 1 if self._verify and field.encoding == "deflate" else max(1, len(rows))
+            step = 1 if self._verify and field.deflated else max(1, len(rows))
             for i in range(0, len(rows), step):
                 if self._verify:
                     self._check(name, field, rows[i : i + step])
-                self._library.read_into(name, rows[i : i + step], out[i : i + step])
-            _add(times, field, time.perf_counter() - began)
+                self._library.read_into(name, rows[i : i + step], out[i : i + step], planes=name in self._planes)
+            _add(times, field, name in self._planes, time.perf_counter() - began)
+
+    @property
+    def uses_opencv(self) -> bool:
+        """Whether OpenCV works on the samples, beside decoding them."""
+        converted = [name for name, _ in self._fields if name not in self._planes]
+        planar = any(store.fields[name].planar for store in self._library.stores for name in converted)
+        return self._pipeline is not None or planar
 
     @property
     def whole_batches(self) -> bool:
@@ -144,8 +154,8 @@ _WHOLE = -1
 """The position of what is done to a batch as a whole."""
 
 
-def _add(times: Times, field: Field, seconds: float) -> None:
-    if field.encoding == "raw":
+def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
+    if field.encoding == "raw" or (planes and not field.deflated):
         times.reading += seconds
     else:
         times.decoding += seconds

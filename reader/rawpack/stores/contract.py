@@ -71,9 +71,8 @@ def places(rows: Rows, at: Rows | None) -> Iterable[tuple[int, int]]:
 def cut(image: Array, box: Box | None, scale: int) -> Array:
     """The part `box` of an image, reduced by `scale` by averaging (area); a view where scale is 1."""
     if box is not None:
+        check_box(box, (image.shape[0], image.shape[1]))
         y, x, h, w = box
-        if y < 0 or x < 0 or h < 1 or w < 1 or y + h > image.shape[0] or x + w > image.shape[1]:
-            raise UsageError(f"box {box} is not inside an image of {image.shape[0]}x{image.shape[1]} (height x width)")
         image = image[y : y + h, x : x + w]
     if scale == 1:
         return image
@@ -86,11 +85,23 @@ def cut(image: Array, box: Box | None, scale: int) -> Array:
     return small.reshape(size[1], size[0], *image.shape[2:])
 
 
+def check_box(box: Box, size: tuple[int, int]) -> None:
+    """Raise UsageError for a box that is not inside an image of this size."""
+    y, x, h, w = box
+    if y < 0 or x < 0 or h < 1 or w < 1 or y + h > size[0] or x + w > size[1]:
+        raise UsageError(f"box {box} is not inside an image of {size[0]}x{size[1]} (height x width)")
+
+
+def check_out(out: Array | None, shape: tuple[int, ...]) -> None:
+    """Raise UsageError where a sample of this shape does not go into `out`."""
+    if out is not None and out.shape != shape:
+        raise UsageError(f"out has shape {out.shape}; the sample has {shape}")
+
+
 def deliver(image: Array, out: Array | None) -> Array:
     """`image`, or `out` filled with it."""
+    check_out(out, image.shape)
     if out is None:
         return image
-    if out.shape != image.shape:
-        raise UsageError(f"out has shape {out.shape}; the sample has {image.shape}")
     np.copyto(out, image, casting="no")
     return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rawpack.errors import DamagedStoreError
 from rawpack.stores.contract import FieldReader
 from rawpack.stores.deflate import DeflatedRows
-from rawpack.stores.parts import Part
+from rawpack.stores.parts import Part, as_read
 from rawpack.stores.raw import UniformRows, VariedRows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -21,15 +21,16 @@ def open_field(part: Part) -> FieldReader:
     if part.data[:8].tobytes() != _SIGNATURE:
         raise DamagedStoreError(f"{part.where} is not an HDF5 file")
     placement = part.placement
-    if part.encoding == "deflate":
+    if part.field.deflated:
         index = None if part.uniform else (part.offsets, part.sizes, part.shapes)
-        shape = part.shape if part.uniform else ()
+        shape = part.stored_shape if part.uniform else ()
         if part.uniform and part.sample_bytes * part.rows > placement.chunks * placement.chunk_bytes:
             raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
-        return DeflatedRows(part.data, part.chunks, placement.chunk_bytes, part.dtype, part.rows, shape, index)
+        found = DeflatedRows(part.data, part.chunks, placement.chunk_bytes, part.dtype, part.rows, shape, index)
+        return as_read(part, found)
     if part.uniform:
         start, size = placement.offset, part.sample_bytes * part.rows
         if start + size > len(part.data):
             raise DamagedStoreError(f"{part.where} ends before its {part.rows} rows do")
-        return UniformRows(part.data[start : start + size], part.rows, part.dtype, part.shape)
-    return VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype)
+        return as_read(part, UniformRows(part.data[start : start + size], part.rows, part.dtype, part.stored_shape))
+    return as_read(part, VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype))

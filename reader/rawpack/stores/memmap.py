@@ -8,16 +8,16 @@ from __future__ import annotations
 from rawpack import npyfile
 from rawpack.errors import DamagedStoreError
 from rawpack.stores.contract import FieldReader
-from rawpack.stores.parts import Part
+from rawpack.stores.parts import Part, as_read
 from rawpack.stores.raw import UniformRows, VariedRows
 
 
 def open_field(part: Part) -> FieldReader:
     """The reader of one image or mask field of one shard; the `.npy` header must say what the manifest says."""
     dtype, shape, offset = npyfile.parse(part.data, part.where)
-    expected = (part.rows, *part.shape) if part.uniform else (part.placement.bytes // part.dtype.itemsize,)
+    expected = (part.rows, *part.stored_shape) if part.uniform else (part.placement.bytes // part.dtype.itemsize,)
     if dtype != part.dtype or shape != expected or offset != part.placement.offset:
         raise DamagedStoreError(f"{part.where} holds {dtype} {shape}; the manifest says {part.dtype} {expected}")
     if part.uniform:
-        return UniformRows(part.data[offset:], part.rows, part.dtype, part.shape)
-    return VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype)
+        return as_read(part, UniformRows(part.data[offset:], part.rows, part.dtype, part.stored_shape))
+    return as_read(part, VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype))

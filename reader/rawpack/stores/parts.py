@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.manifest import Field, Placement
-from rawpack.stores.contract import Rows
+from rawpack.stores.contract import FieldReader, Rows
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,17 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of every sample; only where the field is uniform."""
+        """Of every sample as it is read; only where the field is uniform."""
         return tuple(n for n in self.field.shape if n is not None)
 
     @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Of every sample as it is stored; only where the field is uniform."""
+        return self.field.stored_shape
+
+    @property
     def sample_bytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape)
+        return self.dtype.itemsize * math.prod(self.stored_shape)
 
     @property
     def offsets(self) -> Rows:
@@ -63,3 +68,12 @@ class Part:
     @property
     def chunks(self) -> NDArray[np.int64]:
         return self.index["chunk"]
+
+
+def as_read(part: Part, stored: FieldReader) -> FieldReader:
+    """What reads a field whose stored values `stored` reads: the same, unless they are planes."""
+    if not part.field.planar:
+        return stored
+    from rawpack.stores.planar import PlanarRows
+
+    return PlanarRows(stored, part.rows, part.shape if part.uniform else None)
