@@ -146,7 +146,7 @@ def _try(part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _Trial:
 
 def _stored(data: NDArray[Any], recipe: Recipe) -> int:
     """The bytes that one image or mask takes in its shard."""
-    size = len(zlib.compress(data.data, 4)) if recipe.encoding == "deflate" else data.nbytes
+    size = len(zlib.compress(data.data, 4)) if recipe.compression else data.nbytes
     return _lmdb_bytes(size) if recipe.format == "lmdb" else size
 
 

@@ -43,9 +43,10 @@ def part_rows(recipe: Recipe, fields: Mapping[str, Field]) -> int:
 def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
     """Bytes of the images and masks of every sample, where the fields alone say it, else 0. encoded: as raw pixels."""
     large = [field for field in fields.values() if field.in_shards]
-    if not all(field.uniform and (encoded or field.encoding == "raw") for field in large):
+    if not all(field.uniform and (encoded or field.encoding in ("raw", "yuv420")) for field in large):
         return 0
-    return sum(np.dtype(field.dtype).itemsize * math.prod(n or 0 for n in field.shape) for field in large)
+    values = [math.prod(n or 0 for n in (field.shape if encoded else field.stored_shape)) for field in large]
+    return sum(np.dtype(field.dtype).itemsize * count for field, count in zip(large, values, strict=True))
 
 
 def picture_field(recipe: Recipe) -> Field:
@@ -56,8 +57,10 @@ def picture_field(recipe: Recipe) -> Field:
 def _array(recipe: Recipe, kind: ImageKind) -> Field:
     shape = (*kind.shape, 1) if kind.dtype == "uint8" and len(kind.shape) == 2 else kind.shape
     what = f"images that are {kind.dtype} arrays {kind.shape}"
-    if recipe.color != "rgb":
+    if recipe.color == "gray":
         raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
+    if recipe.color == "yuv420" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] != 3):
+        raise UsageError(f"--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}")
     if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
         raise UsageError(
             f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
@@ -81,9 +84,7 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
             f"a PNG holds uint8 or uint16 of 1 or 3 channels, and {name!r} is {kind.dtype} with {shape[2]}: "
             "take --format memmap or --format hdf5"
         )
-    return Field(
-        kind="mask", dtype=kind.dtype, shape=shape, encoding="png" if recipe.format == "lmdb" else recipe.encoding
-    )
+    return Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding)
 
 
 def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

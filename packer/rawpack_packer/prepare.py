@@ -17,6 +17,7 @@ from rawpack.resize import fit
 from rawpack_packer.images import ImageHeader, decode_image, read_header
 from rawpack_packer.images.jpeg_structure import is_whole
 from rawpack_packer.recipe import KEPT_QUALITY, Recipe
+from rawpack_packer.yuv420 import from_rgb
 
 _SAMPLING = {
     "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
@@ -34,7 +35,7 @@ class Prepared:
     """What is stored of one image."""
 
     image: NDArray[np.uint8]
-    """Pixels (H, W, C), or the bytes (n,) of a JPEG file."""
+    """Pixels (H, W, C), or planes (n,), or the bytes (n,) of a JPEG file."""
     shape: tuple[int, int, int]
     """Of the image in pixels."""
     notes: tuple[str, ...]
@@ -76,7 +77,7 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
     warnings: list[str] = []
     scale = reduction(header, recipe) if recipe.fast else 1
     try:
-        image = decode_image(data, header, color=recipe.color, scale=scale, warnings=warnings)
+        image = decode_image(data, header, color=recipe.pixels, scale=scale, warnings=warnings)
     except DecodeError:
         _check_memory(header)
         raise
@@ -103,7 +104,9 @@ def by_recipe(
 
 
 def encoded(image: NDArray[Any], recipe: Recipe, notes: list[str]) -> NDArray[Any]:
-    """An image as it is stored: the values themselves, or a JPEG file (n,)."""
+    """An image as it is stored: the values themselves, or planes (n,), or a JPEG file (n,)."""
+    if recipe.color == "yuv420":
+        return from_rgb(image)
     if recipe.encoding != "jpeg":
         return np.ascontiguousarray(image)
     if recipe.quality == "keep":
@@ -160,7 +163,7 @@ def _without_padding(image: NDArray[np.uint8], header: ImageHeader, scale: int) 
 
 def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
     """Whether the file's own bytes give the pixels that the recipe asks for, on any decoder."""
-    colors = ("grey",) if recipe.color == "gray" else ("grey", "ycbcr")
+    colors = ("grey",) if recipe.pixels == "gray" else ("grey", "ycbcr")
     return (
         header.jpeg is not None
         and header.jpeg.sof in ("baseline", "extended", "progressive")

@@ -30,7 +30,7 @@ class Stored:
     """What is stored of one image or mask."""
 
     data: NDArray[Any]
-    """Values, C order; or the bytes (n,) of a JPEG or PNG file."""
+    """Values, C order; or planes (n,); or the bytes (n,) of a JPEG or PNG file."""
     shape: tuple[int, ...]
     """Of the image, (H, W, C) or what else an array has."""
 
@@ -83,7 +83,7 @@ def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[
     if image.ndim != 3 or not image.size:
         raise DecodeError(BAD_FIELD, f"the image has shape {pixels.shape}; pixels are (H, W) or (H, W, C)")
     if image.shape[2] != field.shape[2] and image.dtype == np.uint8 and image.shape[2] in (1, 3):
-        image = to_color(image, recipe.color)
+        image = to_color(image, recipe.pixels)
     size = image.shape[0], image.shape[1]
     image = by_recipe(image, recipe, notes)
     _check_shape(image.shape, field)

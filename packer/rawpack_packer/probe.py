@@ -68,7 +68,7 @@ def _compare_hdf5(store: Store, number: int, name: str, file: Path) -> str | Non
         if data.external or data.is_virtual:
             return f"{name} lies outside the file"
         field = store.fields[name]
-        if data.dtype != np.dtype(field.dtype) or (field.uniform and data.shape != (rows, *field.shape)):
+        if data.dtype != np.dtype(field.dtype) or (field.uniform and data.shape != (rows, *field.stored_shape)):
             return f"its dataset holds {data.dtype} {data.shape}; the manifest says {field.dtype} {field.shape}"
         start = 0
         for row in range(rows):

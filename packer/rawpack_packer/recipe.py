@@ -14,7 +14,7 @@ Format = Literal["memmap", "hdf5", "lmdb"]
 FORMATS: tuple[Format, ...] = ("memmap", "hdf5", "lmdb")
 FITS = ("cover", "stretch")
 INTERPOLATIONS = ("area", "linear", "cubic", "lanczos", "nearest")
-COLORS = ("rgb", "gray")
+COLORS = ("rgb", "gray", "yuv420")
 CHECKS = ("structure", "decode")
 SUBSAMPLINGS = ("420", "422", "440", "444")
 
@@ -37,7 +37,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """x, y, width, height in the upright image, before resizing."""
     fit: Literal["cover", "stretch"] = "cover"
     interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] = "area"
-    color: Literal["rgb", "gray"] = "rgb"
+    color: Literal["rgb", "gray", "yuv420"] = "rgb"
+    """"yuv420": RGB, stored as planes of YCbCr with one value of chroma for four pixels. memmap and hdf5 only."""
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
     check: Literal["structure", "decode"] | None = None
@@ -58,8 +59,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What made the pixels and the files: decoder, encoder, resizer, HDF5, LMDB -> name and version."""
 
     @property
+    def pixels(self) -> Literal["rgb", "gray"]:
+        """What images are before they are stored, and when they are read."""
+        return "gray" if self.color == "gray" else "rgb"
+
+    @property
     def channels(self) -> int:
-        return 1 if self.color == "gray" else 3
+        return 1 if self.pixels == "gray" else 3
 
     @property
     def target(self) -> tuple[int, int] | None:
@@ -69,9 +75,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
     @property
-    def encoding(self) -> Literal["raw", "deflate", "jpeg"]:
+    def encoding(self) -> Literal["raw", "deflate", "jpeg", "yuv420", "yuv420_deflate"]:
+        """Of images."""
         if self.format == "lmdb":
             return "jpeg"
+        if self.color == "yuv420":
+            return "yuv420_deflate" if self.compression else "yuv420"
+        return "deflate" if self.compression else "raw"
+
+    @property
+    def mask_encoding(self) -> Literal["raw", "deflate", "png"]:
+        if self.format == "lmdb":
+            return "png"
         return "deflate" if self.compression else "raw"
 
     @property
@@ -125,6 +140,11 @@ def make_recipe(
     parsed_size = parse_size(size)
     if parsed_size == "keep" and interpolation != "area":
         raise UsageError("--interpolation says how images are resized; --size keep leaves them as they are")
+    if color == "yuv420" and format == "lmdb":
+        raise UsageError(
+            "--color yuv420 is for raw pixels; the JPEG files of an lmdb store are of 4:2:0 unless --subsampling says "
+            "otherwise"
+        )
     if color == "gray" and subsampling is not None:
         raise UsageError("--subsampling is of the colours; --color gray has none")
     if parsed_size == "keep" and fit != "cover":
@@ -235,6 +255,7 @@ def libraries(recipe: Recipe) -> dict[str, str]:
     import cv2
 
     from rawpack import area, jpeg
+    from rawpack_packer import yuv420
 
     chosen = jpeg.decoder()
     resizer = f"opencv {cv2.__version__}"
@@ -250,7 +271,9 @@ def libraries(recipe: Recipe) -> dict[str, str]:
         import h5py
 
         used["hdf5"] = h5py.version.hdf5_version
-    if recipe.encoding == "deflate":
+    if recipe.color == "yuv420":
+        used["encoder"] = f"rawpack.yuv420 {yuv420.VERSION}"
+    if recipe.compression:
         import zlib
 
         used["zlib"] = zlib.ZLIB_RUNTIME_VERSION

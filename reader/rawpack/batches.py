@@ -322,8 +322,8 @@ def choose_planes(
         raise UsageError(f"color={color!r}: 'yuv420' for the planes as they are stored, or None for pixels")
     if transformed:
         raise UsageError(
-            f"color={color!r} gives planes as they are stored; transform= and image_size= work on pixels: leave out one "
-            "or the other"
+            f"color={color!r} gives planes as they are stored; transform= and image_size= work on pixels: leave "
+            "out the one or the other"
         )
     names = [name for name in library.fields if fields is None or name in fields]
     planar = [name for name in names if all(store.fields[name].planar for store in library.stores)]

@@ -30,7 +30,8 @@ def recipe_options(command: Command) -> Command:
         click.option("--interpolation", type=click.Choice(INTERPOLATIONS), default="area", show_default=True,
                      help="area shrinks without aliasing, and enlarges bilinearly."),
         click.option("--color", type=click.Choice(COLORS), default="rgb", show_default=True,
-                     help="What is stored of every image: three channels, or one."),
+                     help="What is stored of every image: three channels; one; or planes of brightness and, for each "
+                     "four pixels, of color: 1.5 bytes a pixel, read as rgb (memmap, hdf5)."),
         click.option("--quality", metavar="1-100|keep",
                      help="JPEG quality in lmdb stores [default: 90]. With --size keep, keep stores JPEG files "
                      "as they are."),

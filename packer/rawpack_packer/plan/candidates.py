@@ -34,17 +34,24 @@ class Candidate:
 
     @property
     def raw(self) -> bool:
-        return self.recipe.encoding == "raw"
+        """Whether nothing is decoded or inflated: pixels, or planes."""
+        return self.recipe.encoding in ("raw", "yuv420")
+
+    @property
+    def lossy(self) -> bool:
+        """Whether what is read differs from the pixels that were packed."""
+        return self.recipe.encoding not in ("raw", "deflate") and not self.recipe.passes_through
 
     @property
     def group(self) -> tuple[object, ...]:
-        """What candidates have in common that hold the same pixels, but for what a JPEG loses."""
-        return self.recipe.size, self.recipe.color
+        """What candidates have in common that hold the same pixels, but for what is lost of them."""
+        return self.recipe.size, self.recipe.pixels
 
     @property
     def raw_recipe(self) -> Recipe:
         """The recipe of the same pixels before anything is lost of them."""
-        return msgspec.structs.replace(self.recipe, format="memmap", quality=None, subsampling=None)
+        pixels = self.recipe.pixels
+        return msgspec.structs.replace(self.recipe, format="memmap", color=pixels, quality=None, subsampling=None)
 
     def trial(self, rows: int) -> TrialRecipe:
         """The recipe with parts of so many samples."""
@@ -70,7 +77,7 @@ def candidates(
         for candidate in _of(format, size, color, qualities, compressions)
     }
     if not found:
-        raise UsageError("there is nothing to compare: name a --format")
+        raise UsageError("there is nothing to compare: name a --format, other than lmdb for --color yuv420")
     return list(found.values())
 
 
@@ -78,9 +85,10 @@ def _of(
     format: str, size: str, color: str, qualities: Sequence[str], compressions: Sequence[str]
 ) -> Iterator[Candidate]:
     common = {"format": format, "size": size} | ({"color": color} if color != "rgb" else {})
-    name = f"{format} {size}" + (" gray" if color == "gray" else "")
+    name = f"{format} {size}" + (f" {color}" if color != "rgb" else "")
     if format == "lmdb":
-        for quality in qualities:
+        # A JPEG has such planes anyway.
+        for quality in qualities if color != "yuv420" else ():
             yield _candidate(f"{name} q{quality}", common | {"quality": quality})
     elif format == "hdf5":
         for compression in compressions:

@@ -1,4 +1,4 @@
-"""What a JPEG loses of an image: PSNR and SSIM, the usual two."""
+"""What a store loses of an image, as JPEG or by its chroma: PSNR and SSIM, the usual two."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.jpeg import decoder
+from rawpack.yuv420 import to_rgb
+from rawpack_packer.prepare import encoded
+from rawpack_packer.recipe import Recipe
+
 Pixels = NDArray[np.uint8]
 _SIGMA, _WINDOW = 1.5, (11, 11)
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+
+
+def as_read(image: Pixels, recipe: Recipe) -> tuple[Pixels, int]:
+    """What a store that is made by `recipe` gives back of an image (H, W, C) that it stores, and the bytes it takes."""
+    stored = encoded(image, recipe, [])
+    if recipe.color == "yuv420":
+        return to_rgb(stored, (image.shape[0], image.shape[1])), stored.nbytes
+    if recipe.encoding == "jpeg":
+        return decoder().decode(stored, color=recipe.pixels), stored.nbytes
+    return image, stored.nbytes
 
 
 def psnr(image: Pixels, other: Pixels) -> float:

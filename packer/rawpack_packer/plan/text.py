@@ -168,4 +168,4 @@ def _in_cache(one: Prediction, cache: int | None) -> bool:
 def _pixels(one: Prediction) -> str:
     recipe = one.candidate.recipe
     size = recipe.size if not isinstance(recipe.size, tuple) else "x".join(map(str, recipe.size))
-    return f"{size}{' gray' if recipe.color == 'gray' else ''}"
+    return f"{size}{'' if recipe.color == 'rgb' else f' {recipe.color}'}"

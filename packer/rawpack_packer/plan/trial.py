@@ -16,17 +16,16 @@ import numpy as np
 
 from rawpack import machine
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack.jpeg import Color, decoder
 from rawpack.store import Store
 from rawpack_packer import job
 from rawpack_packer.engines import HereEngine, LocalEngine
 from rawpack_packer.measure.meter import Setting, StoreMeter
 from rawpack_packer.measure.rounds import Case, Reading, Schedule, read_in_turn
 from rawpack_packer.plan.candidates import Candidate
-from rawpack_packer.plan.loss import psnr, ssim
+from rawpack_packer.plan.loss import as_read, psnr, ssim
 from rawpack_packer.plan.pace import PacedEngine
 from rawpack_packer.plan.sample import SampleSource, draw
-from rawpack_packer.prepare import encode_jpeg, prepare
+from rawpack_packer.prepare import prepare
 from rawpack_packer.sources import Source
 
 _LEAST, _MOST = 32, 8192
@@ -51,7 +50,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Loss:
-    """What a candidate's JPEG files lose against the same pixels stored raw: means over some images."""
+    """What a candidate loses against the same pixels stored raw: means over some images."""
 
     psnr_db: float
     ssim: float
@@ -196,9 +195,9 @@ def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[T
 def _error(meter: StoreMeter) -> float:
     """Half of the 95 % interval of a sample's mean bytes, as a share of them."""
     store = Store(meter.path)
-    if meter.field.encoding == "raw" and meter.field.uniform:
+    if meter.field.encoding in ("raw", "yuv420") and meter.field.uniform:
         return 0.0
-    if meter.field.encoding == "deflate":
+    if meter.field.deflated:
         # What lies on the disk, not what it inflates to.
         sizes = np.concatenate([one.arrays["image.chunk"][:, 1] for one in store.columns.folders]).tolist()
     else:
@@ -209,19 +208,17 @@ def _error(meter: StoreMeter) -> float:
 
 
 def _loss(sample: SampleSource, candidate: Candidate) -> Loss | None:
-    """PSNR and SSIM over the first images of the sample that decode; None where no JPEG is made."""
-    recipe = candidate.recipe
-    if recipe.encoding != "jpeg" or recipe.passes_through:
+    """PSNR and SSIM over some images of the sample that decode; None where nothing is lost."""
+    if not candidate.lossy:
         return None
     found = []
-    color: Color = "gray" if recipe.color == "gray" else "rgb"
     for i in np.linspace(0, len(sample) - 1, min(_COMPARED, len(sample))).astype(int).tolist():
         try:
             pixels = prepare(sample[i].image, candidate.raw_recipe).image
         except DecodeError:
             continue
-        stored = decoder().decode(encode_jpeg(pixels, recipe), color=color)
-        found.append((psnr(pixels, stored), ssim(pixels, stored)))
+        read, _ = as_read(pixels, candidate.recipe)
+        found.append((psnr(pixels, read), ssim(pixels, read)))
     if not found:
         return None
     return Loss(statistics.mean(one for one, _ in found), statistics.mean(one for _, one in found))

@@ -1,4 +1,4 @@
-"""Crops of the same place of an image at each quality, so that a person can judge what is lost."""
+"""Crops of the same place of an image as each candidate gives it, so that a person can judge what is lost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg import Color, decoder
 from rawpack_packer.plan.candidates import Candidate
-from rawpack_packer.plan.loss import psnr, ssim
+from rawpack_packer.plan.loss import as_read, psnr, ssim
 from rawpack_packer.plan.sample import SampleSource
-from rawpack_packer.prepare import encode_jpeg, prepare
+from rawpack_packer.prepare import prepare
 from rawpack_packer.report.page import picture
 
 SIDE = 160
@@ -47,37 +46,36 @@ class Strip:
 def strips(sample: SampleSource, candidates: Sequence[Candidate]) -> list[Strip]:
     """Crops of a few images where the lowest quality loses most: of the images that lose most, least, and between.
 
-    Of candidates with JPEG that is re-encoded, those of the first size and color; none where there are none.
+    Of candidates that lose something, those of the first size and color; none where there are none.
     """
-    jpegs = [one for one in candidates if one.recipe.encoding == "jpeg" and not one.recipe.passes_through]
-    jpegs = [one for one in jpegs if one.group == jpegs[0].group]
-    if not jpegs:
+    lossy = [one for one in candidates if one.lossy]
+    lossy = [one for one in lossy if one.group == lossy[0].group]
+    if not lossy:
         return []
-    lowest = min(jpegs, key=lambda one: one.recipe.quality if isinstance(one.recipe.quality, int) else 100)
+    lowest = min(lossy, key=lambda one: one.recipe.quality if isinstance(one.recipe.quality, int) else 100)
     found: list[tuple[float, int, Pixels]] = []
     for i in np.linspace(0, len(sample) - 1, min(_LOOKED_AT, len(sample))).astype(int).tolist():
         try:
             pixels = prepare(sample[i].image, lowest.raw_recipe).image
         except DecodeError:
             continue
-        found.append((ssim(pixels, _stored(pixels, lowest)), i, pixels))
+        found.append((ssim(pixels, as_read(pixels, lowest.recipe)[0]), i, pixels))
     found.sort(key=lambda one: one[0])
     places = np.linspace(0, len(found) - 1, min(_IMAGES, len(found))).astype(int).tolist()
-    return [_strip(sample.key(found[k][1]), found[k][2], jpegs, lowest) for k in places]
+    return [_strip(sample.key(found[k][1]), found[k][2], lossy, lowest) for k in places]
 
 
-def _strip(key: str, pixels: Pixels, jpegs: Sequence[Candidate], lowest: Candidate) -> Strip:
-    y, x = _worst_place(pixels, _stored(pixels, lowest))
+def _strip(key: str, pixels: Pixels, lossy: Sequence[Candidate], lowest: Candidate) -> Strip:
+    y, x = _worst_place(pixels, as_read(pixels, lowest.recipe)[0])
 
     def crop(name: str, image: Pixels, **values: float | int | None) -> Crop:
         part = np.ascontiguousarray(image[y : y + SIDE, x : x + SIDE])
         return Crop(name, picture(part), part.shape[0], part.shape[1], **values)  # type: ignore[arg-type]
 
     crops = [crop("raw", pixels, bytes=pixels.nbytes)]
-    for one in jpegs:
-        stored = _stored(pixels, one)
-        size = encode_jpeg(pixels, one.recipe).nbytes
-        crops.append(crop(one.name, stored, psnr_db=psnr(pixels, stored), ssim=ssim(pixels, stored), bytes=size))
+    for one in lossy:
+        read, size = as_read(pixels, one.recipe)
+        crops.append(crop(one.name, read, psnr_db=psnr(pixels, read), ssim=ssim(pixels, read), bytes=size))
     return Strip(key, tuple(crops))
 
 
@@ -89,8 +87,3 @@ def _worst_place(image: Pixels, other: Pixels) -> tuple[int, int]:
     sums = total[h:, w:] - total[:-h, w:] - total[h:, :-w] + total[:-h, :-w]
     y, x = np.unravel_index(int(sums.argmax()), sums.shape)
     return int(y), int(x)
-
-
-def _stored(pixels: Pixels, candidate: Candidate) -> Pixels:
-    color: Color = "gray" if candidate.recipe.color == "gray" else "rgb"
-    return decoder().decode(encode_jpeg(pixels, candidate.recipe), color=color)

@@ -34,6 +34,16 @@ _FORMULA = (
     "{what} of different sizes lie in this array one after another, row by row, channels last. "
     "Number i is {name}[{name}_start[i] : {name}_start[i] + h * w * c].reshape(h, w, c) with h, w, c = {name}_shape[i]."
 )
+_PLANAR = "{name}[i] is image i, planes of height and width {shape[0]} x {shape[1]}. "
+_PLANAR_FORMULA = (
+    "Images of different sizes lie in this array one after another, as planes. Number i begins at {name}_start[i]; its "
+    "h, w, c are {name}_shape[i]. "
+)
+_PLANES = (
+    "Its first h * w values are Y, row by row; then come Cb and Cr, each of ceil(h / 2) * ceil(w / 2) values, one for "
+    "each two by two pixels, in their middle. Bring Cb and Cr to height and width by linear interpolation; then "
+    "R = Y + 1.402 (Cr - 128), G = Y - 0.344136 (Cb - 128) - 0.714136 (Cr - 128), B = Y + 1.772 (Cb - 128)."
+)
 
 
 class Hdf5Writer:
@@ -82,11 +92,13 @@ class _Dataset:
         self._spool: BinaryIO = spool.open("w+b", buffering=FLAT_CHUNK)
         self._dtype = np.dtype(field.dtype)
         self._shapes: list[tuple[int, ...]] = []
+        self._lengths: list[int] = []
         self._size = 0
 
     def add(self, stored: Stored) -> None:
         self._spool.write(stored.data.data)
         self._shapes.append(stored.shape)
+        self._lengths.append(stored.data.size)
         self._size += stored.data.nbytes
 
     def create(self, file: h5py.File, rows: int, path: Path) -> Finished:
@@ -97,7 +109,7 @@ class _Dataset:
         layout.set_obj_track_times(False)
         layout.set_chunk(chunk)
         layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        deflated = self._field.encoding == "deflate"
+        deflated = self._field.deflated
         if deflated:
             layout.set_deflate(_GZIP_LEVEL)
         else:
@@ -134,7 +146,7 @@ class _Dataset:
 
     def copy_values(self, path: Path, offset: int) -> None:
         """Put uncompressed values where the file has room for them."""
-        if self._field.encoding == "deflate":
+        if self._field.deflated:
             return
         self._spool.seek(0)
         with path.open("r+b") as file:
@@ -156,7 +168,7 @@ class _Dataset:
         if not self._field.uniform:
             values, most = self._size // self._dtype.itemsize, FLAT_CHUNK // self._dtype.itemsize
             return (values,), (min(most, values),)
-        one = tuple(n or 0 for n in self._field.shape)
+        one = self._field.stored_shape
         return (rows, *one), (min(self._recipe.chunk or 1, rows), *one)
 
     def _write_deflated(self, dataset: Any, chunk: tuple[int, ...], chunk_bytes: int) -> NDArray[np.int64]:
@@ -177,6 +189,11 @@ class _Dataset:
         is_picture = (
             field.kind == "image" and field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] in (1, 3)
         )
+        if field.planar:
+            where = _PLANAR if field.uniform else _PLANAR_FORMULA
+            data.attrs["how_to_read"] = where.format(name=name, shape=field.shape) + _PLANES
+            data.attrs["color"] = "YCbCr 4:2:0, uint8: ITU-R BT.601, full range 0 to 255, as JFIF"
+            return
         if not field.uniform:
             data.attrs["how_to_read"] = _FORMULA.format(what=what.capitalize() + "s", name=name)
         elif is_picture or what == "mask":
@@ -187,7 +204,8 @@ class _Dataset:
             data.attrs["color"] = ("grey" if field.shape[2] == 1 else "RGB") + ", uint8, 0 to 255"
 
     def _counts(self) -> NDArray[np.int64]:
-        return np.array([math.prod(shape) for shape in self._shapes], np.int64)
+        """Values of each sample."""
+        return np.array(self._lengths, np.int64)
 
     def _starts(self) -> NDArray[np.int64]:
         return np.cumsum(self._counts()) - self._counts()

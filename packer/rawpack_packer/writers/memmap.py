@@ -54,7 +54,7 @@ class _ArrayFile:
     def finish(self, number: int) -> Finished:
         size, uniform = self._ends[-1], self._field.uniform
         values = size // np.dtype(self._field.dtype).itemsize
-        shape = (len(self._ends) - 1, *(n or 0 for n in self._field.shape)) if uniform else (values,)
+        shape = (len(self._ends) - 1, *self._field.stored_shape) if uniform else (values,)
         self._file.seek(0)
         self._file.write(npyfile.header(self._field.dtype, shape, align=HEADER_BYTES))
         self._file.close()
