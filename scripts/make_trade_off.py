@@ -17,6 +17,7 @@ from typing import Any
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN, END = "<!-- trade-off:begin -->", "<!-- trade-off:end -->"
+_OPTIONS = ["--color", "rgb", "--color", "yuv420"]
 _HEAD = ("format, size, quality", "whole set", "images/s", "a core", "first batch", "from disk", "PSNR, SSIM")
 
 
@@ -27,9 +28,10 @@ def main() -> None:
     parser.add_argument("--budget", default="5min")
     parser.add_argument("--print", dest="only_print", action="store_true", help="print the block, write nothing")
     asked = parser.parse_args()
-    command = [sys.executable, "-m", "rawpack_packer", "plan", "--json", "--budget", asked.budget, asked.photos]
+    options = [*_OPTIONS, "--budget", asked.budget]
+    command = [sys.executable, "-m", "rawpack_packer", "plan", "--json", *options, asked.photos]
     told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    made = block(told, asked.name or f"{told['samples']:,} pictures", asked.budget)
+    made = block(told, asked.name or f"{told['samples']:,} pictures", options)
     if asked.only_print:
         print(made)
         return
@@ -38,7 +40,7 @@ def main() -> None:
     README.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{after}", "utf-8")
 
 
-def block(told: dict[str, Any], name: str, budget: str) -> str:
+def block(told: dict[str, Any], name: str, options: list[str]) -> str:
     """The table and what it was measured on."""
     rows = [_HEAD, ("---",) * len(_HEAD), *map(cells, told["candidates"])]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -46,7 +48,7 @@ def block(told: dict[str, Any], name: str, budget: str) -> str:
     busy = told["load_per_cpu_at_start"] or 0.0
     about = (
         f"{name}, on {machine['cpus']} CPUs ({machine['cpu']}) with {told['workers'][-1]} workers, in batches of "
-        f"{told['batch']}; load before the start {busy:.1f} for each CPU. Made by `rawpack plan --budget {budget}`."
+        f"{told['batch']}; load before the start {busy:.1f} for each CPU. Made by `rawpack plan {' '.join(options)}`."
     )
     return f"{table}\n\n{about}"
 

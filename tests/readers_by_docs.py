@@ -24,10 +24,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 from PIL import Image
+from planes import bytes_of, rgb_of
 
 Pixels = NDArray[np.uint8]
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 HDF5_SIGNATURE = bytes.fromhex("894844460D0A1A0A")
+PLANES = ("yuv420", "yuv420_deflate")
 LMDB_MAGIC = bytes.fromhex("DEC0EFBE")
 
 
@@ -127,7 +129,10 @@ class StoreByDocs:
         way = {"memmap": self._memmap, "hdf5": self._hdf5, "lmdb": self._lmdb}[by_format]
         for row, image, raw in zip(rows.tolist(), way(name, file, place, rows, columns), stored, strict=True):
             assert xxhash.xxh3_64_intdigest(raw) == self.columns[f"{name}.xxh3"][row]
-            if field["encoding"] in ("jpeg", "png"):
+            if field["encoding"] in PLANES:
+                assert image.tobytes() == raw
+                image = rgb_of(image, *self._shape_of(name, row)[:2]).round().astype(np.uint8)
+            elif field["encoding"] in ("jpeg", "png"):
                 np.testing.assert_array_equal(image, decode(raw, image.shape[2], field["encoding"]))
             else:
                 assert image.tobytes() == raw
@@ -168,7 +173,7 @@ class StoreByDocs:
                 names.add(f"{name}.shape")
             if not self.uniform(name) or field["encoding"] in ("jpeg", "png"):
                 names |= {f"{name}.offset", f"{name}.bytes"}
-            if field["encoding"] == "deflate":
+            if "deflate" in field["encoding"]:
                 names.add(f"{name}.chunk")
         return names
 
@@ -178,15 +183,23 @@ class StoreByDocs:
         shape: list[int] = self.columns[f"{name}.shape"][row].tolist()
         return shape
 
+    def _one(self, name: str) -> list[int]:
+        """The shape of one sample as it lies in a shard, where all have one."""
+        shape: list[int] = self.fields[name]["shape"]
+        return [bytes_of(*shape[:2])] if self.fields[name]["encoding"] in PLANES else shape
+
     def _stored(self, name: str, data: Pixels, place: dict[str, int], pieces: slice, first: int, row: int) -> bytes:
         """A sample's bytes, by offset alone."""
         encoding = self.fields[name]["encoding"]
-        size = int(np.prod(self._shape_of(name, row))) * np.dtype(self.fields[name]["dtype"]).itemsize
+        shape = self._shape_of(name, row)
+        size = int(np.prod(shape)) * np.dtype(self.fields[name]["dtype"]).itemsize
+        if encoding in PLANES:
+            size = bytes_of(*shape[:2])
         if encoding in ("jpeg", "png") or not self.uniform(name):
             start, size = int(self.columns[f"{name}.offset"][row]), int(self.columns[f"{name}.bytes"][row])
         else:
             start = place["offset"] + (row - first) * size
-        if encoding != "deflate":
+        if "deflate" not in encoding:
             assert 0 <= start <= start + size <= len(data)
             return data[start : start + size].tobytes()
         chunks, each = self.columns[f"{name}.chunk"][pieces], place["chunk_bytes"]
@@ -202,11 +215,12 @@ class StoreByDocs:
         np.testing.assert_array_equal(array, read_npy(file, 4096))
         assert place["offset"] == 4096
         if self.uniform(name):
-            assert array.shape == (len(rows), *self.fields[name]["shape"])
+            assert array.shape == (len(rows), *self._one(name))
             yield from array
             return
         for row in rows.tolist():
             shape = self._shape_of(name, row)
+            shape = [bytes_of(*shape[:2])] if self.fields[name]["encoding"] in PLANES else shape
             start = (int(self.columns[f"{name}.offset"][row]) - 4096) // array.itemsize
             yield array[start : start + int(np.prod(shape))].reshape(shape)
 
@@ -219,24 +233,30 @@ class StoreByDocs:
             self._check_hdf5_columns(shard, rows, columns)
             data = shard[name]
             if field["kind"] == "image" and field["dtype"] == "uint8":
-                assert data.attrs["color"] == ("grey" if field["shape"][2] == 1 else "RGB") + ", uint8, 0 to 255"
+                color = ("grey" if field["shape"][2] == 1 else "RGB") + ", uint8, 0 to 255"
+                if field["encoding"] in PLANES:
+                    color = "YCbCr 4:2:0, uint8: ITU-R BT.601, full range 0 to 255, as JFIF"
+                assert data.attrs["color"] == color
             assert (data.compression, data.compression_opts) == (
-                ("gzip", 4) if field["encoding"] == "deflate" else (None, None)
+                ("gzip", 4) if "deflate" in field["encoding"] else (None, None)
             )
             size = int(np.prod(data.chunks)) * data.dtype.itemsize
-            if field["encoding"] == "raw":
+            if field["encoding"] in ("raw", "yuv420"):
                 chunks = [data.id.get_chunk_info(k) for k in range(data.id.get_num_chunks())]
                 assert [chunk.byte_offset for chunk in chunks] == [
                     place["offset"] + k * size for k in range(len(chunks))
                 ]
             if self.uniform(name):
                 chunk = self.manifest["recipe"]["chunk"] or 1
-                assert data.chunks == (min(chunk, len(rows)), *field["shape"])
+                assert data.chunks == (min(chunk, len(rows)), *self._one(name))
                 yield from data[:]
                 return
             assert size == min(1 << 20, place["bytes"])
             for start, (h, w, c) in zip(shard[f"{name}_start"][:], shard[f"{name}_shape"][:], strict=True):
-                yield data[start : start + h * w * c].reshape(h, w, c)
+                if field["encoding"] in PLANES:
+                    yield data[start : start + bytes_of(int(h), int(w))]
+                else:
+                    yield data[start : start + h * w * c].reshape(h, w, c)
 
     def _check_hdf5_columns(self, shard: Any, rows: NDArray[np.int64], columns: dict[str, list[Any]]) -> None:
         """The copy of the small fields, and that there is nothing else."""

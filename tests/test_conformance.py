@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
+from planes import rgb_of
 
 from rawpack import Reader, UsageError
 
@@ -69,7 +70,7 @@ def truth_of(root: Path) -> Truth:
 def decoded(path: Path, color: str) -> Pixels:
     """An image file by Pillow: (H, W, 3) RGB or (H, W, 1) grey."""
     with Image.open(path) as image:
-        if color == "rgb":
+        if color != "gray":
             return np.asarray(image.convert("RGB"))
         if image.format == "JPEG":
             image.draft("L", image.size)
@@ -133,7 +134,7 @@ class Case:
 
     @property
     def channels(self) -> int:
-        return 3 if self.color == "rgb" else 1
+        return 1 if self.color == "gray" else 3
 
     @property
     def keep(self) -> bool:
@@ -158,7 +159,7 @@ ALL = [
     for size in ("48", "keep")
     for color in ("rgb", "gray")
     if (layout, size) != ("hdf5-chunk4", "keep")
-]
+] + [("memmap", "48", "yuv420"), ("hdf5-chunk4", "48", "yuv420"), ("hdf5-gzip", "keep", "yuv420")]
 SIZED = [asked for asked in ALL if asked[1] != "keep"]
 KEPT = [asked for asked in ALL if asked[1] == "keep"]
 RGB = [asked for asked in ALL if asked[2] == "rgb"]
@@ -179,11 +180,12 @@ def over(cases: list[tuple[str, str, str]]) -> pytest.MarkDecorator:
 
 @over(ALL)
 def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
-    """Pixels are what Pillow decodes, resized by exact averaging; an lmdb store adds JPEG loss and nothing else."""
+    """Pixels are what Pillow decodes, resized by exact averaging; an lmdb store adds JPEG loss and nothing else, planes
+    the blur of their colour."""
     reader, quality = Reader(case.path), []
     for i in range(len(case.truth)):
         image, expected = reader[i]["image"], case.expected(i)
-        if case.layout == "lmdb":
+        if case.layout == "lmdb" or case.color == "yuv420":
             assert image.shape == expected.shape
             quality.append(psnr(image, expected))
         else:
@@ -470,8 +472,28 @@ def shards(path: Path, suffix: str) -> list[Path]:
     return sorted(path.glob(f"shard-*{suffix}"))
 
 
+def stored_planes(case: Case) -> Iterator[Pixels]:
+    """All images of a store of planes as they are stored, (n,) each."""
+    for path in shards(case.path, ".npy"):
+        yield from np.load(path, mmap_mode="r")
+    for path in shards(case.path, ".h5"):
+        with h5py.File(path, "r") as file:
+            if not case.keep:
+                yield from file["image"][:]
+                continue
+            for start, (h, w, _) in zip(file["image_start"][:], file["image_shape"][:].tolist(), strict=True):
+                yield file["image"][start : start + h * w + 2 * -(-h // 2) * -(-w // 2)]
+
+
 def stored_images(case: Case) -> Iterator[Pixels]:
     """All images of a store by numpy, h5py, lmdb and Pillow alone, as the format's documentation says."""
+    if case.color == "yuv420":
+        shapes = [(SIZE, SIZE)] * len(case.truth)
+        if case.keep:
+            shapes = [(h, w) for h, w, _ in np.load(case.path / "columns-1" / "image.shape.npy").tolist()]
+        for (height, width), stored in zip(shapes, stored_planes(case), strict=True):
+            yield rgb_of(stored, height, width).round().astype(np.uint8)
+        return
     columns = case.path / "columns-1"
     if case.layout == "memmap" and not case.keep:
         for path in shards(case.path, ".npy"):
@@ -507,8 +529,8 @@ def test_a_stranger_reads_the_images_with_the_formats_own_tools(case: Case) -> N
     """numpy opens memmap shards, h5py hdf5 shards, lmdb and any JPEG decoder lmdb shards: the same pixels, in order."""
     reader, seen = Reader(case.path), 0
     for i, image in enumerate(stored_images(case)):
-        # Decoders of JPEG differ by a level or two.
-        assert worst(image, reader[i]["image"]) <= (2 if case.layout == "lmdb" else 0)
+        # Decoders of JPEG, and conversions of planes, differ by a level or two.
+        assert worst(image, reader[i]["image"]) <= (2 if case.layout == "lmdb" or case.color == "yuv420" else 0)
         seen += 1
     assert seen == len(case.truth)
     wanted = 1 if case.keep else math.ceil(len(case.truth) / PART)

@@ -70,6 +70,8 @@ def _evil(value: Any, path: tuple[str | int, ...]) -> list[Any]:
             "deflate",
             "jpeg",
             "png",
+            "yuv420",
+            "yuv420_deflate",
             "memmap",
             "hdf5",
             "lmdb",

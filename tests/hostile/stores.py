@@ -25,6 +25,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hdf5-gzip": {"format": "hdf5", "compression": "gzip"},
     "hdf5-gzip-chunks": {"format": "hdf5", "compression": "gzip", "chunk": 4},
     "hdf5-gzip-keep": {"format": "hdf5", "compression": "gzip", "size": "keep"},
+    "memmap-yuv420": {"format": "memmap", "color": "yuv420"},
+    "hdf5-gzip-keep-yuv420": {"format": "hdf5", "compression": "gzip", "size": "keep", "color": "yuv420"},
     "lmdb": {"format": "lmdb"},
     "lmdb-keep": {"format": "lmdb", "size": "keep"},
     "fields-memmap-keep": {"format": "memmap", "size": "keep"},
