@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Loss:
-    """What a candidate loses against the same pixels stored raw: means over some images."""
+    """What a candidate loses against the same pixels stored raw: means over those of some images that lose anything."""
 
     psnr_db: float
     ssim: float
@@ -218,7 +218,8 @@ def _loss(sample: SampleSource, candidate: Candidate) -> Loss | None:
         except DecodeError:
             continue
         read, _ = as_read(pixels, candidate.recipe)
-        found.append((psnr(pixels, read), ssim(pixels, read)))
+        if not np.array_equal(pixels, read):  # a grey picture has no color to lose
+            found.append((psnr(pixels, read), ssim(pixels, read)))
     if not found:
         return None
     return Loss(statistics.mean(one for one, _ in found), statistics.mean(one for _, one in found))
