@@ -39,7 +39,7 @@ def to_rgb(stored: Bytes, size: tuple[int, int], box: Box | None = None, out: By
     made = cv2.cvtColor(ycrcb, cv2.COLOR_YCrCb2RGB, dst=out)
     if out is None or np.may_share_memory(made, out):
         return made  # type: ignore[return-value]
-    np.copyto(out, made)
+    np.copyto(out, made, casting="no")
     return out
 
 
