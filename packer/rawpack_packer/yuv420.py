@@ -35,6 +35,8 @@ _FIT = (10934, -3641, 1214, -405, 135, -45)
 Without an end it is 2/3 (-1/3)^j, the inverse of the triangle filter's product with itself; here the first makes the
 sum one half, so that what is flat stays what it is.
 """
+_TOGETHER = 1 << 16
+"""Pixels that are mixed at once: as many as a core's cache holds with what is made of them."""
 _REACH = len(_FIT)
 """Pairs of pixels beyond each end that the fit looks at: the image goes on there as in a mirror."""
 
@@ -44,31 +46,40 @@ def from_rgb(image: Bytes) -> Bytes:
 
     A new array. Takes 16 bytes a pixel while it works, no more than decoding does.
     """
-    channels = [np.asarray(channel, np.uint8) for channel in cv2.split(image)]
-    luma = _mixed(channels, _LUMA, _BITS).astype(np.uint8)
-    return np.concatenate([luma, *(_chroma(channels, weights) for weights in (_BLUE, _RED))], axis=None)
+    height, width, _ = image.shape
+    luma = np.empty((height, width), np.uint8)
+    blue, red = np.empty((2, height, width), np.int16)
+    step = max(1, _TOGETHER // width)
+    for start in range(0, height, step):
+        rows = slice(start, start + step)
+        channels = [channel.astype(np.int32) for channel in cv2.split(image[rows])]
+        luma[rows] = _mixed(channels, _LUMA, _BITS)
+        blue[rows] = _mixed(channels, _BLUE, _BITS - _SPARE)
+        red[rows] = _mixed(channels, _RED, _BITS - _SPARE)
+    return np.concatenate([luma, _chroma(blue), _chroma(red)], axis=None)
 
 
-def _chroma(channels: list[Bytes], weights: tuple[int, int, int]) -> Bytes:
+def _mixed(channels: list[Ints], weights: tuple[int, int, int], bits: int) -> Ints:
+    """The sum of weighted channels, without its last bits: rounded to the nearest."""
+    mixed = channels[0] * weights[0]
+    mixed += 1 << bits - 1
+    for channel, weight in zip(channels[1:], weights[1:], strict=True):
+        mixed += channel * weight
+    mixed >>= bits
+    return mixed
+
+
+def _chroma(values: NDArray[np.int16]) -> Bytes:
     """(ceil(H / 2), ceil(W / 2)): the plane from which the triangle filter makes this chroma of the pixels best."""
-    fitted = _transposed(_fitted(_transposed(_fitted(_mixed(channels, weights, _BITS - _SPARE)))))
+    fitted = _transposed(_fitted(_transposed(_fitted(values))))
     fitted += (128 << _SPARE) + (1 << _SPARE - 1)
     fitted >>= _SPARE
     return fitted.clip(0, 255).astype(np.uint8)
 
 
-def _mixed(channels: list[Bytes], weights: tuple[int, int, int], bits: int) -> Ints:
-    """The sum of weighted channels, without its last bits: rounded to the nearest."""
-    mixed = np.full(channels[0].shape, 1 << bits - 1, np.int32)
-    for channel, weight in zip(channels, weights, strict=True):
-        mixed += np.multiply(channel, weight, dtype=np.int32)
-    mixed >>= bits
-    return mixed
-
-
-def _fitted(values: Ints) -> Ints:
+def _fitted(values: Ints | NDArray[np.int16]) -> Ints:
     """(ceil(n / 2), m) of (n, m): the values from which the triangle filter makes these along the first axis best."""
-    longer = values[_mirrored(len(values))]
+    longer = values[_mirrored(len(values))].astype(np.int32, copy=False)
     first, second, count = longer[0::2], longer[1::2], -(-len(values) // 2)
     fitted = np.full((count, values.shape[1]), 1 << _FIT_BITS - 1, np.int32)
     for j, weight in enumerate(_FIT):
