@@ -75,20 +75,34 @@ class Library:
         k = int(np.searchsorted(self.ends, row, side="right"))
         return self.stores[k], row - (int(self.ends[k - 1]) if k else 0)
 
-    def read_into(self, name: str, rows: NDArray[np.int64], out: Array, *, planes: bool = False) -> None:
-        """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]; see `Store`."""
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
         if len(self.stores) == 1:
-            self.stores[0].read_into(name, rows, out, planes=planes)
+            self.stores[0].read_into(name, rows, out)
             return
-        gather = self._gather(name) if planes or not self.fields[name].planar else None
+        gather = None if self.fields[name].planar else self._gather(name)
         if gather is not None:
             gather.read_into(rows, out)
             return
+        for store, local, at in self._by_store(rows):
+            store.read_into(name, local, out, at)
+
+    def read_planes(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i], (bytes of a sample,), with the planes of sample rows[i] as they are stored."""
+        gather = self._gather(name)
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
+        for store, local, at in self._by_store(rows):
+            store.read_planes(name, local, out, at)
+
+    def _by_store(self, rows: NDArray[np.int64]) -> Iterator[tuple[Store, NDArray[np.int64], NDArray[np.int64] | None]]:
+        """Rows as (store, its rows, their places in `rows`), store after store; None for all places."""
         which = np.searchsorted(self.ends, rows, side="right")
         for k in np.unique(which).tolist():
             at = np.flatnonzero(which == k)
             local = rows[at] - (int(self.ends[k - 1]) if k else 0)
-            self.stores[k].read_into(name, local, out, None if len(at) == len(rows) else at, planes=planes)
+            yield self.stores[k], local, None if len(at) == len(rows) else at
 
     def _gather(self, name: str) -> Gather | None:
         """What reads an image field of all stores in one call, if they allow it."""
@@ -116,9 +130,8 @@ class Library:
 
     def will_need(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.will_need`."""
-        which = np.searchsorted(self.ends, rows, side="right")
-        for k in np.unique(which).tolist():
-            self.stores[k].will_need(name, rows[which == k] - (int(self.ends[k - 1]) if k else 0))
+        for store, local, _ in self._by_store(rows):
+            store.will_need(name, local)
 
     def is_cached(self, name: str, row: int) -> bool:
         """Whether an image lies in the page cache; see `FieldReader.is_cached`."""

@@ -69,19 +69,8 @@ class Store:
         """The store's row of a shard's first sample."""
         return int(self.ends[shard - 1]) if shard else 0
 
-    def read_into(
-        self,
-        name: str,
-        rows: NDArray[np.int64],
-        out: Array,
-        at: NDArray[np.int64] | None = None,
-        *,
-        planes: bool = False,
-    ) -> None:
-        """Fill out[i], or out[at[i]], with image, mask or number field `name` of sample rows[i], rows of this store.
-
-        planes: of a planar field, as they are stored, (n, bytes of a sample).
-        """
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
+        """Fill out[i], or out[at[i]], with image, mask or number field `name` of sample rows[i], rows of this store."""
         if self.fields[name].kind == "number":
             if at is None:
                 self.columns.take(name, rows, out)
@@ -90,21 +79,25 @@ class Store:
             self.columns.take(name, rows, values)
             out[at] = values
             return
-        if len(self.ends) == 1 and not planes:
+        if len(self.ends) == 1:
             self.reader(0, name).read_into(rows, out, at)
             return
-        as_stored = planes or not self.fields[name].planar
-        gather = self._gather(name) if at is None and as_stored else None
+        gather = self._gather(name) if at is None and not self.fields[name].planar else None
         if gather is not None:
             gather.read_into(rows, out)
-            return
-        if planes:
-            for i, (reader, row) in enumerate(self.located(name, rows)):
-                out[i if at is None else at[i]] = reader.stored(row)
             return
         for shard, local, part in self._by_shard(rows):
             where = part if at is None else at if part is None else at[part]
             self.reader(shard, name).read_into(local, out, where)
+
+    def read_planes(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
+        """As `read_into`, of a planar field: its planes as they are stored, (n, bytes of a sample)."""
+        gather = self._gather(name) if at is None else None
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
+        for i, (reader, row) in enumerate(self.located(name, rows)):
+            out[i if at is None else at[i]] = reader.stored(row)
 
     def raw_shards(self, name: str) -> list[RawShard] | None:
         """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""

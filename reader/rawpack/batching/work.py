@@ -80,11 +80,12 @@ class Filler:
             out = views[name][start:stop]
             began = time.perf_counter()
             # What was inflated to be checked is read while it is at hand: one sample at a time.
+            read = self._library.read_planes if name in self._planes else self._library.read_into
             step = 1 if self._verify and field.deflated else max(1, len(rows))
             for i in range(0, len(rows), step):
                 if self._verify:
                     self._check(name, field, rows[i : i + step])
-                self._library.read_into(name, rows[i : i + step], out[i : i + step], planes=name in self._planes)
+                read(name, rows[i : i + step], out[i : i + step])
             _add(times, field, name in self._planes, time.perf_counter() - began)
 
     @property
