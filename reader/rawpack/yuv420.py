@@ -47,7 +47,7 @@ def _upsampled(chroma: Bytes) -> list[Bytes]:
     """Each plane of (k, n, m) as (2 n, 2 m).
 
     Each value is repeated for its two by two pixels, and 1 2 1 over 4 on both axes is the triangle filter. OpenCV
-    makes that in integers, each pixel the same wherever a box begins; its linear interpolation takes as long, and is a
+    makes that in integers, each pixel the same wherever a box begins; its linear interpolation is hardly faster, and a
     level off here and there.
     """
     count, rows, columns = chroma.shape
