@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rawpack_packer import holdout as draws
 from rawpack_packer import splits as sets
 from rawpack_packer.appending import Appended
 from rawpack_packer.appending import append as run_append
+from rawpack_packer.engines import Engine, as_engine
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.job import pack as run
 from rawpack_packer.recipe import Recipe, make_recipe
@@ -40,6 +42,7 @@ def pack(
     max_rejects: float = 0.01,
     strict: bool = False,
     restart: bool = False,
+    engine: Engine | Executor | None = None,
     watch: Watch | None = None,
     **recipe: Any,
 ) -> Summary:
@@ -56,6 +59,8 @@ def pack(
         are called that are tuples; two are (image, label).
     workers: processes, to which the dataset travels by cloudpickle; 0 packs in this one; None takes one for each CPU.
     max_rejects: the largest share of samples that may be rejected, or from 1 on their number.
+    engine: what runs the parts, instead of workers here: `rawpack_packer.engines.DaskEngine("tcp://...")`,
+        `RayEngine("auto")`, or any `concurrent.futures.Executor`, which stays yours to shut down.
     recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...; and of a path the options
         of its kind of source.
 
@@ -63,9 +68,13 @@ def pack(
     a killed run did is not done again. Raises UsageError with nothing written, PackError where it ran and stopped.
     """
     about = {"fields": fields, "image": image, "classes": classes, "keys": keys, "names": names}
+    parts_by = as_engine(engine)
+    if parts_by is not None and workers is not None:
+        raise UsageError("workers= is for processes of this machine; how many work side by side is up to engine=")
     opened = _ready(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe}, workers)
     limits = Limits(workers, max_rejects, strict, restart)
-    return run(opened, destination, recipe_for(opened, {"format": format, "size": size, **recipe}), limits, watch=watch)
+    chosen = recipe_for(opened, {"format": format, "size": size, **recipe})
+    return run(opened, destination, chosen, limits, engine=parts_by, watch=watch)
 
 
 def pack_splits(
@@ -79,6 +88,7 @@ def pack_splits(
     max_rejects: float = 0.01,
     strict: bool = False,
     restart: bool = False,
+    engine: Engine | Executor | None = None,
     watch: Watch | None = None,
     **options: Any,
 ) -> dict[str, Summary]:
@@ -90,6 +100,7 @@ def pack_splits(
 
     The same call goes on where an earlier one was stopped. Raises as `pack`.
     """
+    parts_by = as_engine(engine)
     known = {name: options.pop(name) for name in (*_ABOUT, *OPTIONS) if name in options}
     limits = Limits(workers, max_rejects, strict, restart)
     if isinstance(source, Mapping):
@@ -108,7 +119,8 @@ def pack_splits(
     recipes = {name: recipe_for(one, {"format": "memmap", **options}) for name, one in sources.items()}
     limits = sets.begin(Path(destination), sources, recipes, chosen, limits)
     return {
-        name: run(one, Path(destination) / name, recipes[name], limits, watch=watch) for name, one in sources.items()
+        name: run(one, Path(destination) / name, recipes[name], limits, engine=parts_by, watch=watch)
+        for name, one in sources.items()
     }
 
 
@@ -122,6 +134,7 @@ def append(
     max_rejects: float = 0.01,
     strict: bool = False,
     restart: bool = False,
+    engine: Engine | Executor | None = None,
     watch: Watch | None = None,
     **about: Any,
 ) -> Appended:
@@ -143,6 +156,7 @@ def append(
         limits,
         skip_existing=skip_existing,
         other_libraries=other_libraries,
+        engine=as_engine(engine),
         watch=watch,
     )
 

@@ -26,6 +26,7 @@ from rawpack_packer.commit import Before, Totals, before_append, commit_store
 from rawpack_packer.counts import label_counts
 from rawpack_packer.engines import Engine
 from rawpack_packer.fields import store_fields
+from rawpack_packer.identical import Identical
 from rawpack_packer.job import (
     Limits,
     Nobody,
@@ -36,14 +37,12 @@ from rawpack_packer.job import (
     check_space,
     engine_for,
     made_from,
+    workers_of,
 )
 from rawpack_packer.layout import WORK, names_of
-from rawpack_packer.recipe import Recipe, libraries
+from rawpack_packer.recipe import THEN, Recipe, libraries
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.view import View
-
-_THEN = ", then "
-"""Between the versions of a library that packed a store and those that appended to it."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def append(
         before = before_append(store.manifest, label_counts(store))
         _begin(path, chosen.source, recipe, store, before)
         started = datetime.now(UTC)
-        totals = Totals(classes=chosen.source.classes is not None)
+        totals = Totals(Identical(path / WORK / "identical"), classes=chosen.source.classes is not None)
         fields = dict(store.manifest.fields)
         parts = Parts(path, chosen.source, recipe, fields, limits, watch, totals, before)
         parts.run(engine or engine_for(workers, lock))
@@ -129,7 +128,7 @@ def append(
             parts.parts,
             totals,
             counts_of(store.manifest, chosen),
-            made_from(chosen.named, started, workers) | {"first": before.seen},
+            made_from(chosen.named, started, workers_of(engine, workers)) | {"first": before.seen},
             chosen.source.states(),
             before,
         )
@@ -178,7 +177,7 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} was packed by a recipe that this rawpack does not know: {error}") from None
     here = libraries(made)
-    latest = {name: version.rpartition(_THEN)[2] for name, version in made.libraries.items()}
+    latest = {name: version.rpartition(THEN)[2] for name, version in made.libraries.items()}
     differing = [name for name in sorted({*here, *latest}) if here.get(name) != latest.get(name)]
     if not differing:
         return made
@@ -190,7 +189,7 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
         )
     both = {
         name: made.libraries[name] if name not in differing or name not in here
-        else f"{made.libraries[name]}{_THEN}{here[name]}" if name in latest
+        else f"{made.libraries[name]}{THEN}{here[name]}" if name in latest
         else here[name]
         for name in sorted({*here, *latest})
     }  # fmt: skip
@@ -218,7 +217,7 @@ def _begin(path: Path, source: View, recipe: Recipe, store: Store, before: Befor
     if begun is None:
         # What an append left whose job was removed already.
         destinations.clear_append(path, names_of(store.manifest))
-        job = history.job_of(recipe, store.manifest.fields, source)
+        job = history.job_of(recipe, store.manifest.fields, source, listed=True)
         noted = {name: getattr(job, name) for name in job.__struct_fields__}
         history.write_job(path, history.AppendJob(**noted, run=before.run, store=store.digest))
         files.sync_folder(path)

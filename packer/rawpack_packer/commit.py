@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,10 +24,14 @@ from rawpack import npyfile
 from rawpack.columns import files_of
 from rawpack.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack_packer import files
+from rawpack_packer.identical import Identical
 from rawpack_packer.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run, runs_by
 from rawpack_packer.parts import PartRecord, need_record, read_record
 from rawpack_packer.recipe import Recipe
 
+_OPEN_FILES = 32
+"""Columns that are written side by side: a process may have few descriptors."""
+_BLOCK_ROWS = 1 << 20
 _SHARD = re.compile(r"shard-(\d{1,15})\.")
 
 
@@ -63,6 +70,7 @@ def before_append(manifest: Manifest, labels: Mapping[int, int]) -> Before:
 class Totals:
     """What the parts hold together: small, whatever the number of samples."""
 
+    identical: Identical
     classes: bool = True
     """Whether labels are numbers of classes."""
     samples: int = 0
@@ -75,14 +83,13 @@ class Totals:
     bytes_in: int = 0
     shards: list[Shard] = field(default_factory=list)
     labels: Counter[int] = field(default_factory=Counter)
-    _sources: list[NDArray[np.uint64]] = field(default_factory=list)
 
     def add(self, record: PartRecord) -> None:
         self.samples += record.rows
         self.bytes_in += record.bytes_in
         self.rejects.update(reject.reason for reject in record.rejects)
         self.counts.update(record.counts)
-        self._sources.append(np.frombuffer(record.sources, "<u8"))
+        self.identical.add(np.frombuffer(record.sources, "<u8"))
         if self.classes and "label" in record.columns:
             values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
             self.labels.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
@@ -96,12 +103,10 @@ class Totals:
             self.chunks.update({name: placed.chunks for name, placed in record.placements.items()})
             self.shards.append(Shard(rows=record.rows, files=record.files, fields=record.placements))
 
-    @property
     def noticed(self) -> dict[str, int]:
-        """What a summary tells of the samples as a whole."""
-        sources = np.concatenate([np.empty(0, np.uint64), *self._sources])
+        """What a summary tells of the samples as a whole. May be asked once."""
         return {
-            "identical_files": len(sources) - len(np.unique(sources)),
+            "identical_files": self.identical.count(),
             "classes_of_one": classes_of_one(self.labels),
         }
 
@@ -130,7 +135,7 @@ def commit_store(
     work, numbers = destination / WORK, range(before.parts, before.parts + parts)
     columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
     reject_lines, name = work / f"{REJECTS}.tmp", of_run(REJECTS, before.run)
-    write_rejects(destination, numbers, reject_lines, before.manifest)
+    write_rejects(destination, numbers if totals.rejects else (), reject_lines, before.manifest)
     rejects = files.record(reject_lines, name)
     files.commit(reject_lines, destination / name)
     _write_provenance(destination, provenance, states, before.run)
@@ -156,7 +161,13 @@ def commit_store(
 
 def tidy(destination: Path) -> None:
     """Remove what packing needed until the manifest was written."""
-    shutil.rmtree(destination / WORK)
+    try:
+        shutil.rmtree(destination / WORK)
+    except OSError as error:
+        # NFS keeps a removed file that is open, as the locks are, under another name until it is closed. Whoever holds
+        # the locks then removes the folder.
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+            raise
     files.sync_folder(destination)
 
 
@@ -177,10 +188,10 @@ def _counts(
 ) -> dict[str, int]:
     """What is counted of all samples of the store."""
     if before.manifest is None:
-        return dict(counts) | totals.counts | totals.noticed
+        return dict(counts) | totals.counts | totals.noticed()
     was, labels = before.manifest.counts, totals.labels + Counter(before.labels)
     merged = {name: was.get(name, 0) + totals.counts[name] for name in {*was, *totals.counts}} | dict(counts)
-    merged["identical_files"] = was.get("identical_files", 0) + totals.noticed["identical_files"]
+    merged["identical_files"] = was.get("identical_files", 0) + totals.noticed()["identical_files"]
     merged["classes_of_one"] = classes_of_one(labels)
     if "empty_classes" in merged:
         merged["empty_classes"] = sum(not labels[label] for label in range(len(classes or ())))
@@ -200,17 +211,18 @@ def _write_columns(
     folder = destination / WORK / f"{name_of_all}.tmp"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    written: list[FileRecord] = []
+    columns: list[tuple[str, Field, bytes]] = []
     for name, column in fields.items():
         for file_name, (dtype, shape) in files_of(name, column, totals.samples, totals.chunks[name]).items():
             if shape[:1] == (-1,):
                 shape = (totals.lengths[name], *shape[1:])
-            path = folder / file_name
-            with path.open("wb") as file:
-                file.write(npyfile.header(dtype, shape))
-                _write_column(file, file_name.removesuffix(".npy"), column, destination, parts)
-            files.sync_file(path)
-            written.append(files.record(path, file_name))
+            columns.append((file_name, column, npyfile.header(dtype, shape)))
+    for first in range(0, len(columns), _OPEN_FILES):
+        _write_some(folder, columns[first : first + _OPEN_FILES], destination, parts)
+    written: list[FileRecord] = []
+    for file_name, _, _ in columns:
+        files.sync_file(folder / file_name)
+        written.append(files.record(folder / file_name, file_name))
     files.sync_folder(folder)
     final = destination / name_of_all
     # Left by a commit that was killed: no manifest names it.
@@ -220,21 +232,39 @@ def _write_columns(
     return Columns(folder=name_of_all, rows=totals.samples, files=tuple(written))
 
 
-def _write_column(file: BinaryIO, column: str, kind: Field, destination: Path, parts: Iterable[int]) -> None:
-    name, _, piece = column.partition(".")
-    if kind.kind in ("text", "ragged") and piece == "offset":
-        end = 0
-        file.write(np.zeros(1, "<i8").tobytes())
+def _write_some(
+    folder: Path, columns: Sequence[tuple[str, Field, bytes]], destination: Path, parts: Iterable[int]
+) -> None:
+    """Write some column files side by side: each record is read once for all of them."""
+    with ExitStack() as opened:
+        writing = []
+        for file_name, kind, header in columns:
+            file, column = opened.enter_context((folder / file_name).open("wb")), _Column(file_name, kind)
+            file.write(header + column.first)
+            writing.append((file, column))
         for record in _records(destination, parts):
-            ends = np.cumsum(_lengths(record, name, kind)) + end
-            file.write(ends.astype("<i8").tobytes())
-            end = int(ends[-1])
-    elif kind.kind == "text":
-        for record in _records(destination, parts):
-            file.write("".join(record.texts[name]).encode())
-    else:
-        for record in _records(destination, parts):
-            file.write(record.columns[column])
+            for file, column in writing:
+                file.write(column.of(record))
+
+
+class _Column:
+    """What parts, taken in their order, add to one column file."""
+
+    def __init__(self, file_name: str, kind: Field) -> None:
+        self._column, self._kind = file_name.removesuffix(".npy"), kind
+        self._name, _, piece = self._column.partition(".")
+        self._offsets, self._end = kind.kind in ("text", "ragged") and piece == "offset", 0
+        self.first = np.zeros(1, "<i8").tobytes() if self._offsets else b""
+        """What stands before the values of all parts."""
+
+    def of(self, record: PartRecord) -> bytes:
+        if self._offsets:
+            ends = np.cumsum(_lengths(record, self._name, self._kind)) + self._end
+            self._end = int(ends[-1])
+            return ends.astype("<i8").tobytes()
+        if self._kind.kind == "text":
+            return "".join(record.texts[self._name]).encode()
+        return record.columns[self._column]
 
 
 def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
@@ -254,8 +284,13 @@ def _records(destination: Path, parts: Iterable[int]) -> Iterable[PartRecord]:
 
 def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64], run: int) -> None:
     work = destination / WORK
-    array = npyfile.header("int64", states.shape) + states.astype("<i8").tobytes()
-    files.write_whole(destination / of_run(STATES, run), array, work / f"{STATES}.tmp")
-    whole = provenance | {"states": xxhash.xxh3_64_hexdigest(array)}
+    temporary, digest = work / f"{STATES}.tmp", xxhash.xxh3_64()
+    blocks = (states[first : first + _BLOCK_ROWS] for first in range(0, len(states), _BLOCK_ROWS))
+    with temporary.open("wb") as file:
+        for block in chain([npyfile.header("int64", states.shape)], (rows.astype("<i8").tobytes() for rows in blocks)):
+            digest.update(block)
+            file.write(block)
+    files.commit(temporary, destination / of_run(STATES, run))
+    whole = provenance | {"states": digest.hexdigest()}
     text = json.dumps(whole, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
     files.write_whole(destination / of_run(PROVENANCE, run), manifests.seal(text), work / f"{PROVENANCE}.tmp")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
 from rawpack import manifest as manifests
-from rawpack.errors import UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack.splits import NAME as SPLITS
 from rawpack_packer import files
-from rawpack_packer.layout import APPEND, JOB, WORK, is_of_run
+from rawpack_packer.layout import APPEND, JOB, RUN, WORK, is_of_run
 from rawpack_packer.sources.base import printable
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
@@ -23,6 +25,8 @@ _CLEARING = "clearing"
 _BEFORE_JOB = {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp", f"{APPEND}.tmp"}
 _WORKERS_END_S = 30.0
 """A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What file systems say that know no locks: there, as on Windows, a second run is not noticed."""
 
 
 def check(destination: Path, source: str) -> None:
@@ -151,8 +155,9 @@ def free_bytes(destination: Path) -> int:
 class Lock:
     """Held while a run packs into a destination; a second run is refused. Ends with the processes, whatever ends them.
 
-    A killed run's workers live a moment longer and would write beside those of the next run. So they hold a lock of
-    their own, `workers`, for which the next run waits.
+    A killed run's workers live a moment longer and would write beside those of the next run. So they share a lock of
+    their own, `workers`, which the next run waits to have alone. Those on other machines share it by `shared`, and end
+    because the next run removes `RUN`.
     """
 
     def __init__(self, destination: Path) -> None:
@@ -163,7 +168,9 @@ class Lock:
     def __enter__(self) -> Lock:
         try:
             self._run = _locked(self._folder / _LOCK, wait_s=0)
+            (self._folder / RUN).unlink(missing_ok=True)
             self.workers = _locked(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
+            _share(self.workers)
         except BlockingIOError:
             self._close()
             raise UsageError(f"another run is packing into {self._folder.parent} right now") from None
@@ -179,6 +186,43 @@ class Lock:
             if descriptor >= 0:
                 os.close(descriptor)
         self._run = self.workers = -1
+        # On NFS, files that were removed while they were open have gone only now; a folder with a job in it stays.
+        with suppress(OSError):
+            self._folder.rmdir()
+
+
+@contextmanager
+def shared(destination: Path) -> Iterator[None]:
+    """For a worker on whatever machine: keep the next run from beginning until this one has ended.
+
+    Raises PackError where another run has begun.
+    """
+    descriptor = os.open(destination / WORK / _WORKERS_LOCK, os.O_RDWR)
+    try:
+        until = time.monotonic() + _WORKERS_END_S
+        while not _share(descriptor):
+            if time.monotonic() >= until:
+                raise PackError(f"another run is packing into {destination} right now")
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _share(descriptor: int) -> bool:
+    """Hold a file's lock together with others, where there are locks; False where another process has it alone."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
 
 
 def _locked(path: Path, wait_s: float) -> int:
@@ -201,6 +245,11 @@ def _locked(path: Path, wait_s: float) -> int:
                 os.close(descriptor)
                 raise
             time.sleep(0.02)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return descriptor
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 

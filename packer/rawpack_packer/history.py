@@ -28,6 +28,8 @@ from rawpack_packer.sources.base import UNKNOWN, printable
 
 _SHOWN = 10
 _BLOCK = 1 << 16
+_LISTED = 1 << 24
+"""Samples, up to which a job notes every key and state, to name the files that differ. Of more it has the digest."""
 _MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
 """Bytes: a stranger's store must not fill this machine's memory."""
 Files = dict[str, tuple[int, int]]
@@ -45,10 +47,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str]
     states: bytes
     """int64 (n, 2), little-endian."""
+    listed: bool = True
+    """Whether keys and states are here: not where they are too many."""
 
     def source(self) -> Known:
         states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
-        return Known(self.digest, self.keys, states)
+        return Known(self.digest, self.keys if self.listed else None, states)
 
 
 class AppendJob(Job, frozen=True, kw_only=True):
@@ -63,10 +67,14 @@ class AppendJob(Job, frozen=True, kw_only=True):
 class Known:
     """A source as an earlier run saw it."""
 
-    def __init__(self, digest: str, keys: Sequence[str], states: NDArray[np.int64]) -> None:
+    def __init__(self, digest: str, keys: Sequence[str] | None, states: NDArray[np.int64]) -> None:
+        """keys: of all samples; None where they are too many."""
         self.digest, self._keys, self._states = digest, keys, states
 
-    def files(self) -> Files:
+    def files(self) -> Files | None:
+        """None where they are too many."""
+        if self._keys is None:
+            return None
         states = [tuple(state) for state in self._states.tolist()]
         return dict(
             zip(self._keys, states if len(states) == len(self._keys) else [UNKNOWN] * len(self._keys), strict=True)
@@ -76,21 +84,24 @@ class Known:
 def source_digest(source: Source) -> str:
     """xxh3_128 over the keys, sizes and times of all files of a source: what must be the same to go on."""
     digest = xxhash.xxh3_128()
-    for i in range(len(source)):
-        digest.update(source.key(i).encode("utf-8", "surrogateescape") + b"\0")
+    for first in range(0, len(source), _BLOCK):
+        keys = [source.key(i) + "\0" for i in range(first, min(first + _BLOCK, len(source)))]
+        digest.update("".join(keys).encode("utf-8", "surrogateescape"))
     digest.update(np.ascontiguousarray(source.states(), "<i8").tobytes())
     return digest.hexdigest()
 
 
-def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source) -> Job:
-    """What is noted of a job."""
+def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> Job:
+    """What is noted of a job. listed: whether every key and state is; None leaves that to their number."""
+    listed = len(source) <= _LISTED if listed is None else listed
     return Job(
         recipe=recipe.as_manifest(),
         fields=dict(fields),
         classes=source.classes,
         digest=source_digest(source),
-        keys=[source.key(i) for i in range(len(source))],
-        states=np.ascontiguousarray(source.states(), "<i8").tobytes(),
+        keys=[source.key(i) for i in range(len(source))] if listed else [],
+        states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
+        listed=listed,
     )
 
 
@@ -126,7 +137,7 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
         digest, end = str(provenance["source"]["digest"]), manifest.samples + manifest.rejects.count
         if runs_by(manifest.rejects.file.name) > 1:
             end = int(read_provenance(path, 2)[0]["first"])
-        keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)]
+        keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)] if end <= _LISTED else None
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is a complete store, but not what it was packed from is known ({error}); --restart packs it anew"
@@ -260,7 +271,12 @@ def check_source(path: Path | str, known: Known, source: Source, *, grown: str =
     """
     if known.digest == source_digest(source):
         return
-    was = known.files()
+    was = known.files() if len(source) <= _LISTED else None
+    if was is None:
+        raise UsageError(
+            f"{path} was begun with another source: its files, their times or their order; --restart removes it and "
+            "begins anew"
+        )
     states = [tuple(state) for state in source.states().tolist()]
     keys = [source.key(i) for i in range(len(source))]
     if len(states) != len(keys):

@@ -22,12 +22,18 @@ from rawpack_packer import commit, files, history, pieces, show
 from rawpack_packer import destination as destinations
 from rawpack_packer.commit import NOTHING, Before, Totals, commit_store
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
+from rawpack_packer.engines.far import TICKS
+from rawpack_packer.engines.pooled import PooledEngine
 from rawpack_packer.estimate import SAMPLES, Estimate, estimate, most_bytes
 from rawpack_packer.fields import exact_bytes, part_rows, store_fields
+from rawpack_packer.identical import Identical
 from rawpack_packer.layout import REJECTS, WORK
 from rawpack_packer.parts import PartTask, Tick, read_record
 from rawpack_packer.recipe import Recipe, libraries
 from rawpack_packer.sources import Source
+
+_LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
+"""What runs that were killed, and workers of clusters, leave in the work folder."""
 
 
 class Watch(Protocol):
@@ -133,9 +139,10 @@ def pack(
             return summary
         _begin(path, source, recipe, fields)
         started = datetime.now(UTC)
-        job = Parts(path, source, recipe, fields, limits, watch, Totals(classes=source.classes is not None))
+        totals = Totals(Identical(path / WORK / "identical"), classes=source.classes is not None)
+        job = Parts(path, source, recipe, fields, limits, watch, totals)
         job.run(engine or engine_for(workers, lock))
-        provenance = made_from(source, started, workers)
+        provenance = made_from(source, started, workers_of(engine, workers))
         counts = dict(source.counts)
         manifest = commit_store(
             path,
@@ -185,6 +192,11 @@ def engine_for(workers: int, lock: destinations.Lock) -> Engine:
     return LocalEngine(workers, held=[lock.workers]) if workers and hasattr(os, "fork") else HereEngine()
 
 
+def workers_of(engine: Engine | None, workers: int) -> int:
+    """How many processes of this machine pack, for the provenance."""
+    return 0 if isinstance(engine, PooledEngine) else workers
+
+
 @dataclass
 class Parts:
     """The parts of a job and what is known of them. Is told by the engine: see `Report`."""
@@ -215,8 +227,9 @@ class Parts:
     def run(self, engine: Engine) -> None:
         """Do all parts that are not done, then add all up."""
         todo, done = [], 0
-        for left in (self.path / WORK).glob(pieces.PATTERN):
-            left.unlink()  # by a run that was killed
+        for pattern in _LEFT:
+            for left in (self.path / WORK).glob(pattern):
+                left.unlink(missing_ok=True)  # by a run that was killed
         for number in self.numbers:
             record = read_record(self.path, number)
             if record is None:
@@ -278,6 +291,7 @@ class Parts:
                 destination=str(self.path.resolve()),
                 strict=self.limits.strict,
                 max_rejects=self.limits.allowed(len(self.source)),
+                root=self.source.root,
             )
 
     def _check_rejects(self) -> None:

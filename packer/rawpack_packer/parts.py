@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError, DecodeError, PackError
 from rawpack.manifest import Field, FileRecord, Placement
-from rawpack_packer import files
+from rawpack_packer import files, runs
 from rawpack_packer.fields import IMAGE
 from rawpack_packer.layout import WORK
 from rawpack_packer.pieces import Ahead, Made, make
 from rawpack_packer.prepare_sample import PreparedSample
-from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe import Recipe, check_libraries
 from rawpack_packer.sources import Item, Samples
 from rawpack_packer.writers import WRITERS, shard_names
 
@@ -75,6 +75,13 @@ class PartTask:
     """Of the whole job: an engine need not go on once a single part has more."""
     token: str = ""
     """Of the run, unguessable: names the pieces that other workers prepare ahead; without one, there are none."""
+    root: str = ""
+    """Where the source lies: a path that every worker must have; empty where it is none."""
+    run: str = ""
+    """The run that the destination must belong to when files get their names: see `runs`; empty for workers that end
+    with their run anyway."""
+    attempt: str = ""
+    """Keeps the temporary files of two workers apart, where one was taken for dead and lives."""
     crashed: frozenset[int] = field(default_factory=frozenset)
     """Samples of the part that killed the processes which decoded them: rejected unseen."""
 
@@ -95,12 +102,13 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
     """Pack one part, so that its shard and then its record are on the disk.
 
     note: told each sample before it is touched, and -1 before the shard is finished. tick: told what is done, now and
-    then. Raises PackError (a changed source, a reject under `strict`) and OSError (the destination is full or gone);
-    then the part was not done.
+    then. Raises PackError (a changed source, a reject under `strict`, other libraries than the recipe's) and OSError
+    (the destination is full or gone); then the part was not done.
     """
     destination, recipe = Path(task.destination), task.recipe
+    check_libraries(recipe)
     names = shard_names(task.number, recipe.format, task.fields)
-    temporaries = [destination / WORK / f"{name}.tmp" for name in names]
+    temporaries = [destination / WORK / f"{name}{task.attempt}.tmp" for name in names]
     writer = WRITERS[recipe.format](temporaries, recipe, task.fields)
     rows, ahead = _Rows(task.fields), Ahead(task)
     try:
@@ -133,6 +141,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             placements = {name: where.placement for name, where in finished.items()}
             pairs = list(zip(temporaries, names, strict=True))
             records = tuple(files.record(temporary, name, head=True) for temporary, name in pairs)
+            if task.run:
+                runs.check(destination, task.run)
             for temporary, name in pairs:
                 files.commit(temporary, destination / name)
             for name, where in finished.items():
@@ -143,7 +153,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             temporary.unlink(missing_ok=True)
         ahead.close()
     record = rows.record(task.number, records, placements)
-    write_record(destination, record)
+    write_record(destination, record, task.attempt)
     tick(Tick(len(task.samples), rows.bytes_in))
 
 
@@ -242,10 +252,10 @@ def little(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
-def write_record(destination: Path, record: PartRecord) -> None:
+def write_record(destination: Path, record: PartRecord, attempt: str = "") -> None:
     path = record_path(destination, record.number)
     body = msgspec.msgpack.encode(record)
-    files.write_whole(path, body + xxhash.xxh3_128_digest(body), path.with_suffix(".tmp"))
+    files.write_whole(path, body + xxhash.xxh3_128_digest(body), path.with_suffix(f"{attempt}.tmp"))
 
 
 def read_record(destination: Path, number: int) -> PartRecord | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rawpack.errors import UsageError
+from rawpack.errors import PackError, UsageError
 
 Format = Literal["memmap", "hdf5", "lmdb"]
 FORMATS: tuple[Format, ...] = ("memmap", "hdf5", "lmdb")
@@ -21,6 +21,8 @@ SUBSAMPLINGS = ("420", "422", "440", "444")
 DEFAULT_QUALITY = 90
 KEPT_QUALITY = 95
 """Of images that `--quality keep` cannot pass through."""
+THEN = ", then "
+"""Between the versions of a library that packed a store and those that appended to it."""
 _MIN_PART, _MAX_PART, _KEEP_PART = 64, 65_536, 1024
 _MAX_CHUNK = (1 << 32) - 1
 _MAX_SIDE = 65_500
@@ -278,6 +280,22 @@ def libraries(recipe: Recipe) -> dict[str, str]:
 
         used["zlib"] = zlib.ZLIB_RUNTIME_VERSION
     return used
+
+
+def check_libraries(recipe: Recipe) -> None:
+    """Raise PackError, naming what differs, where this process has other libraries than those of `recipe`."""
+    here = libraries(recipe)
+    wanted = {name: version.rpartition(THEN)[2] for name, version in recipe.libraries.items()}
+    differing = [
+        f"{name} {here.get(name, 'none')}, and the recipe has {wanted.get(name, 'none')}"
+        for name in sorted({*here, *wanted})
+        if here.get(name) != wanted.get(name)
+    ]
+    if differing:
+        raise PackError(
+            f"a worker has other libraries than the recipe, and would make other bytes ({'; '.join(differing)}): "
+            "install the same versions everywhere"
+        )
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:

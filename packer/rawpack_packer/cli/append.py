@@ -43,11 +43,13 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
     """  # fmt: skip
     how, chosen = take_job_options(options), take_source_options(options)
     appending.open_store(Path(dst), src)  # nonsense is refused before a long look at SRC
+    engine = how.connect()
     source = open_by(src, chosen, quiet=how.quiet)
     if not how.silent:
         click.echo(f"rawpack: {summaries.images(source)} in {show.plain(src)}", err=True)
     work = partial(
-        appending.append, source, dst, how.limits, skip_existing=skip_existing, other_libraries=other_libraries
-    )
+        appending.append, source, dst, how.limits,
+        skip_existing=skip_existing, other_libraries=other_libraries, engine=engine,
+    )  # fmt: skip
     done = how.watched(lambda watch: work(watch=watch))
     how.tell(summaries.appended_dict(done), summaries.appended_text(done))

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from rawpack.errors import UsageError
 from rawpack_packer.cli import summary as summaries
+from rawpack_packer.engines import ENGINES, Engine, engine_at
 from rawpack_packer.job import Limits, Nobody, Summary, Watch
 from rawpack_packer.progress import Bar, Lines
 
@@ -21,10 +23,19 @@ Result = TypeVar("Result")
 def job_options(
     command: Command, *, restart: str = "Remove what an earlier run left in DST, and begin anew."
 ) -> Command:
-    """`--workers`, `--max-rejects`, `--strict`, `--restart`, `--quiet`, `--json`. restart: what that one does."""
+    """`--workers`, `--engine`, `--address`, `--max-rejects`, `--strict`, `--restart`, `--quiet`, `--json`.
+
+    restart: what that one does.
+    """
     options = [
         click.option("--workers", type=click.IntRange(0),
                      help="Worker processes; 0 packs in this one [default: one per CPU]."),
+        click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True,
+                     help="What packs: processes on this machine, or the workers of a cluster, which see SRC and DST "
+                     "at the same paths."),
+        click.option("--address", metavar="ADDRESS",
+                     help="Of the cluster: tcp://host:8786 of a Dask scheduler; of Ray auto, host:6379 or "
+                     "ray://host:10001."),
         click.option("--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
                      help="How many images may be unreadable: a share such as 1% or 0.01, or a number."),
         click.option("--strict", is_flag=True, help="Stop at the first image that cannot be packed."),
@@ -44,11 +55,18 @@ class JobOptions:
     limits: Limits
     quiet: bool
     as_json: bool
+    engine: str = "local"
+    address: str | None = None
 
     @property
     def silent(self) -> bool:
         """Whether nothing is said beside the result."""
         return self.quiet or self.as_json
+
+    def connect(self) -> Engine | None:
+        """The engine that was asked for, which is left when the command ends; None for the local one."""
+        engine = engine_at(self.engine, self.address)
+        return None if engine is None else click.get_current_context().with_resource(engine)
 
     def run(self, work: Callable[[Watch], Summary]) -> Summary:
         """Do `work`, a job that tells the watch how far it is; then print its summary."""
@@ -75,8 +93,11 @@ class JobOptions:
 def take_job_options(options: dict[str, Any]) -> JobOptions:
     """What `job_options` added to a command's options: taken out of them."""
     taken = {name: options.pop(name) for name in ("workers", "max_rejects", "strict", "restart", "quiet", "as_json")}
+    engine, address = options.pop("engine"), options.pop("address")
+    if engine != "local" and taken["workers"] is not None:
+        raise UsageError(f"--workers is of --engine local; how many work side by side is up to the {engine} cluster")
     limits = Limits(taken["workers"], parse_share(taken["max_rejects"]), taken["strict"], taken["restart"])
-    return JobOptions(limits, taken["quiet"], taken["as_json"])
+    return JobOptions(limits, taken["quiet"], taken["as_json"], engine, address)
 
 
 def parse_share(text: str) -> float:

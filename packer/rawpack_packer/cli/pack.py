@@ -51,6 +51,7 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     make_recipe(**options | {"size": options["size"] or "256"})  # nonsense is refused before a long look at SRC
     if division is not None:
         splits.check(Path(dst), src, division, restart=how.limits.restart)
+        engine = how.connect()
         sources = open_splits(src, division, how, lambda path: open_by(path, chosen, quiet=how.quiet))
         recipes = {name: recipe_for(source, options) for name, source in sources.items()}
         if dry_run:
@@ -58,9 +59,10 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
             told = {name: _would_take(source, f"{dst}/{name}", recipes[name], how) for name, source in sources.items()}
             click.echo(json.dumps(told, indent=1) if how.as_json else "\n\n".join(f"{k}: {v}" for k, v in told.items()))
             return
-        pack_splits(sources, dst, recipes, division, how)
+        pack_splits(sources, dst, recipes, division, how, engine)
         return
     destinations.check(Path(dst), src)
+    engine = how.connect()
     source = open_by(src, chosen, quiet=how.quiet)
     recipe = recipe_for(source, options)
     if not how.silent:
@@ -69,7 +71,7 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
         about = _would_take(source, dst, recipe, how)
         click.echo(json.dumps(about, indent=1) if how.as_json else about)
         return
-    how.run(lambda watch: job.pack(source, dst, recipe, how.limits, watch=watch))
+    how.run(lambda watch: job.pack(source, dst, recipe, how.limits, engine=engine, watch=watch))
 
 
 def _would_take(source: Source, dst: str, recipe: Recipe, how: JobOptions) -> dict[str, Any] | str:

@@ -15,6 +15,7 @@ from rawpack.splits import SplitSet
 from rawpack_packer import job, show, splits
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.job_options import JobOptions
+from rawpack_packer.engines import Engine
 from rawpack_packer.holdout import TRAIN, Draw, parse_holdout
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.recipe import Recipe
@@ -64,7 +65,12 @@ def open_splits(src: str, chosen: SplitSet, how: JobOptions, open_one: Callable[
 
 
 def pack_splits(
-    sources: Mapping[str, Source], dst: str, recipes: Mapping[str, Recipe], chosen: SplitSet, how: JobOptions
+    sources: Mapping[str, Source],
+    dst: str,
+    recipes: Mapping[str, Recipe],
+    chosen: SplitSet,
+    how: JobOptions,
+    engine: Engine | None,
 ) -> None:
     """Pack all splits, and print what came of each."""
     limits = splits.begin(Path(dst), sources, recipes, chosen, how.limits)
@@ -72,7 +78,7 @@ def pack_splits(
     for name, source in sources.items():
         if not how.silent:
             click.echo(f"rawpack: {show.plain(name)}: {summaries.images(source)}", err=True)
-        pack = partial(_pack, source, Path(dst) / name, recipes[name], limits)
+        pack = partial(_pack, source, Path(dst) / name, recipes[name], limits, engine)
         summary = how.watched(pack)
         told[name] = summaries.as_dict(summary)
         if not how.silent:
@@ -85,8 +91,8 @@ def pack_splits(
         )
 
 
-def _pack(source: Source, store: Path, recipe: Recipe, limits: Limits, watch: Watch) -> Summary:
-    return job.pack(source, store, recipe, limits, watch=watch)
+def _pack(source: Source, store: Path, recipe: Recipe, limits: Limits, engine: Engine | None, watch: Watch) -> Summary:
+    return job.pack(source, store, recipe, limits, engine=engine, watch=watch)
 
 
 def _told(source: Source, drawn: Draw) -> list[str]:

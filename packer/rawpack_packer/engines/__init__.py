@@ -2,8 +2,57 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from typing import Any
+
+from rawpack.errors import UsageError
 from rawpack_packer.engines.contract import Engine, Report
+from rawpack_packer.engines.dask import DaskEngine
+from rawpack_packer.engines.executor import ExecutorEngine
 from rawpack_packer.engines.here import HereEngine
 from rawpack_packer.engines.local import LocalEngine
+from rawpack_packer.engines.ray import RayEngine
 
-__all__ = ["Engine", "HereEngine", "LocalEngine", "Report"]
+__all__ = [
+    "ENGINES",
+    "DaskEngine",
+    "Engine",
+    "ExecutorEngine",
+    "HereEngine",
+    "LocalEngine",
+    "RayEngine",
+    "Report",
+    "as_engine",
+    "engine_at",
+]
+
+ENGINES = ("local", "dask", "ray")
+"""What the command knows."""
+
+
+def engine_at(name: str, address: str | None) -> DaskEngine | RayEngine | None:
+    """The engine of `--engine` and `--address`, connected, for the caller to close; None for the local one.
+
+    Raises UsageError where it has no address, or none that answers; MissingExtraError where its library is missing.
+    """
+    if name == "local":
+        if address is not None:
+            raise UsageError("--address is of a cluster: name its kind by --engine dask or --engine ray")
+        return None
+    if address is None:
+        example = "tcp://host:8786, where a Dask scheduler listens" if name == "dask" else "auto, or host:6379"
+        raise UsageError(f"--engine {name} needs --address: {example}")
+    return DaskEngine(address) if name == "dask" else RayEngine(address)
+
+
+def as_engine(thing: Any) -> Engine | None:
+    """What a user passes as `engine=`: an engine, or any `concurrent.futures.Executor`. UsageError for what is none."""
+    if thing is None or hasattr(thing, "run"):
+        engine: Engine | None = thing
+        return engine
+    if isinstance(thing, Executor) or type(thing).__module__.partition(".")[0] in ("submitit", "mpi4py"):
+        return ExecutorEngine(thing)
+    raise UsageError(
+        f"engine= takes an engine of rawpack_packer.engines, or an executor, not a {type(thing).__name__}; of a Dask "
+        "client: DaskEngine(client)"
+    )

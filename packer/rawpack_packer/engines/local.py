@@ -88,10 +88,13 @@ class LocalEngine:
     prepare pieces of those that others still pack: no core is idle while there is work.
     """
 
-    def __init__(self, workers: int, stuck_after_s: float = 600.0, held: Sequence[int] = ()) -> None:
+    def __init__(
+        self, workers: int, stuck_after_s: float = 600.0, held: Sequence[int] = (), *, keep: bool = False
+    ) -> None:
         """stuck_after_s: without any sample begun for so long, a worker's disk is taken for dead. held: descriptors
-        that each worker keeps open as long as it lives: locks."""
-        self._workers, self._stuck_after_s, self._held = workers, stuck_after_s, held
+        that each worker keeps open as long as it lives: locks. keep: workers of a run that went well wait for the next
+        one, until `close`."""
+        self._workers, self._stuck_after_s, self._held, self._keep = workers, stuck_after_s, held, keep
         self._seats: list[_Seat] = []
         self._deaths: Counter[tuple[int, int]] = Counter()
         """(part, position in it, -1 for none) -> workers that died there."""
@@ -104,12 +107,21 @@ class LocalEngine:
         """Parts that get no help: a helper died of one, or could not write."""
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        for known in (self._deaths, self._packing_deaths, self._claimed, self._alone):
+            known.clear()
+        kept = False
         try:
             self._run(tasks, report)
+            kept = self._keep
         finally:
-            for seat in self._seats:
-                seat.child.kill()
-            self._seats.clear()
+            if not kept:
+                self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        for seat in self._seats:
+            seat.child.kill()
+        self._seats.clear()
 
     def _run(self, tasks: Iterator[PartTask], report: Report) -> None:
         while True:
@@ -117,7 +129,8 @@ class LocalEngine:
             task = next(tasks, None)
             if task is None:
                 break
-            self._give(seat, replace(task, token=self._token))
+            # One worker alone has nobody to prepare pieces for it.
+            self._give(seat, replace(task, token=self._token if self._workers > 1 else ""))
         while any(seat.task for seat in self._seats):
             self._lend_hands()
             self._wait(self._seats, report)

@@ -1,0 +1,156 @@
+"""What runs on a cluster's worker: one part, by the care of the local engine, with a report that travels back.
+
+The part is packed in a process of its own, whatever the cluster's worker is, a thread of a Dask worker or a process of
+Ray's. So a sample that kills its decoder costs itself there as it does here, nothing is set up in a process that is
+somebody else's, and the bytes are the same. That process waits for the next part for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import platform
+import secrets
+import threading
+import time
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import cloudpickle
+
+import rawpack
+from rawpack.errors import PackError, RawpackError
+from rawpack_packer import destination as destinations
+from rawpack_packer import files, runs
+from rawpack_packer.engines.here import HereEngine
+from rawpack_packer.engines.local import LocalEngine
+from rawpack_packer.layout import WORK
+from rawpack_packer.parts import PartTask, Tick
+
+TICKS = "tick-*"
+_TELL_EVERY_S = 1.0
+_IDLE_S = 10.0
+"""So long a packing process waits for its worker's next part."""
+_Hands = LocalEngine | HereEngine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a part."""
+
+    host: str
+    error: str | None = None
+    """None where its shard and record are on the disk."""
+
+
+def packed(task: PartTask) -> bytes:
+    """A part as it travels. Raises whatever its samples raise when they are pickled."""
+    return pickle.dumps((rawpack.__version__, cloudpickle.dumps(task)))
+
+
+def run_far(order: bytes) -> Outcome:
+    """Do a part; `order` is `packed`. Raises nothing, so that what it raises is the cluster's own."""
+    try:
+        version, task = pickle.loads(order)
+        if version != rawpack.__version__:
+            raise PackError(f"rawpack {rawpack.__version__} is installed, and {version} where the job runs")
+        _do(cloudpickle.loads(task))
+    except (OSError, MemoryError) as error:
+        return Outcome(platform.node(), str(files.refused(error, "the destination")))
+    except RawpackError as error:
+        return Outcome(platform.node(), str(error))
+    except Exception as error:
+        return Outcome(platform.node(), f"{error!r}\n\nIn the worker:\n{traceback.format_exc()}")
+    return Outcome(platform.node())
+
+
+def read_tick(destination: Path, number: int) -> Tick | None:
+    """How far a worker is with a part, if it has said so."""
+    try:
+        words = _tick_path(destination, number).read_text("ascii", "replace").split()
+        return Tick(int(words[0]), int(words[1])) if len(words) == 3 else None
+    except (OSError, ValueError):
+        return None
+
+
+def forget_tick(destination: Path, number: int) -> None:
+    _tick_path(destination, number).unlink(missing_ok=True)
+
+
+def dismiss() -> None:
+    """End the packing processes that wait in this process for another part."""
+    with _lock:
+        idle, _idle[:] = list(_idle), []
+    for hands in idle:
+        _end(hands)
+
+
+def _do(task: PartTask) -> None:
+    destination = Path(task.destination)
+    runs.await_token(destination, task.run)
+    if task.root and not os.path.lexists(task.root):
+        raise PackError(f"{task.root} is not here: every machine must see the source at the same path")
+    with destinations.shared(destination):
+        hands = _take_up()
+        hands.run(iter([replace(task, attempt=f".{secrets.token_hex(8)}")]), _Telling(task))
+    _put_down(hands)
+
+
+class _Telling:
+    """Tells the run how far a part is, by a file in the destination, and stops where there is no such run any more.
+    See `Report`."""
+
+    def __init__(self, task: PartTask) -> None:
+        self._destination, self._run = Path(task.destination), task.run
+        self._next = time.monotonic() + _TELL_EVERY_S
+
+    def ticked(self, number: int, tick: Tick, /) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _TELL_EVERY_S
+        runs.check(self._destination, self._run)
+        # Of no use but to be looked at. The last word tells that it is whole.
+        with contextlib.suppress(OSError):
+            _tick_path(self._destination, number).write_text(f"{tick.samples} {tick.bytes_in} .")
+
+    def finished(self, number: int, /) -> None: ...
+
+
+def _tick_path(destination: Path, number: int) -> Path:
+    return destination / WORK / f"tick-{number:05d}"
+
+
+# ---------------------------------------------------------------------------------------------- idle processes
+
+_lock = threading.Lock()
+_idle: list[_Hands] = []
+
+
+def _take_up() -> _Hands:
+    with _lock:
+        if _idle:
+            return _idle.pop()
+    return LocalEngine(1, keep=True) if hasattr(os, "fork") else HereEngine()
+
+
+def _put_down(hands: _Hands) -> None:
+    with _lock:
+        _idle.append(hands)
+    timer = threading.Timer(_IDLE_S, _dismiss_one, [hands])
+    timer.daemon = True
+    timer.start()
+
+
+def _dismiss_one(hands: _Hands) -> None:
+    with _lock:
+        if hands not in _idle:
+            return  # it works again, or has ended
+        _idle.remove(hands)
+    _end(hands)
+
+
+def _end(hands: _Hands) -> None:
+    if isinstance(hands, LocalEngine):
+        hands.close()

@@ -1,0 +1,215 @@
+"""An engine for whatever takes calls and runs them elsewhere: what executors, Dask and Ray have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+from rawpack.errors import PackError
+from rawpack_packer import files, runs
+from rawpack_packer.engines import far
+from rawpack_packer.engines.contract import Report
+from rawpack_packer.layout import WORK
+from rawpack_packer.parts import PartTask, Tick, read_record
+
+_LOOK_EVERY_S = 1.0
+_PART_DEATHS = 3
+"""A part that has killed so many of the cluster's workers is packed where the job runs."""
+_CARED_PARTS = 8
+"""If there are more such parts, something else is wrong than theirs."""
+_SEEN_WITHIN_S = 90.0
+"""For a part that a worker has finished to be seen here: NFS may take a minute."""
+_END_WITHIN_S = 10.0
+"""For workers to notice that the run has ended."""
+
+
+class Call(Protocol):
+    """A call that a pool was given, as `concurrent.futures.Future` has it.
+
+    One that has `add_done_callback` too is heard of at once; others are asked now and then.
+    """
+
+    def done(self) -> bool: ...
+    def result(self) -> Any: ...
+    def cancel(self) -> Any: ...
+
+
+class Pool(Protocol):
+    """What runs calls elsewhere: the small part of a cluster that packing needs."""
+
+    def slots(self) -> int:
+        """How many calls run side by side now; it may change."""
+
+    def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
+        """Have `function(order)` run elsewhere. Raises PackError where nothing is taken any more."""
+
+    def deaths(self, error: BaseException, /) -> int:
+        """How many workers have died, as the error says that a call's `result` raised.
+
+        Raises PackError where it says something else.
+        """
+
+
+class PooledEngine:
+    """See `Engine`. Gives a pool a few more parts than it runs, and does one again whose worker died.
+
+    One that has killed three workers is packed where the job runs, in a process of its own, when all others are done.
+    """
+
+    def __init__(self, pool: Pool, *, patience_s: float = 3600.0) -> None:
+        """patience_s: the run ends when for so long no part has gone on: no worker is there, or all hang."""
+        self._pool, self._patience_s = pool, patience_s
+
+    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        first = next(tasks, None)
+        if first is None:
+            return
+        destination = Path(first.destination)
+        with files.refusals_named(destination):
+            run = _Run(self._pool, self._patience_s, destination, runs.begin(destination), report)
+            try:
+                run.all(chain([first], tasks))
+            finally:
+                runs.end(destination)
+                run.stop()
+                far.dismiss()
+
+
+class _Run:
+    """One run of the engine: which parts are out, and what has become of them."""
+
+    def __init__(self, pool: Pool, patience_s: float, destination: Path, token: str, report: Report) -> None:
+        self._pool, self._patience_s, self._report = pool, patience_s, report
+        self._destination, self._token = destination, token
+        self._calls = 0
+        self._out: dict[int, tuple[Call, PartTask]] = {}
+        """Number of a call -> the call, and its part."""
+        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """Numbers of calls that have ended, from whatever thread."""
+        self._unseen: dict[int, tuple[PartTask, str, float]] = {}
+        """Number of a part that is done, as its worker says -> the part, the worker's host, until when to look."""
+        self._deaths: Counter[int] = Counter()
+        self._cared: list[PartTask] = []
+        self._ticks: dict[int, Tick] = {}
+        self._looked = self._moved = time.monotonic()
+        self._slots = 1
+
+    def all(self, tasks: Iterator[PartTask]) -> None:
+        more = True
+        while more or self._out or self._unseen:
+            self._slots = self._pool.slots() if more else 0
+            while more and len(self._out) <= self._slots + self._slots // 4:
+                task = next(tasks, None)
+                if task is None:
+                    more = False
+                else:
+                    root = task.root if os.path.lexists(task.root) else ""
+                    self._send(replace(task, run=self._token, root=root))
+            self._wait()
+        for task in self._cared:
+            self._take_outcome(task, far.run_far(far.packed(task)))
+            while self._unseen:
+                self._wait()
+
+    def stop(self) -> None:
+        """Take back what is out, and wait a moment for workers to end that have begun."""
+        for call, _ in self._out.values():
+            # A cluster that is gone takes nothing back; why the run ends is the news.
+            with contextlib.suppress(Exception):
+                call.cancel()
+        until = time.monotonic() + _END_WITHIN_S
+        while any(not call.done() for call, _ in self._out.values()) and time.monotonic() < until:
+            time.sleep(0.05)
+        for number in {task.number for _, task in self._out.values()}:
+            far.forget_tick(self._destination, number)
+
+    def _send(self, task: PartTask) -> None:
+        number = self._calls = self._calls + 1
+        call = self._pool.submit(far.run_far, far.packed(task))
+        self._out[number] = call, task
+        if hasattr(call, "add_done_callback"):
+            call.add_done_callback(lambda _: self._ended.put(number))
+
+    def _wait(self) -> None:
+        """Take what has ended, or look around after a while."""
+        with contextlib.suppress(queue.Empty):
+            self._take(self._ended.get(timeout=_LOOK_EVERY_S))
+        if time.monotonic() - self._looked >= _LOOK_EVERY_S:
+            self._look()
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        for number, (call, task) in list(self._out.items()):
+            if not hasattr(call, "add_done_callback") and call.done():
+                self._take(number)
+            elif (tick := far.read_tick(self._destination, task.number)) not in (None, self._ticks.get(task.number)):
+                assert tick is not None
+                self._tell(task.number, tick)
+        for task, host, until in list(self._unseen.values()):
+            self._see(task, host, until)
+        if time.monotonic() - self._moved > self._patience_s:
+            raise PackError(
+                f"no part has gone on for {self._patience_s:g} s: {self._pool.slots()} can be packed side by side now. "
+                "Has the cluster workers? The same command goes on"
+            )
+
+    def _take(self, number: int) -> None:
+        """What has become of a call."""
+        call, task = self._out.pop(number)
+        try:
+            outcome = call.result()
+        except (Exception, asyncio.CancelledError) as error:
+            self._died(task, self._pool.deaths(error), error)
+        else:
+            self._take_outcome(task, outcome)
+
+    def _take_outcome(self, task: PartTask, outcome: far.Outcome) -> None:
+        if outcome.error is not None:
+            raise PackError(f"on host {outcome.host}: {outcome.error}")
+        self._see(task, outcome.host, time.monotonic() + _SEEN_WITHIN_S)
+
+    def _see(self, task: PartTask, host: str, until: float) -> None:
+        """Believe that a part is done when its record is seen here."""
+        record = read_record(self._destination, task.number)
+        if record is None:
+            if time.monotonic() > until:
+                raise PackError(
+                    f"host {host} has packed part {task.number} into {self._destination}, and its files are not seen "
+                    "where the job runs: is it the same file system?"
+                )
+            self._unseen[task.number] = task, host, until
+            runs.look_again(self._destination)
+            runs.look_again(self._destination / WORK)
+            return
+        self._unseen.pop(task.number, None)
+        far.forget_tick(self._destination, task.number)
+        self._tell(task.number, Tick(len(task.samples), record.bytes_in))
+        del self._ticks[task.number]
+        self._report.finished(task.number)
+
+    def _died(self, task: PartTask, workers: int, error: BaseException) -> None:
+        self._deaths[task.number] += workers
+        far.forget_tick(self._destination, task.number)
+        self._tell(task.number, Tick(0, 0))
+        if self._deaths[task.number] < _PART_DEATHS:
+            self._send(task)
+            return
+        self._cared.append(task)
+        if len(self._cared) > _CARED_PARTS:
+            raise PackError(
+                f"the cluster's workers keep dying: {len(self._cared)} parts have killed {_PART_DEATHS} each, the last "
+                f"one with {error!r}: out of memory? The same command goes on"
+            )
+
+    def _tell(self, number: int, tick: Tick) -> None:
+        self._moved, self._ticks[number] = time.monotonic(), tick
+        self._report.ticked(number, tick)

@@ -1,0 +1,108 @@
+"""Real clusters on this machine, on its loopback interface alone, which end with the block whatever happens in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from conftest import environment
+
+START_S = 60.0
+
+
+def cluster_environment() -> dict[str, str]:
+    """In which workers find rawpack, and the sources of these tests."""
+    # Ray takes this machine's own address for the loopback's unless it is told that there are no others.
+    found = environment(RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
+    return found | {"PYTHONPATH": os.pathsep.join((found["PYTHONPATH"], str(Path(__file__).parent)))}
+
+
+@contextmanager
+def dask_cluster() -> Iterator[str]:
+    """A scheduler and two worker processes of one thread each, which are started again when they die: its address."""
+    pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
+    with ExitStack() as ended, tempfile.TemporaryDirectory() as folder:
+        file, log = Path(folder) / "scheduler.json", (Path(folder) / "log").open("w")
+        ended.enter_context(log)
+
+        def start(what: str, *args: str) -> None:
+            command = [sys.executable, "-m", f"distributed.cli.{what}", "--host", "127.0.0.1", "--no-dashboard", *args]
+            process = subprocess.Popen(
+                [*command, "--scheduler-file", str(file)], env=cluster_environment(), stdout=log, stderr=log, cwd=folder
+            )
+            ended.callback(end, process)
+
+        start("dask_scheduler", "--port", "0")
+        until = time.monotonic() + START_S
+        while not file.exists() or not file.read_text():
+            assert time.monotonic() < until, (Path(folder) / "log").read_text()
+            time.sleep(0.05)
+        for _ in range(2):
+            start("dask_worker", "--nthreads", "1", "--local-directory", folder)
+        yield str(json.loads(file.read_text())["address"])
+
+
+@contextmanager
+def ray_cluster() -> Iterator[str]:
+    """Two nodes of one CPU each: its address."""
+    pytest.importorskip("ray", reason="no Ray: pip install 'rawpack[ray]'")
+    from ray._private import ray_constants  # type: ignore[import-not-found, unused-ignore]
+
+    others = psutil.Process().children()
+    alone = mock.patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False)
+    with mock.patch.dict(os.environ, cluster_environment()), alone:
+        try:
+            cluster = ray_nodes()
+            yield str(cluster.address)
+            cluster.shutdown()
+        finally:
+            for process in psutil.Process().children():
+                if process not in others:
+                    end_family(process)
+
+
+def ray_nodes() -> Any:
+    """A cluster of two nodes. Ray gives a node half a minute to start, which a busy machine may not make at once."""
+    from ray.cluster_utils import Cluster  # type: ignore[import-not-found, unused-ignore]
+
+    node = {
+        "num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20,
+        "include_dashboard": False, "include_log_monitor": False, "no_monitor": True,
+    }  # fmt: skip
+    for _ in range(2):
+        with suppress(Exception):
+            return started(Cluster, node)
+    return started(Cluster, node)
+
+
+def started(kind: Any, node: dict[str, Any]) -> Any:
+    cluster = kind(initialize_head=True, head_node_args=node)
+    cluster.add_node(**node)
+    return cluster
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process with all that it has started, and wait for them."""
+    end_family(psutil.Process(process.pid))
+    process.wait(10)
+
+
+def end_family(process: psutil.Process) -> None:
+    family = []
+    with suppress(psutil.Error):
+        family = [process, *process.children(recursive=True)]
+    for one in family:
+        with suppress(psutil.Error):
+            one.kill()
+    psutil.wait_procs(family, timeout=10)
