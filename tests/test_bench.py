@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 from conftest import Packed, environment
 
-TABLES = "reading,cold,giant,packing-1,augment-256"
+PYAV = importlib.util.find_spec("av") is not None
+TABLES = "reading,cold,giant,packing-1,augment-256" + ",clips" * PYAV
 BENCH = Path(__file__).resolve().parent.parent / "scripts" / "bench"
 RUN = BENCH / "run.py"
 
@@ -101,6 +103,21 @@ def test_transforms_are_held_against_bare_loops(result: dict[str, Any]) -> None:
     assert lines["normalise, memmap"]["against"] == "fused normalise"
     for label in ("crops, memmap", "crops, lmdb", "centre crop, lmdb", "normalise, memmap"):
         assert lines[label]["images_per_s"][0] > 0
+
+
+@pytest.mark.skipif(not PYAV, reason="PyAV, which makes and decodes the videos, is not installed")
+def test_clips_are_held_against_decoding_them_anew(result: dict[str, Any]) -> None:
+    """The same random clips, with what the store of each format and the videos take of the disk; the bar is judged."""
+    lines = lines_of(result, "clips")
+    for form in ("memmap", "hdf5", "lmdb"):
+        assert lines[f"clips, {form}"]["against"] == "clips by PyAV"
+        assert lines[f"clips, {form}"]["ratio"][0] > 0
+    pixels = 2 * 75 * 48 * 48 * 3
+    assert lines["clips, memmap"]["disk_bytes"] > pixels > lines["clips, lmdb"]["disk_bytes"]
+    assert lines["clips by PyAV"]["disk_bytes"] > 0
+    (bar,) = (bar for bar in table_of(result, "clips")["bars"] if bar["bar"] == "clips, memmap / clips by PyAV")
+    assert bar["wanted"] == "at least 20"
+    assert "on disk" in result["printed"]
 
 
 def test_every_row_says_where_and_with_what_it_was_measured(result: dict[str, Any]) -> None:

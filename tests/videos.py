@@ -21,7 +21,12 @@ class Frames:
     classes = ("walk", "run", "jump")
 
     def __init__(
-        self, frames: Sequence[Sequence[int]], *, bad: Sequence[tuple[int, int]] = (), fps: float = 25, small: bool = False
+        self,
+        frames: Sequence[Sequence[int]],
+        *,
+        bad: Sequence[tuple[int, int]] = (),
+        fps: float = 25,
+        small: bool = False,
     ) -> None:
         """frames: of each video the numbers of its frames. bad: (video, frame) for which it raises. small: numbers and
         tiny images alone."""

@@ -9,7 +9,19 @@ from bars import Row, Verdict, shown, spread
 from tables import Entry, Table
 
 _MET = {True: "met", False: "MISSED", None: ""}
-_HEAD = ("", "images/s", "CPU s/1,000", "ratio", "to", "bar", "first batch", "next epoch", "a worker", "slots", "on disk")
+_HEAD = (
+    "",
+    "images/s",
+    "CPU s/1,000",
+    "ratio",
+    "to",
+    "bar",
+    "first batch",
+    "next epoch",
+    "a worker",
+    "slots",
+    "on disk",
+)
 
 
 def summary(table: Table, rows: Sequence[Row]) -> list[Row]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -167,4 +166,4 @@ def random_clips(settings: Settings) -> Iterator[Clip]:
 
 def disk_bytes(folder: Path) -> int:
     """Bytes of all files below a folder."""
-    return sum(os.stat(path).st_size for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

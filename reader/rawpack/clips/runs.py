@@ -143,9 +143,7 @@ def _groups(starts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         low = high
 
 
-def _gaps(
-    library: Library, rows: NDArray[np.int64] | None, starts: NDArray[np.int64], stop: int
-) -> NDArray[np.int64]:
+def _gaps(library: Library, rows: NDArray[np.int64] | None, starts: NDArray[np.int64], stop: int) -> NDArray[np.int64]:
     """Where in the reader, within some pieces that lie one after another, `frame` does not go on as it should."""
     start = int(starts[0])
     block = np.arange(start, stop) if rows is None else rows[start:stop]

@@ -268,8 +268,8 @@ def _fill_pixels(
     drawn: list[dict[int, Any]] | None,
     sizes: list[tuple[int, ...]] | None,
 ) -> None:
-    """Make the samples of one field. rows: of all frames. drawn: of each sample, what was drawn for which step, used and
-    added to; sizes: of the samples, as their first field and frame has it."""
+    """Make the samples of one field. rows: of all frames. drawn: of each sample, what was drawn for which step, used
+    and added to; sizes: of the samples, as their first field and frame has it."""
     clock = time.perf_counter
     reading = transforming = 0.0
     crop = line.steps[0] if line.steps and isinstance(line.steps[0], CropStep) else None
