@@ -35,6 +35,8 @@ _BLOCK = 1 << 20
 _LATE = 1.4
 """A gap in time: so many times the median distance. Two frames with another missing between them are at least 1.5 times
 as far apart; times may be rounded."""
+_NONE = np.iinfo(np.int64).max
+"""In the place of a step between two frames that do not follow one another anyway."""
 _MANY = 3
 """Fewer places tell nothing of how they are spread."""
 
@@ -65,10 +67,8 @@ def find_runs(library: Library, rows: NDArray[np.int64] | None) -> Runs:
     _check_fields(library)
     count = len(library) if rows is None else len(rows)
     starts, videos, one_label = _pieces(library, rows, count)
-    gaps = [
-        _gaps(library, rows, starts[low:high], int(starts[high]) if high < len(starts) else count)
-        for low, high in _groups(starts)
-    ]
+    firsts = starts[np.flatnonzero(np.diff(videos, prepend=-1))]
+    gaps = (_gaps(library, rows, firsts[low:high], starts, stop) for low, high, stop in _groups(firsts, count))
     skips = np.concatenate([np.empty(0, np.int64), *gaps])
     # A run that begins within a piece is of the piece's video.
     piece = np.searchsorted(starts, skips, side="right") - 1
@@ -134,41 +134,44 @@ def _rejected(store: Store) -> NDArray[np.int64]:
         raise DamagedStoreError(f"{store.path / record.name} is no list of rejects: {error}") from None
 
 
-def _groups(starts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """(low, high) of pieces that are looked at together: about a block of rows, or one that is longer."""
+def _groups(begins: NDArray[np.int64], count: int) -> Iterator[tuple[int, int, int]]:
+    """(low, high) of videos that are looked at together, about a block of rows, or one that is longer; and where in the
+    reader the last of them ends."""
     low = 0
-    while low < len(starts):
-        high = max(low + 1, int(np.searchsorted(starts, starts[low] + _BLOCK)))
-        yield low, high
+    while low < len(begins):
+        high = max(low + 1, int(np.searchsorted(begins, begins[low] + _BLOCK)))
+        yield low, high, int(begins[high]) if high < len(begins) else count
         low = high
 
 
-def _gaps(library: Library, rows: NDArray[np.int64] | None, starts: NDArray[np.int64], stop: int) -> NDArray[np.int64]:
-    """Where in the reader, within some pieces that lie one after another, `frame` does not go on as it should."""
-    start = int(starts[0])
+def _gaps(
+    library: Library, rows: NDArray[np.int64] | None, begins: NDArray[np.int64], starts: NDArray[np.int64], stop: int
+) -> NDArray[np.int64]:
+    """Where in the reader, within some videos that lie one after another, `frame` does not go on as it should. begins:
+    of these videos. starts: where a run begins in any case."""
+    start = int(begins[0])
     block = np.arange(start, stop) if rows is None else rows[start:stop]
-    steps = np.diff(_column(library, FRAME, block).astype(np.int64), prepend=np.int64(0))
-    local = starts - start
-    far = np.iinfo(np.int64).max
-    # What leads into a piece is no step, and what leads back is none of the video's own.
-    steps[local] = far
+    steps = np.empty(stop - start, np.int64)
+    steps[1:] = np.diff(_column(library, FRAME, block).astype(np.int64))
+    # What leads into a run is no step, and what leads back is none of the video's own.
+    steps[starts[np.searchsorted(starts, start) : np.searchsorted(starts, stop)] - start] = _NONE
     back = steps <= 0
-    usual = np.minimum.reduceat(np.where(back, far, steps), local)
-    lengths = np.diff(np.append(local, stop - start))
-    odd = (steps != np.repeat(usual, lengths)) & ~back
-    odd[local] = False
+    local = begins - start
+    usual = np.minimum.reduceat(np.where(back, _NONE, steps), local)
+    ends = np.append(local[1:], stop - start)
+    odd = (steps != np.repeat(usual, ends - local)) & (steps != _NONE) & ~back
     found = [np.flatnonzero(back)]
     timed = SECONDS in library.fields and library.fields[SECONDS].kind == "number" and not library.fields[SECONDS].shape
     for number in np.unique(np.searchsorted(local, np.flatnonzero(odd), side="right") - 1).tolist():
-        low, high = int(local[number]), int(local[number] + lengths[number])
+        low, high = int(local[number]), int(ends[number])
         seconds = np.diff(_column(library, SECONDS, block[low:high])) if timed else None
         found.append(_skips(steps[low + 1 : high], int(usual[number]), seconds) + low + 1)
     return np.sort(np.concatenate(found)) + start
 
 
 def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -> NDArray[np.intp]:
-    """Which of a piece's steps skip a frame: see the head of this file. usual: the smallest; seconds: of each step."""
-    skips = steps > usual + 1
+    """Which of a video's steps skip a frame: see the head of this file. usual: the smallest; seconds: of each step."""
+    skips = (steps > usual + 1) & (steps != _NONE)
     if usual == 1:
         twos = np.flatnonzero(steps == 2)
         between = np.diff(twos)
@@ -181,8 +184,8 @@ def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each of (n, ...) values but the first is another than the one before."""
-    changed: NDArray[np.bool_] = values[1:] != values[:-1]
-    return changed.reshape(len(changed), -1).any(axis=1)
+    changed: NDArray[np.bool_] = (values[1:] != values[:-1]).reshape(len(values) - 1, -1).any(axis=1)
+    return changed
 
 
 def _column(library: Library, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -126,7 +126,8 @@ class ClipTable:
             these = draw == k
             words[these] = splitmix(words[these], derive_key("clips", seed, epoch, k))
         # The upper half of a word, scaled: for fewer than 2**32 places.
-        return before + ((words >> _WORD_HALF) * count >> _WORD_HALF).astype(np.int64)
+        drawn: NDArray[np.uint64] = (words >> _WORD_HALF) * count >> _WORD_HALF
+        return before + drawn.astype(np.int64)
 
     def _fill_up(self, starts: NDArray[np.int64]) -> None:
         """Unless they are dropped, give each video without a clip one that begins with its longest run, in place."""
