@@ -21,7 +21,7 @@ from reading import WAYS, nothing_left, wait_for_workers, workers_of
 from videos import HEIGHT, WIDTH, Frames, image_of, pack_frames
 
 import rawpack_packer
-from rawpack import Reader, UsageError, WorkerError
+from rawpack import DamagedStoreError, Reader, UsageError, WorkerError
 from rawpack.transforms import (
     BatchLambda,
     Lambda,
@@ -251,6 +251,16 @@ def test_a_rejected_frame_ends_a_run(chosen: str, tmp_path: Path) -> None:
     assert rows_in(twice.batches(9, workers=0)) == expected_rows(both, 6, 1, 1)
 
 
+@pytest.mark.parametrize("line", [b"nonsense", b'{"sample": "0"}', b'{"sample": 99999999999999999999}', b"\xff"])
+def test_a_damaged_list_of_rejects_is_refused(line: bytes, tmp_path: Path) -> None:
+    """It says where frames are missing: where it cannot be read, there are no clips, and the error names it."""
+    path = pack_frames(Frames([range(20)], bad=[(0, 7)], small=True), tmp_path / "s", max_rejects=1)
+    rejects = path / "rejects.jsonl"
+    rejects.write_bytes(line.ljust(rejects.stat().st_size - 1) + b"\n")
+    with pytest.raises(DamagedStoreError, match=r"rejects\.jsonl"):
+        Reader(path).clips(2)
+
+
 def test_uneven_times_are_no_gaps(tmp_path: Path) -> None:
     """Of a video whose frames come at uneven times, so many a second have uneven numbers: the times say that none is
     missing."""
@@ -321,6 +331,7 @@ def test_shuffled_is_each_clip_once(reader: Reader) -> None:
         assert rows_in(epoch) == [stored[number] for number in numbers]
     assert rows_in(epochs[0]) != rows_in(epochs[1])
     assert len(batches) == -(-len(clips) // 4)
+    assert batches.stats()["samples"] == 2 * len(clips)
 
 
 @pytest.mark.parametrize("asked", [ASKED, DRAWN], ids=["grid", "drawn"])
