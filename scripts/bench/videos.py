@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ def make_store(settings: Settings, form: str) -> None:
 
         print(f"packing {path.name}", file=sys.stderr)
         rawpack_packer.pack(DecodedFrames(settings), path, format=form, workers=0)
+        if short := clips_of(settings, form).left_out:
+            print(f"{short} of the videos are too short for a clip", file=sys.stderr)
 
 
 class DecodedFrames:
@@ -138,7 +141,10 @@ def clips_of(settings: Settings, form: str) -> Any:
     """The reader of the random clips that all subjects read."""
     from rawpack import Reader
 
-    return Reader(store_path(settings, form)).clips(FRAMES, stride=STRIDE, per_video=PER_VIDEO)
+    with warnings.catch_warnings():
+        # That videos are too short was said when they were packed.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return Reader(store_path(settings, form)).clips(FRAMES, stride=STRIDE, per_video=PER_VIDEO)
 
 
 @dataclass(frozen=True)
