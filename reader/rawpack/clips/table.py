@@ -120,11 +120,11 @@ class ClipTable:
         before = np.where(run > 0, self._ends[run - 1], 0)
         last = np.append(self._videos[1:], len(self._ends))[video] - 1
         count = (self._ends[last] - before).astype(np.uint64)
-        # By the row of its video's first clip, so that a selection of videos draws the same.
-        words = self._runs.first[self._runs_with[run]].astype(np.uint64)
-        for k in np.unique(draw).tolist():
-            these = draw == k
-            words[these] = splitmix(words[these], derive_key("clips", seed, epoch, k))
+        # Each video has a stream of its own, by the row where its first clip may begin: so a selection of videos draws
+        # the same.
+        key = derive_key("clips", seed, epoch)
+        own = splitmix(self._runs.first[self._runs_with[run]].astype(np.uint64), key)
+        words = splitmix(own + draw.astype(np.uint64), key)
         # The upper half of a word, scaled: for fewer than 2**32 places.
         drawn: NDArray[np.uint64] = (words >> _WORD_HALF) * count >> _WORD_HALF
         return before + drawn.astype(np.int64)
