@@ -108,11 +108,11 @@ class DecodedFrames:
 
 
 def decoded(path: Path) -> Iterator[Any]:
-    """The frames of a file by PyAV."""
+    """The frames of a file's best stream, by PyAV."""
     import av
 
     with av.open(str(path)) as container:
-        yield from container.decode(video=0)
+        yield from container.decode(container.streams.best("video"))
 
 
 def _count(path: Path) -> int:

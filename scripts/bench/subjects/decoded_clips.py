@@ -50,7 +50,7 @@ def by_pyav(clip: videos.Clip, size: tuple[int, int]) -> Pixels:
     import av
 
     with av.open(clip.file) as container:
-        stream = container.streams.video[0]
+        stream = container.streams.best("video")
         stream.codec_context.thread_count = 1
         container.seek(round(clip.seconds[0] / stream.time_base), stream=stream)
         found, half = list[Pixels](), float(stream.time_base) / 2
