@@ -391,12 +391,13 @@ def test_small_clips_are_read_together(many: Reader) -> None:
         np.testing.assert_array_equal(batch["index"], 30 * batch["video"][:, None] + batch["frame"])
 
 
-def test_preloaded_and_verified(reader: Reader) -> None:
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
+def test_preloaded_and_verified(stored: Callable[[str], Reader], layout: str) -> None:
     """Shards in memory and checks while reading change nothing."""
-    (path,) = reader._paths
-    expected = [*reader.clips(**ASKED).batches(4, workers=0)]
-    for options in ({"preload": True}, {"verify": True}):
-        found = Reader(path, **options).clips(**ASKED).batches(4, **WAYS["processes"])
+    (path,) = stored(layout)._paths
+    expected = [*stored(layout).clips(**ASKED).batches(4, workers=0)]
+    for options, way in (({"preload": True}, "processes"), ({"verify": True}, "threads")):
+        found = Reader(path, **options).clips(**ASKED).batches(4, **WAYS[way])
         assert all(equal(*pair) for pair in zip(found, expected, strict=True))
 
 
