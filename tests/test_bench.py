@@ -20,8 +20,12 @@ RUN = BENCH / "run.py"
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the quick benchmark writes."""
-    folder = tmp_path_factory.mktemp("bench")
-    command: list[str | Path] = [sys.executable, RUN, "--quick", "--tables", TABLES]
+    return quickly(tmp_path_factory.mktemp("bench"), TABLES)
+
+
+def quickly(folder: Path, tables: str) -> dict[str, Any]:
+    """What the quick benchmark writes of some tables."""
+    command: list[str | Path] = [sys.executable, RUN, "--quick", "--tables", tables]
     command += ["--work", folder / "work", "--json", folder / "out.json"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -101,6 +105,22 @@ def test_transforms_are_held_against_bare_loops(result: dict[str, Any]) -> None:
     assert lines["normalise, memmap"]["against"] == "fused normalise"
     for label in ("crops, memmap", "crops, lmdb", "centre crop, lmdb", "normalise, memmap"):
         assert lines[label]["images_per_s"][0] > 0
+
+
+def test_clips_are_held_against_decoding_them_anew(tmp_path: Path) -> None:
+    """The same random clips, with what the store of each format and the videos take of the disk; the bar is judged."""
+    pytest.importorskip("av", reason="PyAV, which makes and decodes the videos, is not installed")
+    result = quickly(tmp_path, "clips")
+    lines = lines_of(result, "clips")
+    for form in ("memmap", "hdf5", "lmdb"):
+        assert lines[f"clips, {form}"]["against"] == "clips by PyAV"
+        assert lines[f"clips, {form}"]["ratio"][0] > 0
+    pixels = 2 * 75 * 48 * 48 * 3
+    assert lines["clips, memmap"]["disk_bytes"] > pixels > lines["clips, lmdb"]["disk_bytes"]
+    assert lines["clips by PyAV"]["disk_bytes"] > 0
+    (bar,) = (bar for bar in table_of(result, "clips")["bars"] if bar["bar"] == "clips, memmap / clips by PyAV")
+    assert bar["wanted"] == "at least 20"
+    assert "on disk" in result["printed"]
 
 
 def test_every_row_says_where_and_with_what_it_was_measured(result: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from rawpack.batching.crew import Crew, Pending
 from rawpack.batching.iterator import Batch, BatchIterator, Step
 from rawpack.batching.loose import IN_NO_SLOT, Loose, Ragged
 from rawpack.batching.slots import SlotField, SlotLayout, SlotRing
-from rawpack.batching.work import INDEX, Filler, WorkSpec
+from rawpack.batching.work import CLIP, INDEX, Filler, WorkSpec
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import dump
@@ -27,6 +27,7 @@ from rawpack.order import Order, RankSplit
 from rawpack.stats import Stats
 
 if TYPE_CHECKING:
+    from rawpack.clips.table import ClipTable
     from rawpack.transforms.pipeline import Pipeline
 
 Backend = Literal["process", "thread"]
@@ -80,19 +81,24 @@ class Batches(Iterable[Batch]):
         split: RankSplit,
         seed: int,
         options: Options,
+        clips: ClipTable | None = None,
     ) -> None:
-        """Made by `Reader.batches`. selection: the library's rows that the order counts; None for all."""
+        """Made by `Reader.batches`. selection: the library's rows that the order counts, or the numbers of clips; None
+        for all. clips: where samples are clips."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
-        self._seed, self.options = seed, options
+        self._seed, self.options, self._clips = seed, options, clips
         shown = [name for name in options.fields if library.fields[name].kind not in IN_NO_SLOT]
         self._loose = Loose(library, [name for name in options.fields if name not in shown], options.ragged)
-        slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())]
+        slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX))]
+        if clips is not None:
+            slot_fields.append(SlotField(CLIP, "int64", ()))
         self._together = self._read_together(slot_fields)
         layout = SlotLayout(slot_fields, options.batch_size * self._together)
         stores = tuple(str(store.path) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
-        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.planes, options.verify, memory)
+        once = () if clips is None else clips.once
+        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.planes, options.verify, memory, once)
         if options.workers and options.backend == "process" and options.pipeline is not None:
             _check_travels(options.pipeline)
         self._filler = Filler(self._spec, library)
@@ -196,8 +202,13 @@ class Batches(Iterable[Batch]):
         split = self._split_of(epoch)
         for step in range(split.count(position)):
             span, after = split.batch(step, position), split.reached(step + 1, position)
-            rows = span.samples(self._order, epoch)
-            yield Step(rows if self._selection is None else self._selection[rows], after)
+            samples = span.samples(self._order, epoch)
+            if self._selection is not None:
+                samples = self._selection[samples]
+            if self._clips is None:
+                yield Step(samples, after)
+            else:
+                yield Step(self._clips.rows(samples, self._seed, epoch), after, samples)
 
     def _split_of(self, epoch: int) -> RankSplit:
         return replace(self._split, length=self._order.length(epoch))
@@ -212,6 +223,7 @@ class Batches(Iterable[Batch]):
             "samples": len(self._library),
             "keys": self._library.key_digest,
             "selected": selected,
+            "clips": None if self._clips is None else self._clips.identity,
         }
 
     def _own(self) -> None:
@@ -248,7 +260,8 @@ class Batches(Iterable[Batch]):
         options = self.options
         if options.workers or options.max_slots is not None or options.pipeline is not None:
             return 1
-        if not _tiny(self._library, options.fields, options.planes):
+        frames = 1 if self._clips is None else self._clips.shape.frames
+        if not _tiny(self._library, options.fields, options.planes, frames):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
 
@@ -259,7 +272,11 @@ class Batches(Iterable[Batch]):
         if self.options.pipeline is not None and name in self.options.pipeline.makes:
             made = self.options.pipeline.makes[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
-        return SlotField(name, field.dtype, tuple(n for n in field.shape if n is not None))
+        return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
+
+    def _axes(self, name: str) -> tuple[int, ...]:
+        """The axes of a field between the batch's and those of a sample in the store: of clips, the frames."""
+        return () if self._clips is None or name in self._clips.once else (self._clips.shape.frames,)
 
 
 def _dismiss(idle: list[Idle], process: int) -> None:
@@ -345,11 +362,12 @@ def choose_workers(
     workers: int | None,
     backend: str | None,
     transformed: bool,
+    frames: int,
 ) -> tuple[int, Backend]:
     """How many workers and of which kind, where the caller leaves it open: see `Reader.batches`.
 
     planes: those of the fields that come as they are stored. transformed: whether workers do more with samples than
-    copying them.
+    copying them. frames: of a clip, or 1.
     """
     if backend not in (None, "process", "thread"):
         raise UsageError(f"backend={backend!r}: 'process', 'thread' or None")
@@ -357,7 +375,7 @@ def choose_workers(
         raise UsageError(f"workers={workers!r}: 0 (in this process), more, or None to choose")
     raw = _copied(library, fields, planes)
     if workers is None:
-        workers = 0 if _tiny(library, fields, planes) and not transformed else machine.cpus()
+        workers = 0 if _tiny(library, fields, planes, frames) and not transformed else machine.cpus()
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
         # others no page fault, which in another process takes as long as the copy.
@@ -393,9 +411,9 @@ def _copied(library: Library, fields: Sequence[str], planes: Sequence[str]) -> b
     return all(library.fields[name].encoding == ("yuv420" if name in planes else "raw") for name in fields)
 
 
-def _tiny(library: Library, fields: Sequence[str], planes: Sequence[str]) -> bool:
+def _tiny(library: Library, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
     """Whether samples of these fields are so small that copying them costs less than arranging for it."""
-    size = sum(_sample_bytes(library, name) for name in fields)
+    size = sum(_sample_bytes(library, name) for name in fields) * frames
     return _copied(library, fields, planes) and size <= _TINY_SAMPLE_BYTES
 
 

@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +17,12 @@ from rawpack.library import Library
 from rawpack.manifest import Field
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
-from rawpack.selection import rows_of
+from rawpack.selection import positions_of
 from rawpack.splits import store_path
 
 if TYPE_CHECKING:
+    from rawpack.clips import Clips
+    from rawpack.clips.table import ClipTable, Short
     from rawpack.transforms.pipeline import Pipeline, Transform
 
 StorePath = str | os.PathLike[str]
@@ -36,6 +38,9 @@ class Reader:
     `reader[i]` gives one sample as a dict of arrays. A reader holds no open files, may be used from several threads,
     and can be pickled: the copy opens the store anew.
     """
+
+    _clips: ClipTable | None = None
+    """Of a reader of clips: what they are made of."""
 
     def __init__(
         self,
@@ -67,7 +72,7 @@ class Reader:
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {field.dtype} {_shown(field)}" for name, field in self.fields.items())
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
-        return f"Reader({', '.join(map(str, self._paths))}: {formats}, {len(self)} samples; {fields})"
+        return f"{type(self).__name__}({', '.join(map(str, self._paths))}: {formats}, {len(self)} samples; {fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (self._paths, self._selection, self._library.memory is not None, self._verify)
@@ -89,15 +94,21 @@ class Reader:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample: its fields as new arrays, texts as str, and `index`."""
+        return self._sample(self._at(index))
+
+    def _at(self, index: int) -> int:
+        """What the order counts of sample `index`: its row, or its clip's number."""
         if isinstance(index, slice):
             raise UsageError("one sample has one number; for several, reader.select(indices), then batches()")
         at = operator.index(index)
         at = at + len(self) if at < 0 else at
         if not 0 <= at < len(self):
             raise IndexError(f"sample {index} of a reader with {len(self)}")
-        row = at if self._selection is None else int(self._selection[at])
+        return at if self._selection is None else int(self._selection[at])
+
+    def _sample(self, row: int) -> dict[str, Any]:
         rows, sample = np.array([row], np.int64), dict[str, Any]()
-        for name, field in self.fields.items():
+        for name, field in self._library.fields.items():
             if field.kind == "text":
                 sample[name] = self._library.text(name, rows)[0]
             elif field.kind == "ragged":
@@ -126,11 +137,37 @@ class Reader:
         One of: indices, whole numbers (negative ones count from the end); mask, one boolean per sample; classes, names
         out of `reader.classes`. Labels stay what they are, and `index` stays the row in the whole store.
         """
-        selected = object.__new__(type(self))
-        # The same open stores, also those in memory: a copy through pickle's protocol would open them anew.
-        selected.__dict__.update(self.__dict__)
-        selected._selection = rows_of(self._library, self._selection, indices, mask, classes)
+        selected, rows = self._copy(), self._selection
+        positions = positions_of(self._library, rows, indices, mask, classes)
+        selected._selection = positions if rows is None else rows[positions]
         return selected
+
+    def clips(
+        self,
+        frames: int,
+        *,
+        stride: int = 1,
+        step: int | None = None,
+        per_video: int | None = None,
+        short: Short = "drop",
+    ) -> Clips:
+        """A reader of clips, whose samples are `frames` frames of one video each: never across a video's end, nor over
+        a frame that is missing.
+
+        frames, stride: so many frames, every `stride`-th of those that are stored.
+        step: a clip begins so many stored frames after the one before it; None is frames * stride, so that clips do
+            not overlap.
+        per_video: instead, so many clips of each video begin anywhere in it, drawn anew in each epoch; they depend on
+            seed, epoch and video alone.
+        short: what becomes of videos with too few frames: "drop" leaves them out, with a warning; "repeat_last" and
+            "wrap" give one clip each (or `per_video` times that one), filled up with its last frame, or from its first.
+
+        Raises UsageError where the store does not say which video its samples are of, and where no clip is left.
+        """
+        from rawpack.clips.reader import clips_of
+        from rawpack.clips.table import ClipShape
+
+        return clips_of(self, ClipShape(frames, stride, step, per_video, short))
 
     def batches(
         self,
@@ -198,7 +235,8 @@ class Reader:
         chosen = choose_fields(self._library, fields, size, transformed)
         check_ragged(self._library, chosen, ragged)
         pipeline = self._pipeline(transform, chosen, size)
-        number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipeline is not None)
+        frames = 1 if self._clips is None else self._clips.shape.frames
+        number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipeline is not None, frames)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
         order = self._order(shuffle, block, window, sampler, seed)
@@ -219,7 +257,7 @@ class Reader:
         if rank == "auto":
             rank, world_size = resolve_rank("auto", world_size)
         split = RankSplit(len(order), int(batch_size), rank, world_size, uneven, drop_last)
-        return Batches(self._library, self._selection, order, split, seed, options)
+        return Batches(self._library, self._selection, order, split, seed, options, self._clips)
 
     def _pipeline(
         self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None
@@ -230,7 +268,9 @@ class Reader:
         from rawpack.transforms.resizing import Fit
 
         before = [] if size is None else [Fit(size)]
-        pipeline = plan(transform or [], self._library.fields, chosen, before)
+        clips = self._clips
+        frames, once = (None, ()) if clips is None else (clips.shape.frames, clips.once)
+        pipeline = plan(transform or [], self._library.fields, chosen, before, frames, once)
         return pipeline if pipeline.lines or pipeline.batch_steps else None
 
     def _order(
@@ -250,6 +290,12 @@ class Reader:
         if not isinstance(shuffle, bool | np.bool_):
             raise UsageError(f"shuffle={shuffle!r}: True, False or 'block'")
         return Shuffled(len(self), seed) if shuffle else Sequential(len(self))
+
+    def _copy(self) -> Self:
+        """Another of the same open stores, also those in memory: a copy by pickle's protocol would open them anew."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
 
     def _preload(self) -> None:
         from tqdm.auto import tqdm

@@ -14,14 +14,14 @@ from rawpack.library import Library
 _BLOCK = 1 << 20
 
 
-def rows_of(
+def positions_of(
     library: Library,
     rows: NDArray[np.int64] | None,
     indices: ArrayLike | None,
     mask: ArrayLike | None,
     classes: Sequence[str] | None,
 ) -> NDArray[np.int64]:
-    """The rows that `Reader.select` was asked for; those given in `rows` (None: all) are what it selects from."""
+    """Which of `rows` (None: all of the library) `Reader.select` was asked for: their positions, int64 (n,)."""
     if sum(given is not None for given in (indices, mask, classes)) != 1:
         raise UsageError("select() takes one of: indices, mask=, classes=")
     length = len(library) if rows is None else len(rows)
@@ -30,14 +30,14 @@ def rows_of(
         if chosen.dtype == np.bool_:
             mask, indices = chosen, None
         else:
-            return _at(rows, _checked(chosen, length))
+            return _checked(chosen, length)
     if mask is not None:
         flags = np.asarray(mask)
         if flags.dtype != np.bool_ or flags.shape != (length,):
             raise UsageError(f"mask must hold {length} booleans, not {flags.dtype} {flags.shape}")
-        return _at(rows, np.flatnonzero(flags))
+        return np.flatnonzero(flags)
     assert classes is not None
-    return _at(rows, _of_classes(library, rows, length, classes))
+    return _of_classes(library, rows, length, classes)
 
 
 def _checked(chosen: NDArray[Any], length: int) -> NDArray[np.int64]:
@@ -70,7 +70,3 @@ def _of_classes(
         library.read_into("label", np.arange(start, stop) if rows is None else rows[start:stop], labels)
         found.append(np.flatnonzero(np.isin(labels, wanted)) + start)
     return np.concatenate(found)
-
-
-def _at(rows: NDArray[np.int64] | None, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    return chosen if rows is None else rows[chosen]

@@ -22,7 +22,7 @@ class Settings:
     work: str
     """Folder for all that is made: images, stores, what subjects pack for themselves."""
     images: str
-    """Folder of image files, one folder a class; empty where the samples are made otherwise."""
+    """Folder of image files, one folder a class, or of videos; empty where the samples are made otherwise."""
     shape: tuple[int, int, int]
     """Of one image: height, width, channels."""
     batch: int = 256
@@ -64,6 +64,8 @@ class Epoch:
     seconds: float
     first_s: float | None = None
     """Seconds to the first batch; None where there are no batches."""
+    disk_bytes: int | None = None
+    """Of the files that it reads; None where that is not asked."""
 
 
 class Subject(Protocol):

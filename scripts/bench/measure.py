@@ -25,7 +25,7 @@ _WARM_S = 3.0
 """Where epochs are long, further ones are left out once so much time has passed."""
 _DISTRIBUTIONS = (
     "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py",
-    "torch", "tensordict", "ffcv", "numba", "litdata",
+    "torch", "tensordict", "ffcv", "numba", "litdata", "av", "torchcodec",
 )  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
         "opened_s": opened,
         "first_batch_s": None if first is None else opened + first,
         "next_epoch_s": statistics.median(later) if later else None,
+        "disk_bytes": epochs[-1].disk_bytes,
         "growth_bytes": late["beside_bytes"] - early["beside_bytes"] if early else None,
         **late,
     }

@@ -9,7 +9,19 @@ from bars import Row, Verdict, shown, spread
 from tables import Entry, Table
 
 _MET = {True: "met", False: "MISSED", None: ""}
-_HEAD = ("", "images/s", "CPU s/1,000", "ratio", "to", "bar", "first batch", "next epoch", "a worker", "slots")
+_HEAD = (
+    "",
+    "images/s",
+    "CPU s/1,000",
+    "ratio",
+    "to",
+    "bar",
+    "first batch",
+    "next epoch",
+    "a worker",
+    "slots",
+    "on disk",
+)
 
 
 def summary(table: Table, rows: Sequence[Row]) -> list[Row]:
@@ -71,6 +83,7 @@ def _line(entry: Entry, rates: dict[str, dict[int, float]], rows: Sequence[Row])
         "next_epoch_s": median("next_epoch_s"),
         "worker_bytes": median("worker_bytes") if hands_over else None,
         "shared_bytes": median("shared_bytes") if hands_over else None,
+        "disk_bytes": median("disk_bytes"),
         "rounds": len(own),
     }
 
@@ -91,6 +104,7 @@ def _cells(line: Row) -> tuple[str, ...]:
         "" if line["next_epoch_s"] is None else f"{line['next_epoch_s'] * 1000:.1f} ms",
         _megabytes(line["worker_bytes"]),
         _megabytes(line["shared_bytes"]),
+        _megabytes(line["disk_bytes"]),
     )
 
 

@@ -6,6 +6,7 @@
     scripts/bench/run.py --tables reading --rounds 9 --json out.json
     scripts/bench/run.py --tables reading --line "copy limit" --line memmap --rounds 15
     scripts/bench/run.py --tables growth        how cost grows with workers, batch and image size
+    scripts/bench/run.py --tables clips --videos ~/videos       random clips of videos, against decoding them anew
     scripts/bench/run.py --quick                to see that it works; its figures mean nothing
 
 Each subject is measured in fresh processes, in turn with the others of its table, round by round; a ratio is the median
@@ -16,7 +17,7 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 | `contract.py` | what a subject is: `prepare`, `open`, `epoch` |
 | `subjects/` | one module for each kind |
 | `tables.py` | which subjects make a table, and what each is held against |
-| `data.py` | the images and stores that are read |
+| `data.py`, `videos.py` | the images and stores that are read; the videos, their stores, and the random clips of them |
 | `measure.py` | one measurement, in a process of its own |
 | `bars.py` | what is to hold beside the lines' own ratios |
 | `report.py` | medians, spread and ratios as text |
@@ -39,6 +40,7 @@ from typing import Any
 
 import data
 import report
+import videos
 from contract import Settings
 from subjects import SUBJECTS
 from tables import Table, tables
@@ -81,6 +83,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, help="folder with JPEG files [made ones]")
+    parser.add_argument("--videos", type=Path, help="folder with videos [made ones]")
     parser.add_argument("--work", type=Path, default=_WORK, help="folder for what is made, used again [build/bench]")
     parser.add_argument("--tables", help=f"names, or beginnings of them, with commas [{DEFAULT}]")
     parser.add_argument("--line", action="append", metavar="LABEL", help="one of the tables; several times [all]")
@@ -102,9 +105,9 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     """The tables asked for, with their images made."""
     work: Path = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    shape, small, epochs, samples = (224, 224, 3), 60_000, 1000, 100_000_000
+    shape, small, epochs, samples, made_videos = (224, 224, 3), 60_000, 1000, 100_000_000, (20, 10)
     if asked.quick:
-        shape, small, epochs, samples = (48, 48, 3), 200, 20, 20_000
+        shape, small, epochs, samples, made_videos = (48, 48, 3), 200, 20, 20_000, (2, 2.5)
     common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}
     few: dict[str, Any] = common | {"seconds": _ONE_EPOCH}
     every = tables(
@@ -113,6 +116,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         Settings(shape=shape, warm=False, **few),
         Settings(shape=(32, 32, 3), batch=16, epochs=epochs, warm=False, **few),
         Settings(shape=(28, 28, 1), samples=samples, backend="process", warm=False, **few),
+        Settings(shape=shape, batch=8, **common),
     )
     beginnings = tuple((asked.tables or DEFAULT).split(","))
     chosen = [table for table in every if table.name.startswith(beginnings)]
@@ -134,6 +138,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "small": lambda: data.small_images(work, small),
         "packing": lambda: data.photos(work, asked.data, asked.pack_images),
         "few": lambda: data.photos(work, asked.data, _FEW),
+        "videos": lambda: videos.videos(work, asked.videos, *made_videos),
         "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}

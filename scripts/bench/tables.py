@@ -45,7 +45,7 @@ class Table:
     """Lines that are measured in turn, so that they share the machine's moods."""
 
     name: str
-    images: Literal["photos", "fewer photos", "small", "packing", "few", "none"]
+    images: Literal["photos", "fewer photos", "small", "packing", "few", "videos", "none"]
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -132,6 +132,18 @@ COLD = (
     Entry("lmdb, cold", "dd, lmdb"),
 )
 
+CLIPS = (
+    Entry("clips by PyAV"),
+    Entry("clips by torchcodec"),
+    Entry("clips, memmap", "clips by PyAV"),
+    Entry("clips, hdf5", "clips by PyAV"),
+    Entry("clips, lmdb", "clips by PyAV"),
+)
+CLIPS_BARS: tuple[Bar, ...] = (
+    Faster("clips, memmap", ("clips by PyAV",), 20),
+    Faster("clips, memmap", ("clips by torchcodec",), 20),
+)
+
 _PROCESSES = {"backend": "process"}
 _KINDS = (
     Entry("memmap", name="memmap, threads", changes={"backend": "thread"}),
@@ -142,8 +154,10 @@ _KINDS = (
 GIANT_SAMPLES = 100_000_000
 
 
-def tables(photos: Settings, small: Settings, packing: Settings, few: Settings, giant: Settings) -> list[Table]:
-    """All tables: over the photographs, the small images, the photographs to pack, a few of them, and none."""
+def tables(
+    photos: Settings, small: Settings, packing: Settings, few: Settings, giant: Settings, clips: Settings
+) -> list[Table]:
+    """All tables: over the photographs, the small images, the photographs to pack, a few of them, none, and videos."""
     return [
         Table("reading", "photos", photos, READING, READING_BARS, "shuffled, warm"),
         Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
@@ -156,6 +170,7 @@ def tables(photos: Settings, small: Settings, packing: Settings, few: Settings, 
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
+        Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
         *_growth(photos),
     ]
 

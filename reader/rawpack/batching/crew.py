@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from rawpack.batching.messages import Done, Failed, Reply, Task, decode_reply, encode
 from rawpack.batching.slots import Slot, SlotRing
-from rawpack.batching.work import INDEX, Filler, WorkSpec
+from rawpack.batching.work import CLIP, INDEX, Filler, WorkSpec, first_row
 from rawpack.batching.workers import ProcessWorker, ThreadWorker, Worker
 from rawpack.child import GRACE_S
 from rawpack.errors import WorkerError
@@ -265,7 +265,10 @@ class Crew:
         self.ring.retire(old)
         pending.slot = self.ring.acquire()
         # The rows were written by this process, and workers only read them.
-        layout.views(pending.slot.memory, pending.rows)[INDEX][:] = layout.views(old.memory, pending.rows)[INDEX]
+        views, before = layout.views(pending.slot.memory, pending.rows), layout.views(old.memory, pending.rows)
+        for name in (INDEX, CLIP):
+            if name in views:
+                views[name][:] = before[name]
         self._give_out(pending)
 
     def _error(self, reply: Failed) -> WorkerError:
@@ -276,5 +279,5 @@ class Crew:
     def _name(self, piece: _Slice, position: int) -> str:
         views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)
         if 0 <= position < piece.pending.rows:
-            return self._filler.name(int(views[INDEX][position]))
+            return self._filler.name(first_row(views, position))
         return f"one of the samples {views[INDEX][piece.task.start : piece.task.stop].tolist()}"

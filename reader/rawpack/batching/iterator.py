@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rawpack.batching.crew import Crew, Pending
 from rawpack.batching.slots import SlotRing
-from rawpack.batching.work import INDEX, Filler, blame
+from rawpack.batching.work import CLIP, INDEX, Filler, blame
 from rawpack.errors import RawpackError, UsageError
 from rawpack.stats import Stats
 
@@ -31,9 +31,18 @@ class Step:
     """The next batch of an epoch, before anything is read."""
 
     rows: NDArray[np.int64]
-    """int64 (n,): which samples, rows of the reader."""
+    """int64 (n,): which samples, rows of the reader. Of clips (n, frames)."""
     position: int
     """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
+    clips: NDArray[np.int64] | None = None
+    """Of clips: their numbers, int64 (n,)."""
+
+    def write(self, views: dict[str, NDArray[Any]], start: int = 0) -> None:
+        """Say in a slot's arrays, from `start` on, what they are to hold."""
+        stop = start + len(self.rows)
+        views[INDEX][start:stop] = self.rows
+        if self.clips is not None:
+            views[CLIP][start:stop] = self.clips
 
 
 class Owner(Protocol):
@@ -140,9 +149,12 @@ class BatchIterator(Iterator[Batch]):
         steps = list(islice(self._steps, self._together))
         if not steps:
             raise StopIteration
-        rows = steps[0].rows if len(steps) == 1 else np.concatenate([step.rows for step in steps])
-        whole: Batch = self._ring.hand_over(self._slot(), len(rows))
-        whole[INDEX][:] = rows
+        whole: Batch = self._ring.hand_over(self._slot(), sum(len(step.rows) for step in steps))
+        end = 0
+        for step in steps:
+            start, end = end, end + len(step.rows)
+            step.write(whole, start)
+        rows = whole[INDEX]
         seeds, times = (self._seed, self.epoch), self._owner.counted.times
         try:
             if self._filler.looks_cold(rows):
@@ -184,7 +196,7 @@ class BatchIterator(Iterator[Batch]):
             rows = len(step.rows)
             pending = Pending(self._slot(), rows, self._seed, self.epoch)
             views = self._ring.layout.views(pending.slot.memory, rows)
-            views[INDEX][:] = step.rows
+            step.write(views)
             # A shard that is damaged is a matter for the worker that reads it, and names the sample.
             with contextlib.suppress(RawpackError):
                 if crew.asks_ahead or self._filler.looks_cold(step.rows):

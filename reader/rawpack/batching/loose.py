@@ -26,7 +26,12 @@ class Loose:
         self.names, self._library, self._ragged = tuple(names), library, ragged
 
     def __call__(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """What a batch of these rows has beside its slot. The arrays are the caller's."""
+        """What a batch of these rows has beside its slot. The arrays are the caller's.
+
+        rows: int64 (n,), or of clips (n, frames): then each clip has a list of its frames, or an axis.
+        """
+        if rows.ndim == 2:
+            return {name: _by_clip(values, *rows.shape) for name, values in self(rows.reshape(-1)).items()}
         batch: dict[str, Any] = {}
         for name in self.names:
             if self._library.fields[name].kind == "text":
@@ -48,3 +53,10 @@ class Loose:
         for target, sample in zip(padded, samples, strict=True):
             target[: len(sample)] = sample
         return padded
+
+
+def _by_clip(values: Any, clips: int, frames: int) -> Any:
+    """What comes of clips * frames samples, clip by clip."""
+    if isinstance(values, list):
+        return [values[start : start + frames] for start in range(0, clips * frames, frames)]
+    return values.reshape(clips, frames, *values.shape[1:])

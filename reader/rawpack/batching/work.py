@@ -31,7 +31,10 @@ Views = dict[str, NDArray[Any]]
 Seeds = tuple[int, int]
 """Seed and epoch: what random numbers hang on, beside the sample."""
 INDEX = "index"
-"""The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out."""
+"""The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out. Of
+clips (n, frames)."""
+CLIP = "clip"
+"""Of clips another such array: their numbers, which random numbers hang on. Two of them may be of the same rows."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class WorkSpec:
     """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
     """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
+    once: tuple[str, ...] = ()
+    """Of clips: the fields that a clip has one value of, and not one for each frame."""
 
 
 class Filler:
@@ -57,8 +62,9 @@ class Filler:
 
     def __init__(self, spec: WorkSpec, library: Library) -> None:
         self._library, self._pipeline, self._verify = library, spec.pipeline, spec.verify
-        self._planes = spec.planes
-        names = [field.name for field in spec.layout.fields if field.name != INDEX]
+        self._planes, self._once = spec.planes, spec.once
+        given = (INDEX, CLIP) if spec.once else (INDEX,)
+        names = [field.name for field in spec.layout.fields if field.name not in given]
         self._fields = [(name, library.fields[name]) for name in names]
         self._images = [
             name
@@ -69,15 +75,17 @@ class Filler:
 
     def fill(self, views: Views, start: int, stop: int, times: Times, seeds: Seeds) -> None:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
-        rows = views[INDEX][start:stop]
+        samples = views[INDEX][start:stop]
+        clips = views[CLIP][start:stop] if samples.ndim == 2 else None
         lines = () if self._pipeline is None else self._pipeline.lines
         if self._pipeline is not None and lines:
-            outs = {name: views[name][start:stop] for name in lines}
-            self._pipeline.fill(self._library, rows, outs, seeds, times, self._check_one if self._verify else None)
+            outs = {name: self._frames(name, views[name][start:stop], samples) for name in lines}
+            check = self._check_one if self._verify else None
+            self._pipeline.fill(self._library, samples, outs, seeds, times, check, clips)
         for name, field in self._fields:
             if name in lines:
                 continue
-            out = views[name][start:stop]
+            rows, out = rows_of(samples, name in self._once), self._frames(name, views[name][start:stop], samples)
             began = time.perf_counter()
             # What was inflated to be checked is read while it is at hand: one sample at a time.
             read = self._library.read_planes if name in self._planes else self._library.read_into
@@ -111,10 +119,14 @@ class Filler:
         if self._pipeline is not None and self._pipeline.whole_batches:
             self._pipeline.finish(rooms, views, seeds, times)
 
+    def _frames(self, name: str, out: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
+        """The same memory, frame by frame: (n, frames, ...) of clips as (n * frames, ...)."""
+        return out if samples.ndim == 1 or name in self._once else out.reshape(samples.size, *out.shape[2:])
+
     def will_need(self, rows: NDArray[np.int64]) -> None:
         """Ask the disk for the images of these samples."""
         for name in self._images:
-            self._library.will_need(name, rows)
+            self._library.will_need(name, rows.reshape(-1))
 
     def looks_cold(self, rows: NDArray[np.int64]) -> bool:
         """Whether the first of these samples is not in the page cache: then it is worth asking for all.
@@ -122,7 +134,7 @@ class Filler:
         One is enough, in random order: what it misses, a worker meets, and says so. Touches nothing: of a file that was
         cut short, that would end this process.
         """
-        return not all(self._library.is_cached(name, row) for name in self._images for row in rows[:1].tolist())
+        return not all(self._library.is_cached(name, row) for name in self._images for row in rows.flat[:1].tolist())
 
     @property
     def descriptors(self) -> list[int]:
@@ -130,11 +142,12 @@ class Filler:
         return [] if self._library.memory is None else [self._library.memory.descriptor]
 
     def name(self, row: int) -> str:
-        """How a sample is called in an error: its row and its key."""
+        """How a sample is called in an error: its row and its key; of a clip those of its first frame."""
+        what = f"the clip that begins with sample {row}" if self._once else f"sample {row}"
         try:
-            return f"sample {row} ({self._library.text('key', np.array([row]))[0]!r})"
+            return f"{what} ({self._library.text('key', np.array([row]))[0]!r})"
         except (RawpackError, KeyError):
-            return f"sample {row}"
+            return what
 
     def doing(self, row: int, batch: int = 0) -> str:
         """What failed, in an error: reading a sample, or transforming a batch of so many that begins with it."""
@@ -149,6 +162,11 @@ class Filler:
 
     def _check_one(self, name: str, row: int) -> None:
         self._library.check(name, row)
+
+
+def rows_of(samples: NDArray[np.int64], once: bool) -> NDArray[np.int64]:
+    """The rows to read a field of. samples: rows (n,), or of clips (n, frames); once: whether a clip has it once."""
+    return samples if samples.ndim == 1 else samples[:, 0] if once else samples.reshape(-1)
 
 
 _WHOLE = -1
@@ -177,7 +195,7 @@ def do(task: Task, filler: Filler, views: Views, notes: Notes) -> Reply:
         filler.finish(rooms, views, times, seeds)
         return Done(task.number, times, major_faults() > faults)
     except Exception as error:
-        row, batch = int(views[INDEX][max(position, 0)]), task.rows if position == _WHOLE else 0
+        row, batch = first_row(views, max(position, 0)), task.rows if position == _WHOLE else 0
         return Failed(task.number, row, type(error).__name__, str(error), traceback.format_exc(), batch)
 
 
@@ -200,18 +218,24 @@ def major_faults() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0
 
 
+def first_row(views: Views, position: int) -> int:
+    """The row of a batch's sample; of a clip that of its first frame."""
+    return int(views[INDEX][position].flat[0])
+
+
 def blame(filler: Filler, views: Views, seeds: Seeds, error: Exception) -> RawpackError:
     """The error to raise in this process for one that came up while filling a batch: it names the sample."""
     rooms = filler.rooms(views)
-    for position, row in enumerate(views[INDEX].tolist()):
+    for position in range(len(views[INDEX])):
         try:
             filler.fill(rooms, position, position + 1, Times(), seeds)
         except Exception as again:
-            return WorkerError(f"{filler.doing(row)} failed: {type(again).__name__}: {again}")
+            doing = filler.doing(first_row(views, position))
+            return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
     try:
         filler.finish(rooms, views, Times(), seeds)
     except Exception as again:
-        doing = filler.doing(int(views[INDEX][0]), len(views[INDEX]))
+        doing = filler.doing(first_row(views, 0), len(views[INDEX]))
         return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
     return WorkerError(f"reading a batch failed, and did not when done again: {type(error).__name__}: {error}")
 

@@ -24,7 +24,7 @@ def sorted_shuffle(n: int, key: int) -> Samples:
     chunk = CHUNK_BYTES // words.itemsize
     for start in range(0, n, chunk):
         position = np.arange(start, min(start + chunk, n), dtype=np.uint64)
-        word = _splitmix(position, key)
+        word = splitmix(position, key)
         # The position takes the hash's low bits: no two are equal, so every sorting algorithm gives the same.
         word &= ~low
         word |= position
@@ -49,7 +49,7 @@ def _ranked(words: NDArray[np.uint64]) -> Samples:
     return (order if (ranked[1:] > ranked[:-1]).all() else words.argsort()).astype(np.int64, copy=False)
 
 
-def _splitmix(index: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
+def splitmix(index: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
     """The outputs number `index`, from 0, of `stream(key)`."""
     word = index + np.uint64(1)
     word *= np.uint64(GAMMA)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,17 @@ class Line:
     fits: tuple[bool, ...]
     """Of each step: whether its result has the shape and dtype of `made`, so that it may lie where that is wanted."""
     made: Spec
-    """What comes out."""
+    """What comes out; of clips, of one frame."""
     kind: str
     """Of the field."""
     encoding: str
+    frames: int | None = None
+    """Of a clip; None where samples are no clips, and of what a clip has once."""
+
+    @property
+    def whole(self) -> Spec:
+        """What comes out of a whole sample."""
+        return _whole(self.made, self.frames)
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Pipeline:
         """Where the samples of a field are made: the slot's array, unless a batch step changes their shape or dtype."""
         if not self.batch_steps or name not in self.lines:
             return view
-        made = self.lines[name].made
+        made = self.lines[name].whole
         if view.shape[1:] == made.shape and view.dtype == made.dtype:
             return view
         return np.empty((len(view), *(n or 0 for n in made.shape)), made.dtype)
@@ -86,34 +94,39 @@ class Pipeline:
         seeds: tuple[int, int],
         times: Times,
         check: Check | None,
+        clips: NDArray[np.int64] | None = None,
     ) -> None:
-        """Make these samples of all of `lines`. outs: (n, *shape) for each. seeds: (seed, epoch). check: called with
-        field and row before a sample is read."""
+        """Make these samples of all of `lines`. rows: (n,), or of clips (n, frames). outs: (n, *shape) for each; of
+        clips (n * frames, *shape), but for what a clip has once. seeds: (seed, epoch). check: called with field and row
+        before a sample is read. clips: (n,), their numbers."""
+        random, each = _Randoms(*seeds, rows if clips is None else clips), rows.reshape(-1)
         pixels = [name for name, line in self.lines.items() if line.kind in PIXELS]
         for name, line in self.lines.items():
             if line.kind not in PIXELS:
-                _fill_numbers(library, name, line, rows, outs[name], seeds, times)
+                its = each if line.frames or clips is None else rows[:, 0]
+                _fill_numbers(library, name, line, its, outs[name], random, times)
         if not pixels:
             return
-        if len(pixels) == 1:
+        if len(pixels) == 1 and clips is None:
             # The common case, without the notes of what was drawn.
             name, line = pixels[0], self.lines[pixels[0]]
-            _fill_pixels(library, name, line, rows, outs[name], seeds, times, check, None, None)
+            _fill_pixels(library, name, line, rows, outs[name], random, times, check, None, None)
             return
         drawn: list[dict[int, Any]] = [{} for _ in rows]
         sizes: list[tuple[int, ...]] = []
         for name in pixels:
             line = self.lines[name]
-            _fill_pixels(library, name, line, rows, outs[name], seeds, times, check, drawn, sizes)
+            _fill_pixels(library, name, line, each, outs[name], random, times, check, drawn, sizes)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: tuple[int, int], times: Times) -> None:
         """Do the batch steps. batch: where samples are; outs: the slot's arrays, where they end."""
         began = time.perf_counter()
-        random = batch_random(*seeds, batch["index"])
+        given = ("index", "clip") if batch["index"].ndim == 2 else ("index",)
+        random = batch_random(*seeds, batch[given[-1]])
         made = dict(batch)
         for step in self.batch_steps:
             changed = step.apply(made, random)
-            unknown = set(changed) - set(outs) | ({"index"} & set(changed))
+            unknown = set(changed) - set(outs) | (set(given) & set(changed))
             if unknown:
                 raise UsageError(f"{step!r} returned {', '.join(map(repr, sorted(unknown)))}, which a batch has not")
             made.update(changed)
@@ -124,9 +137,15 @@ class Pipeline:
 
 
 def plan(
-    transform: Transform, fields: Mapping[str, Field], chosen: Sequence[str], before: Sequence[Step] = ()
+    transform: Transform,
+    fields: Mapping[str, Field],
+    chosen: Sequence[str],
+    before: Sequence[Step] = (),
+    frames: int | None = None,
+    once: Sequence[str] = (),
 ) -> Pipeline:
-    """Fit a transform to the chosen fields of a store. before: steps that come first.
+    """Fit a transform to the chosen fields of a store. before: steps that come first. frames: where samples are clips;
+    once: fields that a clip has one value of. Steps work on frames, those on batches on whole clips.
 
     Raises UsageError where steps and fields do not fit, or where samples of different shapes would come out.
     """
@@ -145,9 +164,13 @@ def plan(
     for name in chosen:
         mine = [(n, step) for n, step in enumerate(singles) if _concerns(step, name, fields[name])]
         if mine:
-            lines[name] = _line(mine, fields[name])
-    makes = {name: line.made for name, line in lines.items()}
-    specs = {name: makes.get(name) or spec_of(fields[name]) for name in chosen if fields[name].kind not in IN_NO_SLOT}
+            lines[name] = _line(mine, fields[name], None if name in once else frames)
+    makes = {name: line.whole for name, line in lines.items()}
+    specs = {
+        name: makes.get(name) or _whole(spec_of(fields[name]), None if name in once else frames)
+        for name in chosen
+        if fields[name].kind not in IN_NO_SLOT
+    }
     for whole in batch_steps:
         made = dict(whole.makes(specs))
         if unknown := set(made) - set(specs):
@@ -164,7 +187,7 @@ def plan(
     if batch_steps:
         for name in specs:
             if name not in lines and name in makes:
-                lines[name] = _line([], fields[name])
+                lines[name] = _line([], fields[name], None if name in once else frames)
     return Pipeline(lines, batch_steps, makes)
 
 
@@ -193,7 +216,12 @@ def _concerns(step: Step, name: str, stored: Field) -> bool:
     return step.field == name or (step.field is None and stored.kind in PIXELS and len(stored.shape) == 3)
 
 
-def _line(numbered: list[tuple[int, Step]], stored: Field) -> Line:
+def _whole(spec: Spec, frames: int | None) -> Spec:
+    """What a whole sample has, where a frame of it has `spec`."""
+    return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
+
+
+def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None) -> Line:
     specs, steps = [spec_of(stored)], list[Step]()
     kind: str = stored.kind
     for _, step in numbered:
@@ -211,7 +239,21 @@ def _line(numbered: list[tuple[int, Step]], stored: Field) -> Line:
         numbers.append(numbered[at][0])
         at += len(step.steps) if isinstance(step, ByTable) else 1
         fits.append((specs[at].shape, specs[at].dtype) == (specs[-1].shape, specs[-1].dtype))
-    return Line(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.encoding)
+    return Line(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.encoding, frames)
+
+
+class _Randoms:
+    """The random numbers of some samples, each for as many rows as a sample has."""
+
+    def __init__(self, seed: int, epoch: int, samples: NDArray[np.int64]) -> None:
+        self._asked = seed, epoch, samples
+
+    def of(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, Random]]:
+        """For each row the position of its sample, and that sample's random numbers: the same object for all frames of
+        a clip."""
+        frames = len(rows) // max(1, len(self._asked[2]))
+        numbers = enumerate(randoms(*self._asked))
+        return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
 
 
 def _fill_pixels(
@@ -220,14 +262,14 @@ def _fill_pixels(
     line: Line,
     rows: NDArray[np.int64],
     outs: Array,
-    seeds: tuple[int, int],
+    numbers: _Randoms,
     times: Times,
     check: Check | None,
     drawn: list[dict[int, Any]] | None,
     sizes: list[tuple[int, ...]] | None,
 ) -> None:
-    """Make the samples of one field. drawn: of each sample, what was drawn for which step, used and added to; sizes: of
-    the first field's samples."""
+    """Make the samples of one field. rows: of all frames. drawn: of each sample, what was drawn for which step, used
+    and added to; sizes: of the samples, as their first field and frame has it."""
     clock = time.perf_counter
     reading = transforming = 0.0
     crop = line.steps[0] if line.steps and isinstance(line.steps[0], CropStep) else None
@@ -241,8 +283,8 @@ def _fill_pixels(
         crop_number, crop_fits = line.numbers[0], line.fits[0]
         scales = line.encoding == "jpeg" and not mask
         finish = crop.finish_mask if mask else crop.finish
-    samples = zip(library.located(name, rows), randoms(*seeds, rows), _each(outs), rows.tolist(), strict=True)
-    for i, ((reader, row), random, out, sample) in enumerate(samples):
+    samples = zip(library.located(name, rows), numbers.of(rows), _each(outs), rows.tolist(), strict=True)
+    for (reader, row), (i, random), out, sample in samples:
         began = clock()
         if check is not None:
             check(name, sample)
@@ -294,7 +336,7 @@ def _same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], nam
     elif sizes[i] != shape[:2]:
         raise UsageError(
             f"{name!r} is {shape[0]}x{shape[1]} and another image of the sample {sizes[i][0]}x{sizes[i][1]} (height x "
-            "width): only what has one size moves together; leave one out with fields="
+            "width): only what has one size moves together; leave one out with fields=, or pack frames with --size"
         )
 
 
@@ -304,7 +346,7 @@ def _fill_numbers(
     line: Line,
     rows: NDArray[np.int64],
     outs: Array,
-    seeds: tuple[int, int],
+    numbers: _Randoms,
     times: Times,
 ) -> None:
     """Make the samples of a number field: labels and the like."""
@@ -318,10 +360,13 @@ def _fill_numbers(
             values = step.apply(values, None)
         _put(values, outs, line, name)
     else:
-        for value, random, out in zip(values, randoms(*seeds, rows), _each(outs), strict=True):
+        drawn, last = list[Any](), -1
+        for value, (i, random), out in zip(values, numbers.of(rows), _each(outs), strict=True):
             made = np.asarray(value)
-            for step in line.steps:
-                made = np.asarray(step.apply(made, step.draw(random, 1, 1)))
+            if i != last:
+                drawn, last = [step.draw(random, 1, 1) for step in line.steps], i
+            for step, place in zip(line.steps, drawn, strict=True):
+                made = np.asarray(step.apply(made, place))
             _put(made, out, line, name)
     times.reading += read - began
     times.transforming += time.perf_counter() - read

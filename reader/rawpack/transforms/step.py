@@ -83,7 +83,8 @@ class Step:
         return self
 
     def draw(self, random: Random, height: int, width: int) -> Any:
-        """Whatever of it is random, for one sample: an image of that size. The result goes to the other methods."""
+        """Whatever of it is random, for one sample: an image of that size. The result goes to the other methods; of a
+        clip, for all of its frames."""
         return None
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:

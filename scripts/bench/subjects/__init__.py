@@ -9,6 +9,7 @@
 | `copy_limit.py`, `decode_limit.py`, `inflate_limit.py` | processes that do only the unavoidable work of reading |
 | `take_loop.py` | a loop of one `np.take` a batch, in one process |
 | `torch_loader.py`, `tensordict_memmap.py`, `ffcv_loader.py` | peers, over the same images |
+| `rawpack_clips.py`, `decoded_clips.py` | random clips of videos, by this project and decoded anew from their files |
 | `rawpack_augment.py`, `ffcv_augment.py` | transforms in the workers, by this project and by FFCV |
 | `bare_augment.py` | bare loops of Albumentations, and of one fused loop of C that normalises |
 | `rawpack_pack.py`, `bare_pack.py` | packing, by this project and by a bare loop of the same library calls |
@@ -30,6 +31,7 @@ from subjects.cold import ColdStore, SequentialRead
 from subjects.copy_files import CopyFiles
 from subjects.copy_limit import CopyLimit
 from subjects.decode_limit import DecodeLimit
+from subjects.decoded_clips import DecodedClips, by_pyav, by_torchcodec
 from subjects.ffcv_augment import FfcvAugment
 from subjects.ffcv_loader import FfcvLoader
 from subjects.ffcv_pack import FfcvPack
@@ -37,6 +39,7 @@ from subjects.inflate_limit import InflateLimit
 from subjects.litdata_pack import LitdataPack
 from subjects.order_alone import OrderAlone
 from subjects.rawpack_augment import RawpackAugment
+from subjects.rawpack_clips import RawpackClips
 from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
@@ -65,6 +68,9 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "torch DataLoader, memmap, whole batches": lambda: TorchLoader(whole_batches=True),
     "FFCV raw": FfcvLoader,
     "FFCV JPEG, 256 px, centre crop": lambda: FfcvLoader(256),
+    **{f"clips, {form}": partial(RawpackClips, form) for form in FORMS},
+    "clips by PyAV": lambda: DecodedClips(by_pyav, ("av",)),
+    "clips by torchcodec": lambda: DecodedClips(by_torchcodec, ("av", "torch", "torchcodec")),
     "pack memmap": lambda: RawpackPack("memmap"),
     "pack hdf5": lambda: RawpackPack("hdf5"),
     "pack lmdb": lambda: RawpackPack("lmdb"),

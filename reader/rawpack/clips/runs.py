@@ -1,0 +1,195 @@
+"""Runs: the frames of a video that follow one another in a reader, with none missing between them.
+
+A video's rows, as they are stored, are the time axis of its clips, whichever of its frames were packed. A run ends
+
+- where the video ends, or the store;
+- where the reader leaves a row out, or takes another than the next;
+- where a frame was rejected when the store was packed;
+- where `frame` does not go up, or skips a frame.
+
+The last wants care: where frames were chosen by time (25 of 30 a second), their numbers are apart by one and by two.
+Numbers of evenly chosen frames differ by two neighbouring whole numbers, and those of two frames with another missing
+between them by the sum of two such. That is more than either, but for 1 + 1: so where a video's frames are 1 apart,
+those that are 2 apart have lost one between them, unless there are several such places, spread evenly. And where there
+are times, they must show the gap too: a video whose frames come at uneven times has its numbers apart as it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DamagedStoreError, UsageError
+from rawpack.library import Library
+from rawpack.mapped import map_file
+from rawpack.store import Store
+
+VIDEO, FRAME, SECONDS, LABEL = "video", "frame", "pts_seconds", "label"
+"""Fields of a store of video."""
+_BLOCK = 1 << 20
+_LATE = 1.4
+"""A gap in time: so many times the median distance. Two frames with another missing between them are at least 1.5 times
+as far apart; times may be rounded."""
+_NONE = np.iinfo(np.int64).max
+"""In the place of a step between two frames that do not follow one another anyway."""
+_MANY = 3
+"""Fewer places tell nothing of how they are spread."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs of a reader, in its order."""
+
+    first: NDArray[np.int64]
+    """(runs,): the row of each run's first frame. The others are the rows after it."""
+    length: NDArray[np.int64]
+    """(runs,): in frames."""
+    video: NDArray[np.int64]
+    """(runs,): the number of each run's video: 0, 0, 1, ..., counted through the reader."""
+    one_label: bool
+    """Whether there is a `label`, and each video has only one."""
+
+
+class _Line(msgspec.Struct):
+    """What is needed of a line of `rejects.jsonl`."""
+
+    sample: int
+
+
+def find_runs(library: Library, rows: NDArray[np.int64] | None) -> Runs:
+    """The runs of a library's rows, int64 (n,), or of all. Raises UsageError where the store does not say which frame
+    is of which video."""
+    _check_fields(library)
+    count = len(library) if rows is None else len(rows)
+    starts, videos, one_label = _pieces(library, rows, count)
+    firsts = starts[np.flatnonzero(np.diff(videos, prepend=-1))]
+    gaps = (_gaps(library, rows, firsts[low:high], starts, stop) for low, high, stop in _groups(firsts, count))
+    skips = np.concatenate([np.empty(0, np.int64), *gaps])
+    # A run that begins within a piece is of the piece's video.
+    piece = np.searchsorted(starts, skips, side="right") - 1
+    begins = np.concatenate([starts, skips])
+    order = np.argsort(begins, kind="stable")
+    begins = begins[order]
+    first = begins if rows is None else rows[begins]
+    length = np.diff(np.append(begins, count))
+    return Runs(first, length, np.concatenate([videos, videos[piece]])[order], one_label)
+
+
+def _check_fields(library: Library) -> None:
+    for name in (VIDEO, FRAME):
+        field = library.fields.get(name)
+        if field is None or (field.kind, field.shape) != ("number", ()) or np.dtype(field.dtype).kind not in "iu":
+            found = "no field" if field is None else f"{field.kind} {field.dtype} {field.shape} as"
+            raise UsageError(
+                f"clips are made of the frames of videos, and {library.stores[0].path} has {found} {name!r}: pack "
+                "videos, or frames with the whole numbers `video`, which video each is of, and `frame`, which frame "
+                "of it; the frames of a video one after another"
+            )
+
+
+def _pieces(
+    library: Library, rows: NDArray[np.int64] | None, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    """Runs by all but the numbers of frames: where each starts, in the reader, and of which video it is; and whether
+    each video has one label."""
+    lost = np.concatenate([np.empty(0, np.int64), *_lost(library)])
+    starts, begun = [np.zeros(min(count, 1), np.int64)], [np.ones(min(count, 1), np.bool_)]
+    one_label = LABEL in library.fields and library.fields[LABEL].kind == "number"
+    for start in range(1, count, _BLOCK):
+        # With the row before, so that neighbours are looked at across blocks too.
+        stop = min(start + _BLOCK, count)
+        block = np.arange(start - 1, stop) if rows is None else rows[start - 1 : stop]
+        store = np.searchsorted(library.ends, block, side="right")
+        other = (np.diff(store) != 0) | _changes(_column(library, VIDEO, block))
+        broken = other | (np.diff(block) != 1) | np.isin(block[1:], lost)
+        at = np.flatnonzero(broken)
+        starts.append(at + start)
+        begun.append(other[at])
+        if one_label:
+            one_label = not (_changes(_column(library, LABEL, block)) & ~other).any()
+    return np.concatenate(starts), np.cumsum(np.concatenate(begun)) - 1, one_label
+
+
+def _lost(library: Library) -> Iterator[NDArray[np.int64]]:
+    """Of each store the rows right before which a sample was rejected."""
+    for store, end in zip(library.stores, library.ends.tolist(), strict=True):
+        numbers = np.unique(_rejected(store))
+        # Of those before it, the rejected ones have no row.
+        yield numbers - np.arange(len(numbers)) + end - len(store)
+
+
+def _rejected(store: Store) -> NDArray[np.int64]:
+    record = store.manifest.rejects.file
+    if not store.manifest.rejects.count:
+        return np.empty(0, np.int64)
+    lines = map_file(store.path, record).tobytes().splitlines()
+    try:
+        return np.array([msgspec.json.decode(line, type=_Line).sample for line in lines], np.int64)
+    except (ValueError, OverflowError) as error:  # a DecodeError is a ValueError
+        raise DamagedStoreError(f"{store.path / record.name} is no list of rejects: {error}") from None
+
+
+def _groups(begins: NDArray[np.int64], count: int) -> Iterator[tuple[int, int, int]]:
+    """(low, high) of videos that are looked at together, about a block of rows, or one that is longer; and where in the
+    reader the last of them ends."""
+    low = 0
+    while low < len(begins):
+        high = max(low + 1, int(np.searchsorted(begins, begins[low] + _BLOCK)))
+        yield low, high, int(begins[high]) if high < len(begins) else count
+        low = high
+
+
+def _gaps(
+    library: Library, rows: NDArray[np.int64] | None, begins: NDArray[np.int64], starts: NDArray[np.int64], stop: int
+) -> NDArray[np.int64]:
+    """Where in the reader, within some videos that lie one after another, `frame` does not go on as it should. begins:
+    of these videos. starts: where a run begins in any case."""
+    start = int(begins[0])
+    block = np.arange(start, stop) if rows is None else rows[start:stop]
+    steps = np.empty(stop - start, np.int64)
+    steps[1:] = np.diff(_column(library, FRAME, block).astype(np.int64))
+    # What leads into a run is no step, and what leads back is none of the video's own.
+    steps[starts[np.searchsorted(starts, start) : np.searchsorted(starts, stop)] - start] = _NONE
+    back = steps <= 0
+    local = begins - start
+    usual = np.minimum.reduceat(np.where(back, _NONE, steps), local)
+    ends = np.append(local[1:], stop - start)
+    odd = (steps != np.repeat(usual, ends - local)) & (steps != _NONE) & ~back
+    found = [np.flatnonzero(back)]
+    timed = SECONDS in library.fields and library.fields[SECONDS].kind == "number" and not library.fields[SECONDS].shape
+    for number in np.unique(np.searchsorted(local, np.flatnonzero(odd), side="right") - 1).tolist():
+        low, high = int(local[number]), int(ends[number])
+        seconds = np.diff(_column(library, SECONDS, block[low:high])) if timed else None
+        found.append(_skips(steps[low + 1 : high], int(usual[number]), seconds) + low + 1)
+    return np.sort(np.concatenate(found)) + start
+
+
+def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -> NDArray[np.intp]:
+    """Which of a video's steps skip a frame: see the head of this file. usual: the smallest; seconds: of each step."""
+    skips = (steps > usual + 1) & (steps != _NONE)
+    if usual == 1:
+        twos = np.flatnonzero(steps == 2)
+        between = np.diff(twos)
+        if len(twos) < _MANY or between.max() > 2 * between.min() + 1:
+            skips[twos] = True
+    if seconds is not None and (median := np.median(seconds)) > 0:
+        skips &= seconds > _LATE * median
+    return np.flatnonzero(skips)
+
+
+def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each of (n, ...) values but the first is another than the one before."""
+    changed: NDArray[np.bool_] = (values[1:] != values[:-1]).reshape(len(values) - 1, -1).any(axis=1)
+    return changed
+
+
+def _column(library: Library, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+    field = library.fields[name]
+    values: NDArray[Any] = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
+    library.read_into(name, rows, values)
+    return values

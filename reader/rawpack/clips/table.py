@@ -1,0 +1,142 @@
+"""Which rows each clip is made of: a pure function of the clip's number, and of random clips of seed and epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.clips.runs import LABEL, VIDEO, Runs
+from rawpack.errors import UsageError
+from rawpack.order.keys import derive_key, whole_number
+from rawpack.order.permutation import splitmix
+
+Short = Literal["drop", "repeat_last", "wrap"]
+SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")
+_WORD_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class ClipShape:
+    """What `Reader.clips` was asked for."""
+
+    frames: int
+    stride: int = 1
+    step: int | None = None
+    """None: a clip begins where the one before it ends."""
+    per_video: int | None = None
+    short: Short = "drop"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError where it makes no sense."""
+        for name in ("frames", "stride", "step", "per_video"):
+            value = getattr(self, name)
+            if value is not None or name in ("frames", "stride"):
+                object.__setattr__(self, name, whole_number(name, value, 1))
+        if self.step is not None and self.per_video is not None:
+            raise UsageError(f"step={self.step}: per_video= draws where clips begin; leave one of the two out")
+        if self.short not in SHORT:
+            raise UsageError(f"short={self.short!r}: {', '.join(map(repr, SHORT))}")
+
+    @property
+    def span(self) -> int:
+        """Rows from a clip's first frame to its last, both counted."""
+        return (self.frames - 1) * self.stride + 1
+
+    @property
+    def spacing(self) -> int:
+        """Rows from one place where a clip may begin to the next."""
+        return 1 if self.per_video is not None else self.step or self.frames * self.stride
+
+
+class ClipTable:
+    """All clips of a reader, numbered: video after video, and in a video in its order; of random clips, `per_video` of
+    each. Any number of threads may use one; it travels by pickle."""
+
+    def __init__(self, runs: Runs, shape: ClipShape) -> None:
+        self.shape, self._runs = shape, runs
+        starts = np.maximum((runs.length - shape.span) // shape.spacing + 1, 0)
+        self._fill_up(starts)
+        # The first of a video's places is that of its first run that has one.
+        self._runs_with = np.flatnonzero(starts)
+        self._ends = np.cumsum(starts[self._runs_with])
+        """Places where clips may begin: how many there are up to the end of each run that has some."""
+        self._videos = np.flatnonzero(np.diff(runs.video[self._runs_with], prepend=-1))
+        """The first of these runs of each video that has clips."""
+        self.left_out = int(runs.video[-1]) + 1 - len(self._videos) if len(runs.video) else 0
+        """Videos without a clip: the frames that follow one another are too few."""
+
+    def __len__(self) -> int:
+        if self.shape.per_video is not None:
+            return len(self._videos) * self.shape.per_video
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def rows(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """The rows of clips: int64 (n, frames). seed, epoch: of random clips; others are always the same."""
+        run, start = self._places(numbers, seed, epoch)
+        first, length = self._runs.first[run, None], self._runs.length[run, None]
+        frames = start[:, None] + np.arange(0, self.shape.span, self.shape.stride)
+        if self.shape.short == "repeat_last":
+            frames = np.minimum(frames, length - 1)
+        elif self.shape.short == "wrap":
+            frames %= length
+        return first + frames
+
+    def first_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each clip's first frame, int64 (n,); of random clips in epoch 0 of seed 0."""
+        run, start = self._places(numbers, 0, 0)
+        return self._runs.first[run] + start
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """Fields that a clip has one value of, and not one for each frame."""
+        return (VIDEO, LABEL) if self._runs.one_label else (VIDEO,)
+
+    @cached_property
+    def identity(self) -> str:
+        """What tells these clips from others: part of a state."""
+        shape, digest = self.shape, xxhash.xxh3_64()
+        for array in (self._runs.first, self._runs.length, self._runs.video):
+            digest.update(np.ascontiguousarray(array, "<i8").data)
+        how = f"step {shape.spacing}" if shape.per_video is None else f"{shape.per_video} per video"
+        return f"{shape.frames} frames, stride {shape.stride}, {how}, {shape.short} {digest.hexdigest()}"
+
+    def _places(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of each clip its run, and where in that it begins."""
+        places = numbers if self.shape.per_video is None else self._drawn(numbers, seed, epoch)
+        at = np.searchsorted(self._ends, places, side="right")
+        before = np.where(at > 0, self._ends[at - 1], 0)
+        return self._runs_with[at], (places - before) * self.shape.spacing
+
+    def _drawn(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """The place where each random clip begins: any of its video's, each as likely."""
+        assert self.shape.per_video is not None
+        video, draw = np.divmod(numbers, self.shape.per_video)
+        run = self._videos[video]
+        before = np.where(run > 0, self._ends[run - 1], 0)
+        last = np.append(self._videos[1:], len(self._ends))[video] - 1
+        count = (self._ends[last] - before).astype(np.uint64)
+        # Each video has a stream of its own, by the row where its first clip may begin: so a selection of videos draws
+        # the same.
+        key = derive_key("clips", seed, epoch)
+        own = splitmix(self._runs.first[self._runs_with[run]].astype(np.uint64), key)
+        words = splitmix(own + draw.astype(np.uint64), key)
+        # The upper half of a word, scaled: for fewer than 2**32 places.
+        drawn: NDArray[np.uint64] = (words >> _WORD_HALF) * count >> _WORD_HALF
+        return before + drawn.astype(np.int64)
+
+    def _fill_up(self, starts: NDArray[np.int64]) -> None:
+        """Unless they are dropped, give each video without a clip one that begins with its longest run, in place."""
+        runs = self._runs
+        if self.shape.short == "drop" or not len(starts):
+            return
+        begins = np.flatnonzero(np.diff(runs.video, prepend=-1))
+        without = np.add.reduceat(starts, begins) == 0
+        # The longest run of each video, the first of several: sorted by video, then length, then backwards.
+        order = np.lexsort((-np.arange(len(starts)), runs.length, runs.video))
+        longest = order[np.append(begins[1:], len(starts)) - 1]
+        starts[longest[without]] = 1

@@ -1,0 +1,83 @@
+"""The same random clips, each decoded anew from its video file: by PyAV, or by torchcodec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+import videos
+from contract import Epoch, Pixels, Settings
+from subjects.team import Team
+
+Decode = Callable[[videos.Clip, tuple[int, int]], Pixels]
+"""A clip's frames (n, height, width, 3) of a size (height, width)."""
+
+
+class DecodedClips:
+    """A team of processes, each at its share of the clips, with one decoding thread each."""
+
+    def __init__(self, decode: Decode, needs: tuple[str, ...]) -> None:
+        self._decode, self.needs = decode, needs
+
+    def prepare(self, settings: Settings) -> None:
+        videos.make_store(settings, "memmap")
+        _check(self._decode, settings)
+
+    def open(self, settings: Settings) -> None:
+        self._seconds = settings.seconds
+        self._bytes = sum(path.stat().st_size for path in videos.files_of(settings))
+        self._team = Team(settings.workers or 1, work, self._decode, settings)
+
+    def epoch(self, n: int) -> Epoch:
+        return replace(self._team.run(self._seconds), disk_bytes=self._bytes)
+
+
+def work(number: int, of: int, decode: Decode, settings: Settings) -> Iterator[int]:
+    """Every `of`-th clip: see `Share`."""
+    clips = videos.random_clips(settings)
+    yield 0
+    while True:
+        for k in range(of):
+            clip = next(clips)
+            if k == number:
+                yield len(decode(clip, settings.shape[:2]))
+
+
+def by_pyav(clip: videos.Clip, size: tuple[int, int]) -> Pixels:
+    """From the key frame before the first of them on; only those that are wanted are converted and scaled."""
+    import av
+
+    with av.open(clip.file) as container:
+        stream = container.streams.best("video")
+        stream.codec_context.thread_count = 1
+        container.seek(round(clip.seconds[0] / stream.time_base), stream=stream)
+        found, half = list[Pixels](), float(stream.time_base) / 2
+        for frame in container.decode(stream):
+            if frame.time > clip.seconds[len(found)] - half:
+                found.append(videos.fitted(frame, size))
+                if len(found) == len(clip.seconds):
+                    break
+        return np.stack(found)
+
+
+def by_torchcodec(clip: videos.Clip, size: tuple[int, int]) -> Pixels:
+    """`get_frames_at`, with the key frames from the container's index; then scaled as OpenCV does it fastest."""
+    import cv2
+    from torchcodec.decoders import VideoDecoder
+
+    decoder = VideoDecoder(clip.file, dimension_order="NHWC", num_ffmpeg_threads=1, seek_mode="approximate")
+    frames = decoder.get_frames_at(clip.frames).data.numpy()
+    width, height = videos.covering(frames.shape[2], frames.shape[1], size)
+    return np.stack([videos.centre(cv2.resize(frame, (width, height)), size) for frame in frames])
+
+
+def _check(decode: Decode, settings: Settings) -> None:
+    """The decoded clips are those in the store, but for how they are scaled."""
+    batch = next(iter(videos.clips_of(settings, "memmap").batches(settings.batch, shuffle=True, seed=videos.SEED)))
+    for stored, clip in zip(batch["image"], videos.random_clips(settings), strict=False):
+        found = decode(clip, settings.shape[:2])
+        apart = np.abs(found.astype(int) - stored).mean()
+        if found.shape != stored.shape or apart > 8:
+            raise ValueError(f"{clip.file}: {decode.__name__} gives {found.shape}, {apart:.1f} levels from the store's")

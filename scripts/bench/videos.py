@@ -1,0 +1,175 @@
+"""The videos that clips are read from, the stores packed of their frames, and which random clips are read."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import data
+from contract import Pixels, Settings
+
+FRAMES, STRIDE, PER_VIDEO = 16, 4, 8
+"""Sixteen frames, every fourth: of videos of 30 frames a second, two seconds."""
+SEED = 0
+_FPS, _KEY_EVERY = 30, 60
+_MADE_SIZE = (256, 340)
+_SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm")
+
+
+def videos(work: Path, given: Path | None, made: int, seconds: float) -> Path:
+    """A folder of video files: `given`, or `made` ones of so many seconds."""
+    if given is not None:
+        return given.resolve()
+    if importlib.util.find_spec("av") is None:
+        raise SystemExit("videos are made by PyAV, which is not installed: pip install av, or name some by --videos")
+    folder = work / f"videos-{made}-{seconds:g}"
+    if not folder.is_dir():
+        photos = sorted(data.photos(work, None, made).rglob("*.jpg"))
+        partial = folder.with_name(folder.name + ".partial")
+        partial.mkdir(exist_ok=True)
+        for number, photo in enumerate(photos):
+            _make_video(partial / f"{number:03d}.mp4", photo, int(seconds * _FPS), number)
+        partial.rename(folder)
+    return folder
+
+
+def _make_video(path: Path, photo: Path, frames: int, seed: int) -> None:
+    """H.264 as x264 makes it, a key frame every two seconds: a window that wanders over a photograph, with the noise of
+    a sensor."""
+    import av
+    import cv2
+
+    height, width = _MADE_SIZE
+    image = cv2.cvtColor(cv2.imread(str(photo)), cv2.COLOR_BGR2RGB)
+    image = cv2.resize(image, (width + 160, height + 160), interpolation=cv2.INTER_AREA)
+    random = np.random.default_rng(seed)
+    phase = random.uniform(0, 2 * np.pi, 4)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=_FPS, options={"g": str(_KEY_EVERY), "threads": "1"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for t in range(frames):
+            y = 80 + 70 * np.sin(t / 40 + phase[0]) + 10 * np.sin(t / 7 + phase[1])
+            x = 80 + 70 * np.sin(t / 50 + phase[2]) + 10 * np.sin(t / 9 + phase[3])
+            window = image[int(y) : int(y) + height, int(x) : int(x) + width].astype(np.float32)
+            noisy = (window + random.normal(0, 3, (height, width, 1))).clip(0, 255).astype(np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(noisy, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def files_of(settings: Settings) -> list[Path]:
+    """The video files, in the order of their numbers in the stores."""
+    return sorted(path for path in Path(settings.images).iterdir() if path.suffix.lower() in _SUFFIXES)
+
+
+def store_path(settings: Settings, form: str) -> Path:
+    return settings.folder / f"{Path(settings.images).name}-frames-{settings.size}.{form}"
+
+
+def make_store(settings: Settings, form: str) -> None:
+    """Pack every frame of the videos, unless that was done."""
+    path = store_path(settings, form)
+    if not (path / "store.json").exists():
+        import rawpack_packer
+
+        print(f"packing {path.name}", file=sys.stderr)
+        rawpack_packer.pack(DecodedFrames(settings), path, format=form, workers=0)
+        if short := clips_of(settings, form).left_out:
+            print(f"{short} of the videos are too short for a clip", file=sys.stderr)
+
+
+class DecodedFrames:
+    """All frames of the videos, one after another, as a dataset: decoded once, in their order."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._files, self._size = files_of(settings), settings.shape[:2]
+        counts = [_count(path) for path in self._files]
+        self._places = [(video, frame) for video, count in enumerate(counts) for frame in range(count)]
+        self._next, self._frames = (-1, 0), iter(())
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        video, frame = self._places[i]
+        if (video, frame) != self._next:
+            self._frames = decoded(self._files[video])
+            for _ in range(frame):
+                next(self._frames)
+        found = next(self._frames)
+        self._next = (video, frame + 1)
+        return {"image": fitted(found, self._size), "video": video, "frame": frame, "pts_seconds": float(found.time)}
+
+
+def decoded(path: Path) -> Iterator[Any]:
+    """The frames of a file's best stream, by PyAV."""
+    import av
+
+    with av.open(str(path)) as container:
+        yield from container.decode(container.streams.best("video"))
+
+
+def _count(path: Path) -> int:
+    return sum(1 for _ in decoded(path))
+
+
+def fitted(frame: Any, size: tuple[int, int]) -> Pixels:
+    """A frame of PyAV scaled by FFmpeg to cover `size` (height, width), its centre cut out: RGB (height, width, 3)."""
+    width, height = covering(frame.width, frame.height, size)
+    return centre(frame.to_ndarray(width=width, height=height, format="rgb24"), size)
+
+
+def covering(width: int, height: int, size: tuple[int, int]) -> tuple[int, int]:
+    """(width, height) of the same form that covers `size` (height, width)."""
+    scale = max(size[0] / height, size[1] / width)
+    return max(size[1], round(width * scale)), max(size[0], round(height * scale))
+
+
+def centre(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """The middle of an image (H, W, C), of `size` (height, width)."""
+    top, left = (image.shape[0] - size[0]) // 2, (image.shape[1] - size[1]) // 2
+    return np.ascontiguousarray(image[top : top + size[0], left : left + size[1]])
+
+
+def clips_of(settings: Settings, form: str) -> Any:
+    """The reader of the random clips that all subjects read."""
+    from rawpack import Reader
+
+    with warnings.catch_warnings():
+        # That videos are too short was said when they were packed.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return Reader(store_path(settings, form)).clips(FRAMES, stride=STRIDE, per_video=PER_VIDEO)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One clip as it is found in a file."""
+
+    file: str
+    frames: list[int]
+    """Their numbers."""
+    seconds: list[float]
+    """Their times."""
+
+
+def random_clips(settings: Settings) -> Iterator[Clip]:
+    """The very clips that the stores' readers give, epoch after epoch, for ever."""
+    files = [str(path) for path in files_of(settings)]
+    batches = clips_of(settings, "memmap").batches(
+        settings.batch, shuffle=True, seed=SEED, fields=["video", "frame", "pts_seconds"], workers=0
+    )
+    while True:
+        for batch in batches:
+            for video, frames, seconds in zip(batch["video"], batch["frame"], batch["pts_seconds"], strict=True):
+                yield Clip(files[video], frames.tolist(), seconds.tolist())
+
+
+def disk_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
