@@ -268,7 +268,7 @@ class Batches(Iterable[Batch]):
     def _slot_field(self, name: str) -> SlotField:
         field = self._library.fields[name]
         if name in self.options.planes:
-            return SlotField(name, field.dtype, field.stored_shape)
+            return SlotField(name, field.dtype, (*self._axes(name), *field.stored_shape))
         if self.options.pipeline is not None and name in self.options.pipeline.makes:
             made = self.options.pipeline.makes[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
