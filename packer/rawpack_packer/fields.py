@@ -56,7 +56,9 @@ def picture_field(recipe: Recipe) -> Field:
 def _array(recipe: Recipe, kind: ImageKind) -> Field:
     shape = (*kind.shape, 1) if kind.dtype == "uint8" and len(kind.shape) == 2 else kind.shape
     what = f"images that are {kind.dtype} arrays {kind.shape}"
-    if recipe.color != "rgb":
+    if kind.pictures:
+        shape = (*shape[:2], recipe.channels)
+    elif recipe.color != "rgb":
         raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
     if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
         raise UsageError(

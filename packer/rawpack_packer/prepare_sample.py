@@ -55,6 +55,7 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     if isinstance(item.image, bytes):
         image = prepare(item.image, recipe)
         notes, size = list(image.notes), image.size
+        _check_shape(image.shape, fields[IMAGE])
         parts = {IMAGE: Stored(image.image, image.shape)}
     else:
         stored, size = _from_array(item.image, recipe, fields[IMAGE], notes)
