@@ -150,7 +150,7 @@ def append(
 
 def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     """The recipe by what a user wrote; what was left out, or is None, depends on the source."""
-    said = {name: value for name, value in options.items() if value is not None}
+    said: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(source, StoreSource):
         said = as_stored(source, said)
     chosen = said.get("size", "keep" if source.image is not None else "256")
@@ -163,7 +163,7 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
 
 def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:
     """What was said, and of size, color and quality what leaves a store's images as they are."""
-    whole = {"size": "keep", "color": "gray" if _is_grey(source) else "rgb"} | said
+    whole: dict[str, Any] = {"size": "keep", "color": "gray" if _is_grey(source) else "rgb", **said}
     as_they_are = whole["size"] == "keep" and "crop" not in said and _is_grey(source) == (whole["color"] == "gray")
     if said.get("format") == "lmdb" and source.holds_jpeg and as_they_are and "subsampling" not in said:
         whole.setdefault("quality", "keep")
