@@ -307,12 +307,12 @@ def test_a_killed_run_goes_on_to_the_very_same_bytes(tmp_path: Path) -> None:
     options = ("--format", "lmdb", "--quality", "95")
     assert run("convert", "-q", *options, source, tmp_path / "undisturbed").code == 0
     made, done = tmp_path / "made", list[Path]()
-    with started("convert", "--workers", "1", *options, source, made) as run:
-        while len(done) < 2 and run.poll() is None:
+    with started("convert", "--workers", "1", *options, source, made) as began:
+        while len(done) < 2 and began.poll() is None:
             done = list((made / ".rawpack").glob("part-*.done"))
             time.sleep(0.002)
-        run.kill()
-    assert run.returncode == -9
+        began.kill()
+    assert began.returncode == -9
     before = {
         name: state for name, state in states_of(made).items() if name in {f"shard-{d.stem[5:]}.lmdb" for d in done}
     }
@@ -344,6 +344,7 @@ def test_a_store_that_changes_under_a_run_stops_it(tmp_path: Path) -> None:
     """A worker that finds another store than the run began with says so, and nothing of both is mixed."""
     source = packed(tmp_path / "source", [picture(8, 8, i) for i in range(5)])
     part = StoreSource(source).part(0, 5)
+    assert isinstance(part, StorePart)
     travelled = StorePart(part.origins, part.rows, {})
     assert travelled.key(3) == "00000003"
     shutil.rmtree(source)

@@ -157,7 +157,7 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     if isinstance(chosen, tuple | list):
         chosen = "x".join(map(str, chosen))
     written = {name: str(said[name]) for name in ("quality", "shard_size") if name in said}
-    recipe = make_recipe(**{**said, **written, "size": str(chosen)})
+    recipe = make_recipe(**(said | written | {"size": str(chosen)}))
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
 
 

@@ -25,6 +25,7 @@ from rawpack.store import Store
 from rawpack.stores import FieldReader
 from rawpack_packer.sources.alike import IMAGE, KEY, LABEL, check_fields, field_kind, image_kind, numbers_of, united
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, SourceChangedError, Value, printable
+from rawpack_packer.sources.whole import Whole
 
 _SHOWN = 10
 _BLOCK = 1 << 16
@@ -119,7 +120,7 @@ class StorePart:
         return self.opened.get(origin.path) or _opened(origin.path, origin.digest)
 
 
-class StoreSource:
+class StoreSource(Whole):
     """One or several stores as a `Source`, in the order in which their samples are stored.
 
     Of several, classes are united by name: those of the first store keep their numbers, then come the new ones of each
@@ -127,6 +128,7 @@ class StoreSource:
     in different ways.
     """
 
+    _all: StorePart
     kind = "store"
     problems: tuple[str, ...] = ()
 
@@ -173,22 +175,9 @@ class StoreSource:
         if len(self.stores) > 1:
             _check_keys(self)
 
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self._all[i]
-
-    def key(self, i: int, /) -> str:
-        return self._all.key(i)
-
     def small(self, i: int) -> dict[str, Value]:
         """The fields of sample i that lie in columns, but for its key. Raises DecodeError."""
         return self._all.small(i)
-
-    def part(self, start: int, stop: int, /) -> StorePart:
-        """Samples start <= i < stop."""
-        return self._all.part(start, stop)
 
     def states(self) -> NDArray[np.int64]:
         """Nothing: the digests of the stores, which the recipe remembers, say more than sizes and times of files."""
