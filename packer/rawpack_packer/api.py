@@ -156,8 +156,9 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     chosen = said.get("size", "keep" if source.image is not None else "256")
     if isinstance(chosen, tuple | list):
         chosen = "x".join(map(str, chosen))
-    written = {name: str(said[name]) for name in ("quality", "shard_size") if name in said}
-    recipe = make_recipe(**(said | written | {"size": str(chosen)}))
+    said |= {name: str(said[name]) for name in ("quality", "shard_size") if name in said}
+    said["size"] = str(chosen)
+    recipe = make_recipe(**said)
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
 
 

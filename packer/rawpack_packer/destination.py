@@ -20,6 +20,8 @@ from rawpack_packer.sources.base import printable
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"
 _CLEARING = "clearing"
+LOCKS = (_LOCK, _WORKERS_LOCK)
+"""In WORK."""
 _BEFORE_JOB = {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp", f"{APPEND}.tmp"}
 _WORKERS_END_S = 30.0
 """A killed run's workers notice within a second; one that waits for a slow disk may take longer."""

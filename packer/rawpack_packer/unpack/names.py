@@ -74,7 +74,7 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
     where = len(os.fsencode(folder.resolve())) + 1
     found = _Found()
     for row, key in enumerate(keys()):
-        reason = None if key else "is empty"
+        reason = None if names.by_number else refused(key)
         for path in names.paths(row, key).values():
             reason = reason or refused(path, where) or found.add(path)
         if reason:
@@ -100,6 +100,8 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
 def refused(path: str, where: int = 0) -> str | None:
     """Why `path` cannot be that of a file in a folder, on whatever system; None where it can. where: bytes of the
     folder's own path."""
+    if not path:
+        return "is empty"
     if path.startswith("/"):
         return "is absolute"
     if "\\" in path:

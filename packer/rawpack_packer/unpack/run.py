@@ -35,9 +35,10 @@ from rawpack_packer.unpack.names import LISTING, NOTE, Names, check_names, suffi
 
 _BEGUN = "export"
 """In WORK: which store is being exported, and how its files are named."""
+_NEW = f"{_BEGUN}.tmp"
 _BLOCK = 32
 """Samples that a thread writes at a time."""
-_SYNCED = 4096
+_SYNCED = 1024
 """Files that are synced together before they get their names."""
 _AHEAD = 4
 """Blocks for each worker that are given out at a time."""
@@ -150,7 +151,7 @@ class Export:
         work = self.folder / WORK
         for left in work.glob("*.tmp"):
             left.unlink()  # by a run that was killed
-        files.write_whole(work / _BEGUN, msgspec.json.encode(self._about), work / f"{_BEGUN}.tmp")
+        files.write_whole(work / _BEGUN, msgspec.json.encode(self._about), work / _NEW)
         watch.begin(len(self.source), 0)
         done = self._write_files(limits, watch)
         watch.commit()
@@ -307,4 +308,8 @@ def _read_note(path: Path) -> dict[str, Any] | None:
 
 def _is_only_locks(work: Path) -> bool:
     """Whether a run was killed there before it noted anything."""
-    return not work.is_symlink() and work.is_dir() and {path.suffix for path in work.iterdir()} <= {"", ".lock", ".tmp"}
+    return (
+        not work.is_symlink()
+        and work.is_dir()
+        and {path.name for path in work.iterdir()} <= {*destinations.LOCKS, _NEW}
+    )
