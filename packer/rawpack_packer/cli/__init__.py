@@ -39,6 +39,7 @@ def cli() -> None:
       rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
       rawpack append more-photos/ store/               more into the same store
       rawpack inspect store/                           what is in there
+      rawpack convert store/ small/ --format lmdb      another store of it, without photos/
       rawpack bench store/                             how fast it is read here
 
     Exit codes: 0 done; 1 it ran and something is wrong; 2 it was asked wrongly, and nothing was written;
