@@ -117,7 +117,8 @@ class StorePart:
         return origin, self._store(origin), row - origin.first
 
     def _store(self, origin: Origin) -> Store:
-        return self.opened.get(origin.path) or _opened(origin.path, origin.digest)
+        known = self.opened.get(origin.path)
+        return _opened(origin.path, origin.digest) if known is None else known
 
 
 class StoreSource(Whole):
