@@ -164,7 +164,7 @@ def test_raw_to_raw_loses_nothing(tmp_path: Path, before: str, sized: bool) -> N
             np.testing.assert_array_equal(value, one["image"])
         same_samples(made, given, numbers(70))
         assert shards_of(made) == shards_of(store_of(tmp_path / f"direct {after}", after, sized))
-        assert run("inspect", "--verify", made).code == 0
+    assert run_here("inspect", "--verify", tmp_path / "hdf5-gzip").code == 0
 
 
 @pytest.mark.parametrize(
@@ -434,6 +434,24 @@ def test_a_forged_store_is_not_believed(tmp_path: Path) -> None:
     (source / "store.json").write_bytes(manifests.dump(forged))
     ran = run("convert", "-q", source, tmp_path / "made")
     assert (ran.code, "bad_field 3" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "code"),
+    [({"x": 10**30}, 2), ({"shard_size": 10**30}, 2), ({"format": 7, "size": {}, "origin": [1, {"digest": [2]}]}, 0)],
+)
+def test_a_recipe_by_a_stranger_is_no_trouble(tmp_path: Path, recipe: dict[str, Any], code: int) -> None:
+    """A sealed manifest with nonsense for a recipe: one line, or a store that keeps the nonsense as what it is."""
+    source = packed(tmp_path / "source", [picture(16, 16, i) for i in range(3)])
+    forged = msgspec.to_builtins(manifests.load(source)[0]) | {"recipe": recipe}
+    text = msgspec.json.format(json.dumps(forged).encode(), indent=1)
+    (source / "store.json").write_bytes(manifests.seal(text))
+    ran = run("convert", "-q", source, tmp_path / "made")
+    assert (ran.code, len(ran.err.splitlines())) == (code, int(code > 0)), ran.err
+    if code == 0:
+        assert manifest_of(tmp_path / "made")["recipe"]["origin"][0]["recipe"] == recipe
+        assert run("convert", "-q", tmp_path / "made", tmp_path / "again").code == 0
+        assert run_here("inspect", tmp_path / "again").code == 0
 
 
 def test_what_is_no_whole_store_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -282,6 +283,11 @@ def _whole(path: Path) -> Store:
         raise UsageError(f"{path} has the images {', '.join(images) or 'none'}; one, named {IMAGE}, can be packed")
     if KEY in store.fields and store.fields[KEY].kind != "text":
         raise UsageError(f"{path} has keys that are {store.fields[KEY].dtype}, no texts")
+    try:
+        msgspec.msgpack.encode(store.manifest.recipe)
+    except (OverflowError, RecursionError) as error:
+        # JSON holds what a job's note cannot: numbers of any length.
+        raise UsageError(f"{path} has a recipe that no run of rawpack has written: {error}") from None
     return store
 
 
