@@ -195,6 +195,35 @@ def test_names_by_number_and_by_kind(tmp_path: Path) -> None:
     assert all((tmp_path / "numbers" / line["path"]).is_file() for line in lines)
 
 
+def test_odd_names_that_are_fine_are_kept(images: Path, packed_images: Path, tmp_path: Path) -> None:
+    """Blanks, line breaks and letters of any script in keys and classes are names of files as they were; where a class
+    has a line break, no list of lines can have the classes, and none is written."""
+    assert export(packed_images, tmp_path / "out").code == 0
+    lines, reader = listing_of(tmp_path / "out"), Reader(packed_images)
+    assert [one["key"] for one in lines] == [reader[i]["key"] for i in range(len(reader))]
+    for i, line in enumerate(lines):
+        assert (tmp_path / "out" / line["path"]).parent.relative_to(tmp_path / "out") == Path(line["key"]).parent
+        assert (images / line["key"]).is_file()
+        assert line["label"] == (line["key"].split("/")[0] if "/" in line["key"] else None)
+        found = cv2.imdecode(np.fromfile(tmp_path / "out" / line["path"], np.uint8), cv2.IMREAD_COLOR)
+        np.testing.assert_array_equal(found[..., ::-1], reader[i]["image"])
+    assert not (tmp_path / "out" / "classes.txt").exists()
+    assert "--classes" not in json.loads((tmp_path / "out" / "export.json").read_text())["pack_again"]
+
+
+@pytest.fixture
+def packed_images(images: Path, tmp_path: Path) -> Path:
+    assert run_here("pack", "-q", "--workers", 0, "--size", 24, images, tmp_path / "store").code == 0
+    return tmp_path / "store"
+
+
+def test_a_field_that_is_called_path_makes_room(tmp_path: Path) -> None:
+    """The listing's own column of paths keeps its name, and the field gets another."""
+    store = packed(tmp_path / "store", [{"image": picture(8, 8, i), "path": f"x{i}"} for i in range(2)])
+    assert export(store, tmp_path / "out").code == 0
+    assert listing_of(tmp_path / "out")[1] == {"path": "00000001.png", "key": "00000001", "path_": "x1"}
+
+
 # ---------------------------------------------------------------------------------------------- strange keys
 
 HOSTILE = {
