@@ -296,6 +296,22 @@ def test_pack_takes_a_store_as_its_source(tmp_path: Path) -> None:
     assert run("pack", "--json", source, tmp_path / "made").code == 0
 
 
+def test_a_store_that_grew_is_converted_whole(tmp_path: Path) -> None:
+    """Samples that were appended, with columns and classes of their own, go on like the first ones."""
+    source, given = store_of(tmp_path / "source", "memmap"), samples(100)
+    later = [one | {"label": max(one["label"], 0)} for one in given[70:]]
+    rawpack_packer.append(
+        later, source, fields=KINDS, classes=["c", "d", "a"], keys=[f"later {i}" for i in range(30)], workers=0
+    )
+    assert (source / "columns-2").is_dir()
+    assert run("convert", "-q", "--format", "hdf5", source, tmp_path / "made").code == 0
+    same = [one | {"label": {0: 2, 1: 3, 2: 0}[one["label"]]} for one in later]
+    same_samples(tmp_path / "made", [*given[:70], *same], [*numbers(70), *(f"later {i}" for i in range(30))])
+    for value, one in zip(values_of(tmp_path / "made"), given, strict=True):
+        np.testing.assert_array_equal(value, one["image"])
+    assert manifest_of(tmp_path / "made")["classes"] == ["a", "b", "c", "d"]
+
+
 # ---------------------------------------------------------------------------------------------- kills
 
 
