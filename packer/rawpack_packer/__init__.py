@@ -1,4 +1,8 @@
-"""The `rawpack` command: pack, inspect and check stores. `pack`, `pack_splits` and `append` are that for Python."""
+"""The `rawpack` command: pack stores, inspect and check them, and make others of them. What it does, for Python:
+
+`pack`, `pack_splits` and `append` fill stores; `convert`, `merge` and `subset` make one of stores; `export` writes a
+store's samples as files.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rawpack_packer.api import append, pack, pack_splits
+    from rawpack_packer.rework import convert, merge, subset
+    from rawpack_packer.unpack import export
 
-__all__ = ["append", "pack", "pack_splits"]
+__all__ = ["append", "convert", "export", "merge", "pack", "pack_splits", "subset"]
+
+_HOMES = {"convert": "rework", "merge": "rework", "subset": "rework", "export": "unpack"}
 
 
 def __getattr__(name: str) -> Any:
     """A function, loaded when it is first asked for: it brings OpenCV, HDF5 and LMDB with it."""
     if name in __all__:
-        import rawpack_packer.api
+        import importlib
 
-        return getattr(rawpack_packer.api, name)
+        return getattr(importlib.import_module(f"rawpack_packer.{_HOMES.get(name, 'api')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import msgspec
 
 from rawpack.errors import UsageError
 from rawpack_packer import holdout as draws
@@ -19,7 +20,7 @@ from rawpack_packer.engines import Engine, as_engine
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.job import pack as run
 from rawpack_packer.recipe import Recipe, make_recipe
-from rawpack_packer.sources import OPTIONS, DatasetSource, Source, is_source, open_source
+from rawpack_packer.sources import OPTIONS, DatasetSource, Source, StoreSource, is_source, open_source
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Said
 
@@ -162,13 +163,32 @@ def append(
 
 
 def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
-    """The recipe by what a user wrote; a size that was left out depends on the source."""
-    size = options.get("size")
-    chosen = ("keep" if source.image is not None else "256") if size is None else size
+    """The recipe by what a user wrote; what was left out, or is None, depends on the source."""
+    said: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if isinstance(source, StoreSource):
+        said = as_stored(source, said)
+    chosen = said.get("size", "keep" if source.image is not None else "256")
     if isinstance(chosen, tuple | list):
         chosen = "x".join(map(str, chosen))
-    written = {name: str(options[name]) for name in ("quality", "shard_size") if options.get(name) is not None}
-    return make_recipe(**{**options, **written, "size": str(chosen)})
+    said |= {name: str(said[name]) for name in ("quality", "shard_size") if name in said}
+    said["size"] = str(chosen)
+    recipe = make_recipe(**said)
+    return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
+
+
+def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said, and of size, color and quality what leaves a store's images as they are."""
+    planes = source.holds_planes and said.get("format") != "lmdb"
+    color = "gray" if _is_grey(source) else "yuv420" if planes else "rgb"
+    whole: dict[str, Any] = {"size": "keep", "color": color, **said}
+    as_they_are = whole["size"] == "keep" and "crop" not in said and _is_grey(source) == (whole["color"] == "gray")
+    if said.get("format") == "lmdb" and source.holds_jpeg and as_they_are and "subsampling" not in said:
+        whole.setdefault("quality", "keep")
+    return whole
+
+
+def _is_grey(source: StoreSource) -> bool:
+    return source.image is not None and source.image.pictures and source.image.shape[2] == 1
 
 
 def _ready(source: Any, about: Mapping[str, Any], workers: int | None) -> Source:

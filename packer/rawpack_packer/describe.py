@@ -79,12 +79,15 @@ def as_text(about: dict[str, Any]) -> str:
         blocks.append(
             "sizes, height x width\n" + show.table([(name, f"{count:,}") for name, count in about["sizes"].items()])
         )
-    recipe = {name: value for name, value in about["recipe"].items() if value is not None and name != "libraries"}
+    shown_apart = ("libraries", "origin")
+    recipe = {name: value for name, value in about["recipe"].items() if value is not None and name not in shown_apart}
     made = about["recipe"].get("libraries")
     made = made if isinstance(made, dict) else {}
     recipe_rows = [(name, show.plain(str(value))) for name, value in recipe.items()]
     recipe_rows.append(("made with", show.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
     blocks.append("recipe\n" + show.table(recipe_rows))
+    if about["recipe"].get("origin"):
+        blocks.append(_origin_text(about["recipe"]["origin"]))
     counted = [(f"{count:,}", COUNTS.get(name, name)) for name, count in about["counts"].items() if count]
     if counted:
         blocks.append("counted while packing\n" + show.table(counted))
@@ -175,6 +178,19 @@ def _reject_text(rejects: dict[str, Any]) -> str:
     more = rejects["count"] - len(rows)
     text = f"{show.count(rejects['count'], 'reject')} ({reasons})\n" + show.table(rows)
     return text + (f"\n  ... and {more:,} more in its file of rejects" if more > 0 else "")
+
+
+def _origin_text(origin: Any) -> str:
+    """The stores that a store was made of. What a manifest says of them comes from strangers."""
+    stores = [one for one in origin if isinstance(one, dict)] if isinstance(origin, list) else []
+    rows = []
+    for one in stores[:_SHOWN]:
+        recipe = one.get("recipe")
+        said = {name: recipe.get(name) for name in ("format", "size", "quality")} if isinstance(recipe, dict) else {}
+        words = ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
+        rows.append((show.plain(str(one.get("digest"))), show.plain(words)))
+    more = f"\n  ... and {len(stores) - _SHOWN:,} more" if len(stores) > _SHOWN else ""
+    return "made of stores\n" + show.table(rows) + more
 
 
 def _provenance_text(provenance: dict[str, Any]) -> str:

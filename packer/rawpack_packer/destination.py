@@ -22,6 +22,8 @@ from rawpack_packer.sources.base import printable
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"
 _CLEARING = "clearing"
+LOCKS = (_LOCK, _WORKERS_LOCK)
+"""In WORK."""
 _BEFORE_JOB = {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp", f"{APPEND}.tmp"}
 _WORKERS_END_S = 30.0
 """A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
@@ -35,17 +37,10 @@ def check(destination: Path, source: str) -> None:
     A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or lie
     inside the source.
     """
-    if source.startswith("<"):
-        source = os.devnull  # a dataset lies nowhere
-    where, from_ = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
-    if where == from_:
-        raise UsageError(f"{destination} is the source itself; name another folder for the store")
-    if where.is_relative_to(from_):
-        raise UsageError(f"{destination} lies inside the source {source}; put the store elsewhere")
-    if from_.is_relative_to(where):
-        raise UsageError(f"{destination} contains the source {source}; put the store elsewhere")
+    if not source.startswith("<"):  # a dataset lies nowhere
+        check_apart(destination, source)
     if not os.path.lexists(destination):
-        _check_parent(destination)
+        check_parent(destination)
         return
     if not destination.is_dir():
         raise UsageError(f"{destination} is a file; a store is a folder")
@@ -69,6 +64,17 @@ def check(destination: Path, source: str) -> None:
     if names:
         shown = ", ".join(printable(os.fsencode(name)) for name in names[:3]) + (", ..." if len(names) > 3 else "")
         raise UsageError(f"{destination} holds other files ({shown}); name an empty or a new folder")
+
+
+def check_apart(destination: Path, source: str | Path) -> None:
+    """Raise UsageError where `destination` is, contains, or lies inside the source."""
+    where, from_ = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
+    if where == from_:
+        raise UsageError(f"{destination} is the source itself; name another folder for the store")
+    if where.is_relative_to(from_):
+        raise UsageError(f"{destination} lies inside the source {source}; put the store elsewhere")
+    if from_.is_relative_to(where):
+        raise UsageError(f"{destination} contains the source {source}; put the store elsewhere")
 
 
 def is_finished(destination: Path) -> bool:
@@ -253,7 +259,7 @@ def _locked(path: Path, wait_s: float) -> int:
         os.close(descriptor)
 
 
-def _check_parent(destination: Path) -> None:
+def check_parent(destination: Path) -> None:
     parent = _existing(destination)
     if not parent.is_dir():
         raise UsageError(f"{destination} cannot be made: {parent} is a file")

@@ -57,7 +57,9 @@ def picture_field(recipe: Recipe) -> Field:
 def _array(recipe: Recipe, kind: ImageKind) -> Field:
     shape = (*kind.shape, 1) if kind.dtype == "uint8" and len(kind.shape) == 2 else kind.shape
     what = f"images that are {kind.dtype} arrays {kind.shape}"
-    if recipe.color == "gray":
+    if kind.pictures:
+        shape = (*shape[:2], recipe.channels)
+    elif recipe.color == "gray":
         raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
     if recipe.color == "yuv420" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] != 3):
         raise UsageError(f"--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}")

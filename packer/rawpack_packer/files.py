@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +14,9 @@ import xxhash
 
 from rawpack.errors import PackError
 from rawpack.manifest import HEAD_BYTES, FileRecord
+
+_MANY = 8
+"""Files; fewer are synced one by one."""
 
 
 def commit(temporary: Path, final: Path) -> None:
@@ -34,6 +39,37 @@ def sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_all(paths: Sequence[Path]) -> None:
+    """Return when the bytes of all these files, which lie on one file system, are on the disk."""
+    # One call for the whole file system: a thousand small files took a twentieth of what one call for each took.
+    if len(paths) < _MANY or not _sync_file_system(paths[0]):
+        for path in paths:
+            sync_file(path)
+
+
+def sync_tree(folder: Path) -> None:
+    """Return when all names in a folder and below it are on the disk."""
+    if not _sync_file_system(folder):
+        for inner, _, _ in os.walk(folder):
+            sync_folder(Path(inner))
+
+
+def _sync_file_system(path: Path) -> bool:
+    """Return True when all that was written to the file system of `path` is on the disk; False where there is no such
+    call."""
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
+    if syncfs is None:
+        return False
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def sync_folder(path: Path) -> None:

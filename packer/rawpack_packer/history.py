@@ -298,11 +298,14 @@ def check_source(path: Path | str, known: Known, source: Source, *, grown: str =
 
 
 def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's entries, those of `libraries` beside the others; lists as tuples."""
+    """A recipe's entries, those of `libraries` beside the others; lists as tuples; of stores that it is made of the
+    digests, which decide the rest."""
     flat: dict[str, Any] = {}
     for name, value in recipe.items():
         if isinstance(value, dict):
             flat |= value
+        elif name == "origin":
+            flat[name] = tuple(one.get("digest") if isinstance(one, dict) else one for one in value)
         else:
             flat[name] = tuple(value) if isinstance(value, list) else value
     return flat

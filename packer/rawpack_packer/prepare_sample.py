@@ -55,9 +55,12 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     if isinstance(item.image, bytes):
         image = prepare(item.image, recipe)
         notes, size = list(image.notes), image.size
+        _check_shape(image.shape, fields[IMAGE])
         parts = {IMAGE: Stored(image.image, image.shape)}
     else:
         stored, size = _from_array(item.image, recipe, fields[IMAGE], notes)
+        if item.planes is not None and recipe.color == "yuv420" and recipe.crop is None and stored.shape[:2] == size:
+            stored = Stored(item.planes, stored.shape)
         parts = {IMAGE: stored}
     for name, field in fields.items():
         if field.kind == "mask":

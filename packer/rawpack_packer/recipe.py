@@ -59,6 +59,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Decode a JPEG at 1/2, 1/4 or 1/8 where that is still as large as the size: quicker, not quite the same pixels."""
     libraries: dict[str, str] = {}
     """What made the pixels and the files: decoder, encoder, resizer, HDF5, LMDB -> name and version."""
+    origin: tuple[dict[str, Any], ...] = ()
+    """Of a store that is made of others: "digest" and "recipe" of each, in their order."""
 
     @property
     def pixels(self) -> Literal["rgb", "gray"]:
@@ -105,6 +107,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def as_manifest(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
+        if not self.origin:
+            del built["origin"]
         return built
 
 

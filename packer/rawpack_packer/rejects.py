@@ -8,6 +8,7 @@ REASONS: dict[str, str] = {
     "corrupt": "the file is of a known image type, but its contents break that type's rules",
     "crashed": "the decoder's process died of it, twice",
     "crop_outside": "the image is smaller than what --crop cuts",
+    "damaged": "in the store that it comes from, the sample is not the one that was packed",
     "empty": "the file has no bytes",
     "not_an_image": "the first bytes are of no known image type",
     "source_error": "the dataset raised an exception for it",

@@ -10,15 +10,21 @@ import rawpack
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.cli.append import append
 from rawpack_packer.cli.bench import bench
+from rawpack_packer.cli.convert import convert
 from rawpack_packer.cli.doctor import doctor
+from rawpack_packer.cli.export import export
 from rawpack_packer.cli.inspect import inspect
+from rawpack_packer.cli.merge import merge
 from rawpack_packer.cli.pack import pack
 from rawpack_packer.cli.plan import plan
+from rawpack_packer.cli.subset import subset
 from rawpack_packer.cli.warm import warm
 from rawpack_packer.show import plain
 
 INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
+_GOES_ON = {"pack", "append", "convert", "merge", "subset", "export"}
+"""Commands that go on where they were interrupted."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -33,6 +39,7 @@ def cli() -> None:
       rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
       rawpack append more-photos/ store/               more into the same store
       rawpack inspect store/                           what is in there
+      rawpack convert store/ small/ --format lmdb      another store of it, without photos/
       rawpack bench store/                             how fast it is read here
 
     Exit codes: 0 done; 1 it ran and something is wrong; 2 it was asked wrongly, and nothing was written;
@@ -44,6 +51,10 @@ cli.add_command(plan)
 cli.add_command(pack)
 cli.add_command(append)
 cli.add_command(inspect)
+cli.add_command(convert)
+cli.add_command(merge)
+cli.add_command(subset)
+cli.add_command(export)
 cli.add_command(doctor)
 cli.add_command(warm)
 cli.add_command(bench)
@@ -59,7 +70,7 @@ def main() -> None:
         click.echo(f"rawpack: {plain(error.format_message())}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        goes_on = "; the same command goes on from here" if {"pack", "append"} & {*sys.argv[1:2]} else ""
+        goes_on = "; the same command goes on from here" if _GOES_ON & set(sys.argv[1:2]) else ""
         click.echo(f"rawpack: interrupted{goes_on}", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

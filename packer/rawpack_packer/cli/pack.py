@@ -33,8 +33,8 @@ from rawpack_packer.sources import Source
 def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     """Pack the images of SRC into a store at DST.
 
-    SRC is a folder, whose first-level folders are the classes, or a file of arrays: .npy, .npz or IDX. The same command
-    goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
+    SRC is a folder, whose first-level folders are the classes, a file of arrays (.npy, .npz or IDX), or a store. The
+    same command goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
 
     \b
     Examples:
@@ -48,7 +48,8 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
       rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
     """
     how, chosen, division = take_job_options(options), take_source_options(options), take_split_options(options)
-    make_recipe(**options | {"size": options["size"] or "256"})  # nonsense is refused before a long look at SRC
+    # Nonsense is refused before a long look at SRC.
+    make_recipe(**{name: value for name, value in options.items() if value is not None})
     if division is not None:
         splits.check(Path(dst), src, division, restart=how.limits.restart)
         engine = how.connect()

@@ -21,7 +21,7 @@ def recipe_options(command: Command) -> Command:
         click.option("--size", metavar="N|HxW|keep",
                      help="256: shorter side to 256, then the centre square. 224x160: 224 high, 160 wide, "
                      "scaled to cover, then the centre. keep: every image as large as it is "
-                     "[default: 256; of arrays: keep]."),
+                     "[default: 256; of arrays and stores: keep]."),
         click.option("--crop", metavar="X,Y,W,H",
                      help="Cut this box out of each image before resizing: left, top, width, height in pixels. "
                      "Note the order: --size is height by width, --crop is not. Example: 186,0,114,30"),
@@ -29,12 +29,13 @@ def recipe_options(command: Command) -> Command:
                      help="cover: keep proportions and cut the centre. stretch: distort to the size."),
         click.option("--interpolation", type=click.Choice(INTERPOLATIONS), default="area", show_default=True,
                      help="area shrinks without aliasing, and enlarges bilinearly."),
-        click.option("--color", type=click.Choice(COLORS), default="rgb", show_default=True,
+        click.option("--color", type=click.Choice(COLORS),
                      help="What is stored of every image: three channels; one; or planes of brightness and, for each "
-                     "four pixels, of color: 1.5 bytes a pixel, read as rgb (memmap, hdf5)."),
+                     "four pixels, of color: 1.5 bytes a pixel, read as rgb (memmap, hdf5) [default: rgb; of a grey "
+                     "store: gray]."),
         click.option("--quality", metavar="1-100|keep",
-                     help="JPEG quality in lmdb stores [default: 90]. With --size keep, keep stores JPEG files "
-                     "as they are."),
+                     help="JPEG quality in lmdb stores [default: 90; of a store's JPEG files: keep]. With --size keep, "
+                     "keep stores JPEG files as they are."),
         click.option("--check", type=click.Choice(CHECKS),
                      help="How JPEG files that are stored as they are must prove whole: by their structure, at the "
                      "disk's speed, or by decoding each [default: structure]."),

@@ -18,6 +18,7 @@ from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source, SourceChangedError, printable
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.store import StoreSource, is_store
 
 __all__ = [
     "KINDS",
@@ -30,6 +31,7 @@ __all__ = [
     "Samples",
     "Source",
     "SourceChangedError",
+    "StoreSource",
     "is_source",
     "open_source",
     "plugins",
@@ -50,7 +52,11 @@ class Kind:
     `--max-frames`."""
 
 
-KINDS: dict[str, Kind] = {"arrays": Kind(ArraySource), "folder": Kind(FolderSource)}
+KINDS: dict[str, Kind] = {
+    "arrays": Kind(ArraySource),
+    "folder": Kind(FolderSource),
+    "store": Kind(StoreSource),
+}
 """Name of a kind -> how a path is opened as that kind."""
 
 OPTIONS: tuple[str, ...] = tuple(dict.fromkeys(option for kind in KINDS.values() for option in kind.options))
@@ -102,6 +108,8 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint]) -> str:
         if accepts is not None and accepts(path):
             return name
     file = Path(path)
+    if is_store(file):
+        return "store"
     return "arrays" if file.is_file() and is_arrays(file) else "folder"
 
 

@@ -90,13 +90,15 @@ class FieldKind:
 
 @dataclass(frozen=True)
 class ImageKind:
-    """What a source of arrays says of its images."""
+    """What a source says of images whose dtype and shape it knows: arrays, or image files of such pixels."""
 
     dtype: str
     """numpy's name of a bool, integer, float or complex type."""
     shape: tuple[int | None, ...]
     """Of one image; (None, None, C) where they differ in height and width. Of two axes and uint8, (H, W), it is a grey
     image, and stored as (H, W, 1)."""
+    pictures: bool = False
+    """Grey or RGB: the recipe says how many channels are stored."""
 
     def __post_init__(self) -> None:
         if np.dtype(self.dtype).kind not in "biufc":
@@ -116,9 +118,12 @@ class Item:
     """Unique in the source; of a file its path below the root, parts joined by "/", Unicode left as it is."""
     image: bytes | NDArray[Any]
     """The caller's: an encoded image file, whole; or uint8 pixels (H, W) or (H, W, C), where there is no file; or,
-    where the source says what its images are, just such an array."""
+    where the source says what its images are, just such an array, or a file of just such pixels."""
     fields: Mapping[str, Value]
     """One value for each of the source's `fields`."""
+    planes: NDArray[np.uint8] | None = None
+    """(n,): the image as planes of YCbCr 4:2:0 too, where it comes from a store that has it so. A recipe for such
+    planes that changes nothing else stores them as they are: made of the pixels again, they would differ."""
 
 
 class Samples(Protocol):
@@ -158,8 +163,8 @@ class Source(Samples, Protocol):
 
     @property
     def image(self) -> ImageKind | None:
-        """What all images are, where they are arrays that are stored as they are; None where they are pictures, which
-        the recipe brings to its own shape."""
+        """What all images are, where they keep their shape unless the recipe asks for another; None where they are
+        pictures, which the recipe brings to its own."""
 
     @property
     def fields(self) -> Mapping[str, FieldKind]:

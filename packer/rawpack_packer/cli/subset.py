@@ -1,0 +1,118 @@
+"""`rawpack subset`: some samples of a store."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer.choice import Choice, chosen
+from rawpack_packer.cli.job_options import job_options, take_job_options
+from rawpack_packer.cli.rework_options import Progress, kept_recipe_options, run
+from rawpack_packer.recipe import Recipe
+from rawpack_packer.rework import recipe_as_before
+from rawpack_packer.sources import StoreSource
+
+
+@click.command(short_help="Make a store of some samples of a store.")
+@click.option("--classes", multiple=True, metavar="NAME,...", help="These classes only; may be given several times.")
+@click.option("--classes-from", type=click.Path(), metavar="FILE", help="The same, one a line, or as a JSON list.")
+@click.option("--keys-from", type=click.Path(), metavar="FILE", help="These keys only: one a line, or a JSON list.")
+@click.option(
+    "--rows-from", type=click.Path(), metavar="FILE", help="These rows only: one a line, a JSON list, or .npy."
+)
+@click.option("--every", type=click.IntRange(1), default=1, metavar="N", help="Of these each N-th.")
+@click.option("--per-class", type=click.IntRange(1), metavar="N", help="Of these at most N of each class.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of these at most N in all, evenly spaced: classes keep their shares.",
+)
+@click.option("--seed", type=int, help="Take those of --per-class and --limit at random.")
+@click.option("--keep-labels", is_flag=True, help="Labels and classes stay what they are.")
+@kept_recipe_options
+@job_options
+@click.argument("store", type=click.Path())
+@click.argument("dst", type=click.Path())
+def subset(
+    store: str,
+    dst: str,
+    classes: tuple[str, ...],
+    classes_from: str | None,
+    keys_from: str | None,
+    rows_from: str | None,
+    every: int,
+    per_class: int | None,
+    limit: int | None,
+    seed: int | None,
+    keep_labels: bool,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Pack some samples of STORE into a new store at DST, in the order in which they are stored.
+
+    With --classes, labels are counted anew from 0, in the order of STORE's classes. What no option changes stays bit
+    for bit, as of `rawpack convert`.
+
+    \b
+    Examples:
+      rawpack subset store/ pets/ --classes cat,dog --limit 1000
+      rawpack subset store/ balanced/ --per-class 100
+      rawpack subset store/ tenth/ --every 10
+      rawpack subset store/ chosen/ --keys-from keys.txt
+    """
+    how = take_job_options(options)
+    names = None if classes_from is None else _listed(classes_from)
+    keys = None if keys_from is None else _listed(keys_from)
+    rows = None if rows_from is None else _rows(rows_from)
+
+    def making(progress: Progress) -> tuple[StoreSource, Recipe]:
+        source = StoreSource(store, progress=progress)
+        # A name may hold a comma.
+        known = source.classes or ()
+        words = [name for word in classes for name in ([word] if word in known else word.split(","))]
+        named = words + (names or []) if classes or names is not None else None
+        choice = Choice(named, keys, rows, every, per_class, limit, seed, keep_labels)
+        return chosen(source, choice), recipe_as_before(source, options)
+
+    run((store,), dst, making, how, dry_run=dry_run)
+
+
+def _listed(path: str) -> list[str]:
+    """The texts in a file: one a line, or a JSON list."""
+    data = _read(path)
+    try:
+        text = data.decode("utf-8-sig")
+        if text.lstrip().startswith("["):
+            return msgspec.json.decode(text, type=list[str])
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise UsageError(f"{path} holds neither lines of UTF-8 nor a JSON list of texts: {error}") from None
+    return [line.removesuffix("\r") for line in text.split("\n") if line]
+
+
+def _rows(path: str) -> list[int]:
+    """The whole numbers in a file: one a line, a JSON list, or the array of a .npy file."""
+    data = _read(path)
+    try:
+        if path.endswith(".npy"):
+            found: list[int] = np.load(io.BytesIO(data), allow_pickle=False).tolist()
+        else:
+            text = data.decode("utf-8-sig")
+            found = json.loads(text) if text.lstrip().startswith("[") else [int(word) for word in text.split()]
+        return msgspec.convert(found, list[int])
+    except (ValueError, EOFError) as error:
+        raise UsageError(f"{path} holds no list of whole numbers: {error}") from None
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
