@@ -55,7 +55,8 @@ def bombs(variant: str) -> Iterator[Mutation]:
         [HEIGHT * 2, WIDTH, 3],
         [HEIGHT * WIDTH * 3],
         [1] * 16,
-        [WIDTH, HEIGHT, 3],
+        # Planes lie flat: of their height and width nothing speaks but the manifest, and its seal.
+        *([[WIDTH, HEIGHT, 3]] if "yuv420" not in variant or "keep" in variant else []),
         [HEIGHT, WIDTH * 3, 1],
         [],
     ):
