@@ -26,6 +26,7 @@ from rawpack.order import Order, RankSplit
 from rawpack.stats import Stats
 
 if TYPE_CHECKING:
+    from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
 
 Backend = Literal["process", "thread"]
@@ -51,6 +52,8 @@ class Options:
     fields: tuple[str, ...]
     pipeline: Pipeline | None
     """What is done to samples; None where they are only copied or decoded."""
+    mover: BoxMover | None
+    """What that does to boxes; None where no boxes were chosen."""
     workers: int
     backend: Backend
     timeout: float
@@ -82,7 +85,8 @@ class Batches(Iterable[Batch]):
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options = seed, options
         shown = [name for name in options.fields if library.fields[name].kind not in IN_NO_SLOT]
-        self._loose = Loose(library, [name for name in options.fields if name not in shown], options.ragged)
+        loose = [name for name in options.fields if name not in shown]
+        self._loose = Loose(library, loose, options.ragged, options.mover)
         slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", ())]
         self._together = self._read_together(slot_fields)
         layout = SlotLayout(slot_fields, options.batch_size * self._together)

@@ -21,6 +21,7 @@ from rawpack.selection import rows_of
 from rawpack.splits import store_path
 
 if TYPE_CHECKING:
+    from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline, Transform
 
 StorePath = str | os.PathLike[str]
@@ -167,7 +168,7 @@ class Reader:
         fields: names; None gives all numbers, images and masks. Texts and ragged fields come when named, texts as a
             list of str. `index`, the sample's row in this reader, always comes.
         image_size: resize to cover and centre-crop each image to (height, width), in the workers; masks by the nearest
-            pixel.
+            pixel; boxes move with it.
         transform: a list of steps of `rawpack.transforms` and functions, done in the workers; after `image_size`. What
             is random in it depends on seed, epoch and sample alone.
         workers: 0 does all in this process; None chooses from the CPUs that this process really has and the store.
@@ -191,7 +192,7 @@ class Reader:
         size = image_size_of(image_size)
         chosen = choose_fields(self._library, fields, size, bool(transform) or size is not None)
         check_ragged(self._library, chosen, ragged)
-        pipeline = self._pipeline(transform, chosen, size)
+        pipeline, mover = self._pipeline(transform, chosen, size)
         number, kind = choose_workers(self._library, chosen, workers, backend, pipeline is not None)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
@@ -200,6 +201,7 @@ class Reader:
             batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
             fields=chosen,
             pipeline=pipeline,
+            mover=mover,
             workers=number,
             backend=kind,
             timeout=timeout,
@@ -216,15 +218,17 @@ class Reader:
 
     def _pipeline(
         self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None
-    ) -> Pipeline | None:
+    ) -> tuple[Pipeline | None, BoxMover | None]:
         if transform is None and size is None:
-            return None
+            return None, None
+        from rawpack.transforms.boxes import mover_for
         from rawpack.transforms.pipeline import plan
         from rawpack.transforms.resizing import Fit
 
         before = [] if size is None else [Fit(size)]
         pipeline = plan(transform or [], self._library.fields, chosen, before)
-        return pipeline if pipeline.lines or pipeline.batch_steps else None
+        mover = mover_for(transform, self._library.fields, chosen, before)
+        return pipeline if pipeline.lines or pipeline.batch_steps else None, mover
 
     def _order(
         self,

@@ -18,6 +18,17 @@ def source_options(command: Command) -> Command:
     options = [
         click.option("--source", "kind", metavar="KIND",
                      help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds [default: found from SRC]."),
+        click.option("--field", "fields", multiple=True, metavar="NAME:DTYPE",
+                     help="What a column of a listing holds, where a look would not tell: score:float32, "
+                     "vector:float32[4], name:str, seg:mask, and of boxes boxes:xyxy, boxes:xywh or boxes:yolo. May be "
+                     "given several times."),
+        click.option("--key", metavar="COLUMN",
+                     help="The column of a listing that names samples [default: the paths]."),
+        click.option("--images", type=click.Path(), metavar="FOLDER",
+                     help="Where relative paths of a listing or of COCO's JSON begin [default: beside the file]."),
+        click.option("--classes", type=click.Path(), metavar="FILE",
+                     help="The names of classes, one a line, in the order of their numbers, for a listing or YOLO's "
+                     "files [default: of a listing the sorted names in column label]."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
