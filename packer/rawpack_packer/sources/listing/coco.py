@@ -116,7 +116,7 @@ class CocoSource(TableSource):
                 empty_classes=tuple(name for number, name in enumerate(classes) if number not in used),
                 counts={
                     "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
-                    "segmentations": sum(bytes(one.segmentation[:2]) not in (b"", b"[]") for one in coco.annotations),
+                    "segmentations": sum(bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations),
                 },
             )
         )

@@ -27,6 +27,8 @@ _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _SHOWN = 40
+_EXACT = 1 << 53
+"""Up to here a float holds any whole number."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +270,9 @@ class NumberTaker:
                     if not -(1 << 63) <= value < 1 << 63:
                         self._place.fault(lines[i], f"{_shown(value)} is beyond 64 bits: {self._place.keep_texts}")
                 return np.zeros(len(given), np.int64)
+        for i, value in enumerate(given):
+            if type(value) is int and abs(value) > _EXACT and float(value) != value:
+                self._place.fault(lines[i], f"{value} is nothing that float64, as others need, can hold")
         return np.array(given, np.float64)
 
     def _wrong(self, value: Any, line: int) -> None:
@@ -354,8 +359,6 @@ class NumberTaker:
             for i in np.flatnonzero(~same.all(axis=1)):
                 wrong = values.reshape(len(lines), -1)[i][~same[i]][0]
                 self._place.fault(lines[i], f"{wrong} is nothing that {kind.dtype} can hold")
-                if self._place.faults.enough:
-                    break
         return made
 
 

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import FieldKind, printable, reason_of, stop_if_of_any_file
+from rawpack_packer.sources.base import UNKNOWN, FieldKind, printable, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import mask_seen
 from rawpack_packer.sources.listing.columns import Lines, Place, joined
+from rawpack_packer.sources.listing.faults import MOST
 from rawpack_packer.sources.listing.table import Files, Texts, texts_of
-
-_MISSING = (-1, -1)
 
 
 class PathTaker:
@@ -31,10 +30,11 @@ class PathTaker:
     def add(self, values: Sequence[Any], lines: Lines) -> None:
         states = np.empty((len(values), 2), np.int64)
         paths = [value if isinstance(value, str) else "" for value in values]
+        before = len(self._place.faults)
         for i, path in enumerate(paths):
-            if self._place.faults.enough:
-                return
-            states[i] = self._state(path, values[i], int(lines[i]))
+            # Enough of one column: to look for the rest may take a slow disk long.
+            known = len(self._place.faults) - before < MOST
+            states[i] = self._state(path, values[i], int(lines[i])) if known else UNKNOWN
         try:
             self._paths.append(texts_of(paths))
         except UnicodeEncodeError:
@@ -59,17 +59,17 @@ class PathTaker:
         if not path or "\0" in path:
             what = "is empty" if value in (None, "") else f"{value!r} is no path"
             self._place.fault(line, f"{what}: give the path of a file")
-            return _MISSING
+            return UNKNOWN
         try:
             found = os.stat(os.path.join(self._root, path))  # noqa: PTH116, PTH118 - for each of a million
         except FileNotFoundError:
             where = "" if os.path.isabs(path) else f" below {printable(self._root)}"  # noqa: PTH117
             self._place.fault(line, f"there is no file {path}{where}")
-            return _MISSING
+            return UNKNOWN
         except OSError as error:
             stop_if_of_any_file(error, path)
             self._place.fault(line, f"{path} cannot be read: {reason_of(error)}")
-            return _MISSING
+            return UNKNOWN
         if not stat.S_ISREG(found.st_mode):
             self._place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns
