@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import pack, picture, run_here, save
 
-from rawpack import Reader
+from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
 
 SIZES = ((40, 60), (50, 30), (32, 32))
@@ -84,6 +84,8 @@ def test_yolo_boxes_become_corners_in_pixels(layout: str, yolo: Path, tmp_path: 
     expected = [[24, 12, 36, 28, 0], [12, 28, 18, 32, 1]]
     np.testing.assert_allclose(reader[0]["boxes"], expected, atol=1e-4)
     assert reader[1]["boxes"].shape == (0, 5)
+    with pytest.raises(UsageError, match="no label, only boxes"):
+        reader.select(classes=["cat"])
     assert reader[2]["boxes"].tolist() == [[0, 0, 32, 32, 2]]
 
 
@@ -109,6 +111,14 @@ def test_text_files_may_lie_beside_the_images(tmp_path: Path) -> None:
     assert reader[0]["boxes"].tolist() == [[2.5, 5, 7.5, 15, 0]]
     assert reader.classes is None
     assert open_source(root).kind == "folder"
+
+
+def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -> None:
+    """Given the images without their labels, the error says where these would have been looked for."""
+    ran = run_here("pack", "--source", "yolo", yolo / "images", tmp_path / "s")
+    assert ran.code == 2
+    assert "no text file of boxes" in ran.err
+    assert "train/0.txt" in ran.err
 
 
 def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> None:

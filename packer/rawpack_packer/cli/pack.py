@@ -33,8 +33,9 @@ from rawpack_packer.sources import Source
 def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     """Pack the images of SRC into a store at DST.
 
-    SRC is a folder, whose first-level folders are the classes, or a file of arrays: .npy, .npz or IDX. The same command
-    goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
+    SRC is a folder, whose first-level folders are the classes; a listing: .csv, .tsv or .jsonl with a column of paths;
+    a folder of images and labels as YOLO has it, or COCO's .json; or a file of arrays: .npy, .npz or IDX. The same
+    command goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
 
     \b
     Examples:
@@ -45,6 +46,7 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
                                                         JPEG files as they are, one file instead of many
       rawpack pack --splits train,val imagenet/ store/  stores of imagenet/train/ and imagenet/val/
       rawpack pack --holdout val=0.1 photos/ store/     a tenth of each class for validation
+      rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
       rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
     """
     how, chosen, division = take_job_options(options), take_source_options(options), take_split_options(options)

@@ -58,7 +58,7 @@ class CocoSource(TableSource):
     Fields: `boxes`, `crowds` (the boxes of crowds, which are no single things), `image_id`. The classes are the
     categories in the order of their ids, counted from 0; the last number of a box is its class.
 
-    `counts`: no_boxes (images), segmentations (left out).
+    `counts`: no_boxes (images), empty_classes, segmentations (left out).
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class CocoSource(TableSource):
         faults.stop()
         listed = files.files()
         used = np.unique(boxes.values[:, 4]).tolist()
+        empty = tuple(name for number, name in enumerate(classes) if number not in used)
         kind = FieldKind("float32", (None, 5), boxes="xywh")
         super().__init__(
             Table(
@@ -113,10 +114,13 @@ class CocoSource(TableSource):
                 fields={"boxes": kind, "crowds": kind, "image_id": FieldKind("int64")},
                 classes=classes,
                 states=state,
-                empty_classes=tuple(name for number, name in enumerate(classes) if number not in used),
+                empty_classes=empty,
                 counts={
                     "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
-                    "segmentations": sum(bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations),
+                    "empty_classes": len(empty),
+                    "segmentations": sum(
+                        bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations
+                    ),
                 },
             )
         )

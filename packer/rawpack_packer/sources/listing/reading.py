@@ -147,6 +147,7 @@ class _Columns:
         self._faults.stop()
         classes = self._classes if self._label is None else self._label.classes
         label = columns.get("label")
+        empty = _unused(classes or (), label.values) if isinstance(label, Numbers) else ()
         return Table(
             kind="listing",
             root=where,
@@ -154,8 +155,11 @@ class _Columns:
             fields=kinds,
             classes=None if classes is None else tuple(classes),
             states=state,
-            empty_classes=_unused(classes or (), label.values) if isinstance(label, Numbers) else (),
-            counts={"unlabelled": 0 if self._label is None else self._label.unlabelled},
+            empty_classes=empty,
+            counts={
+                "unlabelled": 0 if self._label is None else self._label.unlabelled,
+                "empty_classes": len(empty),
+            },
             problems=tuple(_plain_boxes(name, kind) for name, kind in kinds.items() if self._may_be_boxes(name, kind)),
         )
 

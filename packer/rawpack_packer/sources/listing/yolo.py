@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,13 @@ from rawpack_packer.sources.listing.table import Files, Runs, Table, TablePart, 
 NAMES = ("classes.txt", "obj.names")
 """Files of class names, one a line."""
 DATA = ("data.yaml", "dataset.yaml", "data.yml")
+_SPLITS = ("train", "val", "valid", "test")
 _VALUES = ("class", "x", "y", "width", "height")
 
 
 def is_yolo(path: Path) -> bool:
-    """Whether a folder is surely one: `images` and `labels` side by side in it, or one level below."""
-    try:
-        folders = [path, *(entry for entry in path.iterdir() if entry.is_dir())] if path.is_dir() else []
-    except OSError:
-        return False
+    """Whether a folder is surely one: it, or a split in it, has folders `images` and `labels` side by side."""
+    folders = [path, *(path / split for split in _SPLITS)]
     return any((folder / "images").is_dir() and (folder / "labels").is_dir() for folder in folders)
 
 
@@ -38,7 +37,7 @@ class YoloSource(TableSource):
     image without one, or with an empty one, has no boxes. Class names are those of `classes.txt`, `obj.names` or
     `data.yaml` in the folder.
 
-    `counts`: no_boxes (images), and of `FolderSource` those that speak of files.
+    `counts`: no_boxes (images), empty_classes, and of `FolderSource` those that speak of files.
     """
 
     def __init__(
@@ -65,12 +64,18 @@ class YoloSource(TableSource):
             if faults.enough:
                 break
         faults.stop()
+        if not reading.read:
+            raise UsageError(
+                f"{folder.root} has no text file of boxes for any image: that of {printable(paths[0])} would be "
+                f"{printable(label_of(paths[0]))}; give the folder that holds images and labels"
+            )
         if folder.counts["bad_names"]:
             raise UsageError(f"{folder.root} has names that are not UTF-8: rename these files")
         texts = texts_of(paths)
         images = Files(str(root), texts, folder.states())
         boxes = reading.boxes()
         used = np.unique(boxes.values[:, 0]).tolist()
+        empty = tuple(name for number, name in enumerate(names or ()) if number not in used)
         super().__init__(
             Table(
                 kind="yolo",
@@ -79,11 +84,12 @@ class YoloSource(TableSource):
                 fields={"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")},
                 classes=names,
                 states=np.array(reading.states, np.int64).reshape(-1, 2),
-                empty_classes=tuple(name for number, name in enumerate(names or ()) if number not in used),
+                empty_classes=empty,
                 counts={
                     **{name: folder.counts[name] for name in ("hidden", "special_files", "links", "loops", "problems")},
                     "other_files": folder.counts["other_files"] - reading.read,
                     "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
+                    "empty_classes": len(empty),
                 },
                 problems=folder.problems,
             )
@@ -98,13 +104,13 @@ class _Labels:
         self.states: list[tuple[int, int]] = []
         """Size and mtime of each image's file."""
         self.read = 0
-        self._rows: list[list[float]] = []
+        self._values = array("d")
         self._lengths: list[int] = []
 
     def add(self, image: str) -> None:
         """Read that of an image, named by its path below the root."""
         name = label_of(image)
-        before = len(self._rows)
+        before = len(self._values)
         try:
             with opened(str(self._root / name)) as descriptor:
                 found = os.fstat(descriptor)
@@ -117,11 +123,11 @@ class _Labels:
             self.states.append(UNKNOWN)
         except OSError as error:
             self._faults.add(0, 0, "", f"cannot be read: {reason_of(error)}", file=name)
-        self._lengths.append(len(self._rows) - before)
+        self._lengths.append((len(self._values) - before) // len(_VALUES))
 
     def boxes(self) -> Runs:
         """Of all images, as the files have them."""
-        values = np.array(self._rows, np.float64).reshape(-1, len(_VALUES))
+        values = np.array(self._values, np.float64).reshape(-1, len(_VALUES))
         return Runs(values, np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)]), "yolo")
 
     def _parse(self, name: str, data: bytes) -> None:
@@ -134,8 +140,7 @@ class _Labels:
                 what += ": outlines are not read" if len(cells) > len(_VALUES) + 1 else ""
                 self._faults.add(number, min(len(cells), len(_VALUES)) + 1, "", what, file=name)
                 continue
-            row = [self._number(name, number, column, cell) for column, cell in enumerate(cells)]
-            self._rows.append(row)
+            self._values.extend(self._number(name, number, column, cell) for column, cell in enumerate(cells))
 
     def _number(self, name: str, line: int, column: int, cell: bytes) -> float:
         try:
