@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ _INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_decode = msgspec.json.Decoder().decode
 _SHOWN = 40
 _EXACT = 1 << 53
 """Up to here a float holds any whole number."""
@@ -70,16 +72,22 @@ def of_cell(cell: str) -> Any:
     text = cell.strip()
     if not text:
         return None
+    if text[0] == "[" and text[-1] == "]":
+        return _of_list(text, cell)
     if _FLOAT.fullmatch(text) and not _LEADING_ZERO.match(text):
         return float(text)
-    if text in _BOOLS:
-        return _BOOLS[text]
-    if text[0] == "[" and text[-1] == "]":
+    return _BOOLS.get(text, cell)
+
+
+def _of_list(text: str, cell: str) -> Any:
+    """A list as JSON has it, or the cell where it is none. Python's own parser, which is slower, knows NaN."""
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return cell
-    return cell
 
 
 class Growing:

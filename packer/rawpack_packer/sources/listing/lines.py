@@ -88,8 +88,7 @@ class CellRows:
         while True:
             line = self._reader.line_num + 1
             try:
-                with _long_cells():
-                    row = next(self._reader)
+                row = next(self._reader)
             except StopIteration:
                 return
             except csv.Error as error:
@@ -155,7 +154,8 @@ class JsonRows:
 
 
 @contextmanager
-def _long_cells() -> Iterator[None]:
+def long_cells() -> Iterator[None]:
+    """While it lasts, a cell may have as many characters as it likes."""
     before = csv.field_size_limit(_CELL)
     try:
         yield

@@ -24,6 +24,7 @@ class PathTaker:
     def __init__(self, place: Place, root: str) -> None:
         """root: the folder that relative paths begin at."""
         self._place, self._root = place, root
+        self._below = os.path.join(root, "")  # noqa: PTH118
         self._paths: list[Texts] = []
         self._states: list[NDArray[np.int64]] = []
 
@@ -61,7 +62,7 @@ class PathTaker:
             self._place.fault(line, f"{what}: give the path of a file")
             return UNKNOWN
         try:
-            found = os.stat(os.path.join(self._root, path))  # noqa: PTH116, PTH118 - for each of a million
+            found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
             where = "" if os.path.isabs(path) else f" below {printable(self._root)}"  # noqa: PTH117
             self._place.fault(line, f"there is no file {path}{where}")

@@ -17,7 +17,7 @@ from rawpack_packer.sources.base import RESERVED, FieldKind, check_names, printa
 from rawpack_packer.sources.kinds import Said, kind_said
 from rawpack_packer.sources.listing.columns import ClassTaker, Growing, Lines, Place, Taker, TextTaker
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.lines import SUFFIXES, Rows, rows_of
+from rawpack_packer.sources.listing.lines import SUFFIXES, Rows, long_cells, rows_of
 from rawpack_packer.sources.listing.paths import PathTaker
 from rawpack_packer.sources.listing.table import Column, Numbers, Table, TablePart, TableSource, Texts
 
@@ -61,7 +61,7 @@ class ListingSource(TableSource):
         names = None if classes is None else classes_of(classes)
         try:
             state = state_of(file, repr((sorted(said.items(), key=lambda item: item[0]), names)))
-            with file.open("rb") as opened:
+            with file.open("rb") as opened, long_cells():
                 rows = rows_of(file, opened, faults)
                 faults.stop()
                 columns = _Columns(rows, said, key, root, names, faults, where)
