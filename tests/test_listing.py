@@ -167,9 +167,10 @@ def test_a_dry_run_and_a_plan_take_a_listing(place: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "store").exists()
     ran = run_here(
         "plan", "--quiet", "--size", 16, "--format", "memmap", "--workers", 1, "--budget", "1s", "--tmp", tmp_path,
-        place / "all.csv",
+        *SAID, "--json", place / "all.csv",
     )  # fmt: skip
     assert ran.code == 0, ran.err
+    assert "--field boxes:xyxy --field seg:mask" in json.loads(ran.out)["command"]
 
 
 def test_what_is_said_counts_more_than_the_look(small: Callable[..., Path], tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def take_source_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options.pop(name) for name in ("kind", *OPTIONS) if name in options}
 
 
+def words_of(chosen: dict[str, Any]) -> tuple[str, ...]:
+    """The words of a command line that choose the same."""
+    names = {"kind": "source", "fields": "field"}
+    words = list[str]()
+    for name, value in chosen.items():
+        for one in value if isinstance(value, tuple) else () if value is None else (value,):
+            words += [f"--{names.get(name, name).replace('_', '-')}", str(one)]
+    return tuple(words)
+
+
 def open_by(src: str, chosen: dict[str, Any], *, quiet: bool) -> Source:
     """The source at `src` by what `take_source_options` gave; a bar counts what was looked at."""
     with scanning(quiet=quiet) as progress:

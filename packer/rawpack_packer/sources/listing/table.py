@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Boxes, BoxForm, FieldKind, Item, Value, read_file
+from rawpack_packer.sources.whole import Whole
 
 
 class Column(Protocol):
@@ -114,6 +115,7 @@ class TablePart:
         return Item(key, self.images.value(i), {name: _value(name, column, i) for name, column in self.columns.items()})
 
     def key(self, i: int, /) -> str:
+        """The path as the listing has it, or what its column of keys says."""
         if not 0 <= i < len(self):
             raise IndexError(f"sample {i} of a source of {len(self)}")
         return self.keys.value(i)
@@ -150,34 +152,22 @@ class Table:
     problems: tuple[str, ...] = ()
 
 
-class TableSource:
+class TableSource(Whole):
     """A table as a `Source`."""
 
     image = None
+    _all: TablePart
 
     def __init__(self, table: Table) -> None:
         self.kind, self.root = table.kind, table.root
         self.fields, self.classes, self.empty_classes = table.fields, table.classes, table.empty_classes
         self.counts, self.problems = table.counts, table.problems
-        self._rows, self._more = table.rows, table.states
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self._rows[i]
-
-    def key(self, i: int, /) -> str:
-        """The path as the listing has it, or what its column of keys says."""
-        return self._rows.key(i)
-
-    def part(self, start: int, stop: int, /) -> TablePart:
-        return self._rows.part(start, stop)
+        self._all, self._more = table.rows, table.states
 
     def states(self) -> NDArray[np.int64]:
         """(n, 2): of the images, then of the masks column by column, then of what lists them; see `Source.states`."""
-        masks = [column.states for column in self._rows.columns.values() if isinstance(column, Files)]
-        return np.concatenate([self._rows.images.states, *masks, self._more])
+        masks = [column.states for column in self._all.columns.values() if isinstance(column, Files)]
+        return np.concatenate([self._all.images.states, *masks, self._more])
 
 
 def texts_of(values: list[str]) -> Texts:
