@@ -259,6 +259,17 @@ def test_boxes_are_stored_as_given_where_nothing_moves(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["boxes"], boxes.astype(np.float32))
 
 
+def test_boxes_lie_in_pictures_alone(tmp_path: Path) -> None:
+    """Beside arrays that are no pictures, boxes are refused; beside arrays of pixels they move as beside files."""
+    with pytest.raises(UsageError, match="which lie in pictures"):
+        rawpack_packer.pack(
+            [{"image": np.zeros(7, np.float32), "boxes": [[0, 0, 1, 1, 0]]}], tmp_path / "s", fields={"boxes": "xyxy"}
+        )
+    samples = [{"image": np.zeros((40, 80, 3), np.float32), "boxes": [[20, 0, 40, 20, 0]]}]
+    rawpack_packer.pack(samples, tmp_path / "t", size=20, workers=0, fields={"boxes": "xyxy"})
+    assert Reader(tmp_path / "t")[0]["boxes"].tolist() == [[0, 0, 10, 10, 0]]
+
+
 def test_the_manifest_says_what_boxes_are(kept: Path, images: Path, tmp_path: Path) -> None:
     """`boxes` stands in the manifest of such a field, and nowhere else: other stores have the bytes they had."""
     tree = json.loads((kept / "store.json").read_bytes())

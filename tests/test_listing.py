@@ -240,6 +240,8 @@ def test_the_kind_is_found_or_said(small: Callable[..., Path], tmp_path: Path) -
 def test_plain_numbers_that_look_like_boxes_are_told(small: Callable[..., Path], tmp_path: Path) -> None:
     """A column of n x 4 or n x 5 is numbers unless it is said to be boxes; the summary says how to say so."""
     listing = small('path,bbox\n0.jpg,"[[1,2,3,4]]"\n1.jpg,"[]"\n')
+    ran = run_here("pack", "--workers", 0, "--dry-run", listing, tmp_path / "s")
+    assert "--field bbox:xyxy" in ran.err
     ran = run_here("pack", "--workers", 0, listing, tmp_path / "s")
     assert ran.code == 0
     assert "--field bbox:xyxy" in ran.out
@@ -318,6 +320,7 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
         ("path,n\n0.jpg,1\n1.jpg,99999999999999999999\n", ["line 3, column 2 (n)", "beyond 64 bits"]),
         ("path,n\n0.jpg,9007199254740993\n1.jpg,0.5\n", ["line 2, column 2 (n)", "float64"]),
         ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
+        ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
         ("path,image\n0.jpg,1\n", ["line 1, column 2 (image)", "rename it, to 'picture'"]),
         ("path,key\n0.jpg,1\n", ["line 1, column 2 (key)", "rename it, to 'name'", "--key key"]),
         ("path,index\n0.jpg,1\n", ["line 1, column 2 (index)", "rename it, to 'row'"]),
@@ -352,7 +355,7 @@ def test_a_bad_listing_is_refused_with_line_and_column(
         ('{"path": "0.jpg"}\n[1]\n', ["line 2, column 1: is no JSON object"]),
         ('{"path": "0.jpg", "n": "a"}\n{"path": "1.jpg", "n": 1}\n', ["line 2, column (n): 1 is no text"]),
         ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg", "n": {}}\n', ["line 2, column (n): {} is no number"]),
-        ('{"path": "0.jpg", "n": [1]}\n{"path": "1.jpg", "n": ["x"]}\n', ["line 2, column (n): ['x'] is no array"]),
+        ('{"path": "0.jpg", "n": [1]}\n{"path": "1.jpg", "n": ["x"]}\n', ["column (n): ['x'] is a list of texts"]),
         ('{"path": "0.jpg", "n": "\\ud800"}\n', ["line 1, column (n): half of a surrogate pair"]),
         ('{"path": null}\n', ["line 1, column (path): is empty"]),
     ],

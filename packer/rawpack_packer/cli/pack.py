@@ -70,6 +70,8 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     if dry_run:
         about = _would_take(source, dst, recipe, how)
         click.echo(json.dumps(about, indent=1) if how.as_json else about)
+        for problem in () if how.silent else source.problems:
+            click.echo(f"rawpack: {show.plain(problem)}", err=True)
         return
     how.run(lambda watch: job.pack(source, dst, recipe, how.limits, watch=watch))
 

@@ -326,6 +326,10 @@ class NumberTaker:
         except (ValueError, OverflowError):
             self._place.fault(line, f"{_shown(raw)} is no array: its rows differ in length")
             return None
+        if array.dtype.kind == "U" and isinstance(value, list):
+            what = "is a list of texts: give each a column of its own, or write numbers"
+            self._place.fault(line, f"{_shown(raw)} {what}")
+            return None
         if not isinstance(value, list) or (array.size and array.dtype.kind not in "bif"):
             self._wrong(raw, line)
             return None

@@ -92,7 +92,10 @@ class CellRows:
             except StopIteration:
                 return
             except csv.Error as error:
-                self._faults.add(line, 1, "", f"{error}: is a quote not closed, or not doubled?")
+                cure = "is a quote not closed, or not doubled?"
+                if "new-line" in str(error):
+                    cure = "end lines with LF or CR LF, not with CR alone"
+                self._faults.add(line, 1, "", f"{error}: {cure}")
                 return
             if row:
                 yield line, row

@@ -38,8 +38,8 @@ class PathTaker:
             states[i] = self._state(path, values[i], int(lines[i])) if known else UNKNOWN
         try:
             self._paths.append(texts_of(paths))
-        except UnicodeEncodeError:
-            self._place.fault(int(lines[0]), "half of a surrogate pair is no path")
+        except UnicodeEncodeError:  # a fault already
+            self._paths.append(texts_of([""] * len(paths)))
         self._states.append(states)
 
     def files(self) -> Files:
@@ -66,6 +66,9 @@ class PathTaker:
         except FileNotFoundError:
             where = "" if os.path.isabs(path) else f" below {printable(self._root)}"  # noqa: PTH117
             self._place.fault(line, f"there is no file {path}{where}")
+            return UNKNOWN
+        except UnicodeEncodeError:
+            self._place.fault(line, "half of a surrogate pair is no path")
             return UNKNOWN
         except OSError as error:
             stop_if_of_any_file(error, path)
