@@ -24,6 +24,7 @@ class PathTaker:
     def __init__(self, place: Place, root: str) -> None:
         """root: the folder that relative paths begin at."""
         self._place, self._root = place, root
+        self._hinted = False
         self._below = os.path.join(root, "")  # noqa: PTH118
         self._paths: list[Texts] = []
         self._states: list[NDArray[np.int64]] = []
@@ -64,8 +65,10 @@ class PathTaker:
         try:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
-            where = "" if os.path.isabs(path) else f" below {printable(self._root)}"  # noqa: PTH117
-            self._place.fault(line, f"there is no file {path}{where}")
+            where = "" if path[0] == "/" else f" below {printable(self._root)}"
+            hint = "" if self._hinted or not where else " (--images names another folder)"
+            self._hinted = True
+            self._place.fault(line, f"there is no file {path}{where}{hint}")
             return UNKNOWN
         except UnicodeEncodeError:
             self._place.fault(line, "half of a surrogate pair is no path")
