@@ -209,6 +209,19 @@ def test_coco_images_are_found_or_said(coco: Path, tmp_path: Path) -> None:
     assert len(open_source(moved)) == 3
 
 
+def test_boxes_of_an_image_of_another_size_are_rejected(coco: Path, tmp_path: Path) -> None:
+    """An image that was resized or turned after its boxes were drawn is rejected, with both sizes; one whose size the
+    file does not say is taken as it is."""
+    save(tmp_path / "tiny/0.jpg", picture(20, 30, 0))
+    ran = run_here("pack", "--workers", 0, "--max-rejects", 1, coco, tmp_path / "s")
+    assert ran.code == 0, ran.err
+    reject = json.loads((tmp_path / "s/rejects.jsonl").read_text())
+    assert (reject["key"], reject["reason"]) == ("0.jpg", "bad_field")
+    assert "an image of (40, 60) (height, width), and it has (20, 30)" in reject["detail"]
+    unsaid = changed(coco, lambda tree: [image.pop("height") for image in tree["images"]])
+    assert len(Reader(pack(unsaid, tmp_path / "t", "--size", "keep"))) == 3
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

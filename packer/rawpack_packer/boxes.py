@@ -28,6 +28,12 @@ def boxes_by_recipe(
     notes: gets a "boxes_cut" or "boxes_outside" for each such box. Raises DecodeError where a row is no box.
     """
     given = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
+    if given.size not in (None, size):
+        raise DecodeError(
+            BAD_FIELD,
+            f"{name} were drawn in an image of {given.size} (height, width), and it has {size}: was it turned or "
+            "resized since?",
+        )
     rows = np.asarray(given.rows)
     rows = rows[None] if rows.ndim == 1 and rows.size else rows
     whole = as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape))

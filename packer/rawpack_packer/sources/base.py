@@ -34,6 +34,9 @@ class Boxes:
     rows: NDArray[Any]
     """(n, k): one box a row, in the source's form; or one box alone, (k,)."""
     form: BoxForm
+    size: tuple[int, int] | None = None
+    """(height, width) of the image that they were drawn in, where the source says it: an image of another size is not
+    the one that they belong to."""
 
 
 Value = int | float | str | bytes | NDArray[Any] | Boxes

@@ -24,6 +24,8 @@ _ROWS = 1 << 14
 class _Image(msgspec.Struct, gc=False):
     id: int
     file_name: str
+    height: int | None = None
+    width: int | None = None
 
 
 class _Annotation(msgspec.Struct):
@@ -180,12 +182,13 @@ def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[Runs,
             continue
         values[number], image_of[number] = (*one.bbox, label), row
     crowd = np.array([bool(one.iscrowd) for one in coco.annotations], np.bool_)
-    things, crowds = (_runs(values[which], image_of[which], len(coco.images)) for which in (~crowd, crowd))
+    sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
+    things, crowds = (_runs(values[which], image_of[which], sizes) for which in (~crowd, crowd))
     return things, crowds
 
 
-def _runs(values: NDArray[np.float64], image_of: NDArray[np.int64], images: int) -> Runs:
+def _runs(values: NDArray[np.float64], image_of: NDArray[np.int64], sizes: NDArray[np.int64]) -> Runs:
     order = np.argsort(image_of, kind="stable")
-    ends = np.zeros(images + 1, np.int64)
-    np.cumsum(np.bincount(image_of, minlength=images), out=ends[1:])
-    return Runs(values[order], ends, "xywh")
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.bincount(image_of, minlength=len(sizes)), out=ends[1:])
+    return Runs(values[order], ends, "xywh", sizes)

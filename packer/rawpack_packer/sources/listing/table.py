@@ -70,14 +70,20 @@ class Runs:
     ends: NDArray[np.int64]
     """(n + 1,): array i is values[ends[i]:ends[i + 1]]."""
     boxes: BoxForm | None = None
+    sizes: NDArray[np.int64] | None = None
+    """(n, 2): height and width of the image that boxes were drawn in; 0 where that is not known."""
 
     def value(self, i: int, /) -> NDArray[Any] | Boxes:
         rows = np.array(self.values[int(self.ends[i]) : int(self.ends[i + 1])])
-        return rows if self.boxes is None else Boxes(rows, self.boxes)
+        if self.boxes is None:
+            return rows
+        height, width = (0, 0) if self.sizes is None else self.sizes[i].tolist()
+        return Boxes(rows, self.boxes, (height, width) if height and width else None)
 
     def part(self, start: int, stop: int, /) -> Runs:
         first, last = int(self.ends[start]), int(self.ends[stop])
-        return replace(self, values=self.values[first:last], ends=self.ends[start : stop + 1] - first)
+        sizes = None if self.sizes is None else self.sizes[start:stop]
+        return replace(self, values=self.values[first:last], ends=self.ends[start : stop + 1] - first, sizes=sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
