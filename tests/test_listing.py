@@ -320,6 +320,7 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
         ("path,n\n0.jpg,1\n1.jpg,99999999999999999999\n", ["line 3, column 2 (n)", "beyond 64 bits"]),
         ("path,n\n0.jpg,9007199254740993\n1.jpg,0.5\n", ["line 2, column 2 (n)", "float64"]),
         ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
+        ("path,n\n0.jpg,1\n1.jpg," + "9" * 9999, ["line 3, column 2 (n)", "..."]),
         ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
         ("path,image\n0.jpg,1\n", ["line 1, column 2 (image)", "rename it, to 'picture'"]),
         ("path,key\n0.jpg,1\n", ["line 1, column 2 (key)", "rename it, to 'name'", "--key key"]),
@@ -358,6 +359,8 @@ def test_a_bad_listing_is_refused_with_line_and_column(
         ('{"path": "0.jpg", "n": [1]}\n{"path": "1.jpg", "n": ["x"]}\n', ["column (n): ['x'] is a list of texts"]),
         ('{"path": "0.jpg", "n": "\\ud800"}\n', ["line 1, column (n): half of a surrogate pair"]),
         ('{"path": null}\n', ["line 1, column (path): is empty"]),
+        ('{"path": "0.jpg", "n": ' + "[" * 9999 + "]" * 9999 + "}\n", ["line 1, column 1: is nested too deeply"]),
+        ('{"path": "0.jpg"}\n{"path": ' + "9" * 9999 + "}\n", ["line 2"]),
     ],
 )  # fmt: skip
 def test_bad_json_lines_are_refused_with_line_and_column(

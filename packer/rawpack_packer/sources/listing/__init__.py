@@ -4,7 +4,8 @@
 |---|---|
 | `reading.py` | a CSV, TSV or JSON-lines file: a column of paths, and others |
 | `lines.py` | its lines and rows |
-| `columns.py`, `paths.py` | its columns: what they hold, by look or by word |
+| `columns.py`, `numbers.py`, `paths.py` | its columns: what they hold, by look or by word |
+| `cells.py`, `place.py` | what a cell holds; where a column stands |
 | `faults.py` | what is wrong with it, the first twenty faults at once |
 | `yolo.py` | a folder with a text file of boxes for each image |
 | `coco.py` | COCO's JSON of images, boxes and categories |

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import FieldKind, printable, reason_of
-from rawpack_packer.sources.listing.columns import Place
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.paths import PathTaker
+from rawpack_packer.sources.listing.place import Place
 from rawpack_packer.sources.listing.reading import folder_of, state_of
 from rawpack_packer.sources.listing.table import Numbers, Runs, Table, TablePart, TableSource
 
@@ -83,7 +83,7 @@ class CocoSource(TableSource):
             coco = msgspec.json.decode(file.read_bytes(), type=_Coco)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(
                 f"{where} is no JSON of COCO, with images, annotations with boxes, and categories: {error}"
             ) from None

@@ -135,7 +135,7 @@ class JsonRows:
                 continue
             try:
                 yield number, decode(line)
-            except (msgspec.DecodeError, UnicodeEncodeError):
+            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
                 row = self._slowly(line, number)
                 if row is not None:
                     yield number, row
@@ -147,8 +147,8 @@ class JsonRows:
         except json.JSONDecodeError as error:
             self._faults.add(number, error.colno, "", f"is no JSON: {error.msg}")
             return None
-        except RecursionError:
-            self._faults.add(number, 1, "", "is nested too deeply")
+        except (RecursionError, ValueError):
+            self._faults.add(number, 1, "", "is nested too deeply, or has a number of thousands of digits")
             return None
         if not isinstance(row, dict):
             self._faults.add(number, 1, "", "is no JSON object: {...}")

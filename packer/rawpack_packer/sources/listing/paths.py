@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import UNKNOWN, FieldKind, printable, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import mask_seen
-from rawpack_packer.sources.listing.columns import Lines, Place, joined
+from rawpack_packer.sources.listing.columns import joined
 from rawpack_packer.sources.listing.faults import MOST
+from rawpack_packer.sources.listing.place import Lines, Place
 from rawpack_packer.sources.listing.table import Files, Texts, texts_of
 
 

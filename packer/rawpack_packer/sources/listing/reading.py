@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import RESERVED, FieldKind, check_names, printable, reason_of
 from rawpack_packer.sources.kinds import Said, kind_said
-from rawpack_packer.sources.listing.columns import ClassTaker, Growing, Lines, Place, Taker, TextTaker
+from rawpack_packer.sources.listing.columns import ClassTaker, Growing, TextTaker
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.lines import SUFFIXES, Rows, long_cells, rows_of
 from rawpack_packer.sources.listing.paths import PathTaker
+from rawpack_packer.sources.listing.place import Lines, Place, Taker
 from rawpack_packer.sources.listing.table import Column, Numbers, Table, TablePart, TableSource, Texts
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
