@@ -299,6 +299,25 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
     assert states[3].tolist() == [(place / "img/03.jpg").stat().st_size, (place / "img/03.jpg").stat().st_mtime_ns]
 
 
+def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
+    """--holdout draws samples of each class out of a listing; both stores together have all, with their own fields."""
+    ran = run_here(
+        "pack", "--workers", 0, "--size", 8, "--holdout", "val=0.2", "--field", "seg:mask", place / "all.csv",
+        tmp_path / "s",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    readers = [Reader(tmp_path / "s" / name) for name in ("train", "val")]
+    assert [reader.classes for reader in readers] == [("cat", "dog", "naïve 猫")] * 2
+    samples = [reader[i] for reader in readers for i in range(len(reader))]
+    assert sorted(sample["key"] for sample in samples) == [row_of(i)["path"] for i in range(COUNT)]
+    assert 10 < len(readers[1]) < 20
+    for sample in samples:
+        row = row_of(int(sample["key"][4:6]))
+        assert (sample["first"], sample["name"]) == (row["first"], row["name"])
+        assert (sample["points"].tolist(), sample["vector"].tolist()) == (row["points"], row["vector"])
+        assert (sample["seg"] == int(sample["key"][4:6])).all()
+
+
 # ---------------------------------------------------------------------------------------------- what is wrong
 
 

@@ -16,6 +16,8 @@ from conftest import pack, picture, run_here, save
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.base import Boxes
+from rawpack_packer.sources.view import View
 
 SIZES = ((40, 60), (50, 30), (32, 32))
 YOLO = ("0 0.5 0.5 0.2 0.4\n1 0.25 0.75 0.1 0.1\n", "", "2 0.5 0.5 1 1")
@@ -220,6 +222,22 @@ def test_boxes_of_an_image_of_another_size_are_rejected(coco: Path, tmp_path: Pa
     assert "an image of (40, 60) (height, width), and it has (20, 30)" in reject["detail"]
     unsaid = changed(coco, lambda tree: [image.pop("height") for image in tree["images"]])
     assert len(Reader(pack(unsaid, tmp_path / "t", "--size", "keep"))) == 3
+
+
+@pytest.mark.parametrize("kind", ["coco", "yolo"])
+def test_classes_of_boxes_are_renumbered_with_the_classes(kind: str, coco: Path, yolo: Path) -> None:
+    """Seen with one class more in front, each box's class is one more, and the box is where it was."""
+    source = open_source(coco if kind == "coco" else yolo)
+    assert source.classes is not None
+    view = View(source, np.array([2, 0]), classes=("a new one", *source.classes))
+    for i, at in enumerate((2, 0)):
+        was, now = source[at].fields["boxes"], view.part(i, i + 1)[0].fields["boxes"]
+        assert isinstance(was, Boxes)
+        assert isinstance(now, Boxes)
+        column = 0 if kind == "yolo" else 4
+        np.testing.assert_array_equal(now.rows[:, column], was.rows[:, column] + 1)
+        np.testing.assert_array_equal(np.delete(now.rows, column, 1), np.delete(was.rows, column, 1))
+    assert view.states()[:2].tolist() == source.states()[[2, 0]].tolist()
 
 
 @pytest.mark.parametrize(

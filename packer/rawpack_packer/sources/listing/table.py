@@ -14,6 +14,8 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Boxes, BoxForm, FieldKind, Item, Value, read_file
 from rawpack_packer.sources.whole import Whole
 
+Rows = NDArray[np.int64]
+
 
 class Column(Protocol):
     """The values of one field. Plain data."""
@@ -23,6 +25,9 @@ class Column(Protocol):
 
     def part(self, start: int, stop: int, /) -> Column:
         """Those of samples start <= i < stop, and no more."""
+
+    def pick(self, rows: Rows, /) -> Column:
+        """Those of samples `rows`, in their order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +53,10 @@ class Texts:
         first, last = int(self.ends[start]), int(self.ends[stop])
         return Texts(self.data[first:last], self.ends[start : stop + 1] - first)
 
+    def pick(self, rows: Rows, /) -> Texts:
+        texts = [self.raw(i) for i in rows.tolist()]
+        return Texts(b"".join(texts), np.cumsum([0, *map(len, texts)], dtype=np.int64))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
@@ -60,6 +69,9 @@ class Numbers:
 
     def part(self, start: int, stop: int, /) -> Numbers:
         return Numbers(self.values[start:stop])
+
+    def pick(self, rows: Rows, /) -> Numbers:
+        return Numbers(self.values[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +97,12 @@ class Runs:
         sizes = None if self.sizes is None else self.sizes[start:stop]
         return replace(self, values=self.values[first:last], ends=self.ends[start : stop + 1] - first, sizes=sizes)
 
+    def pick(self, rows: Rows, /) -> Runs:
+        runs = [self.values[int(self.ends[i]) : int(self.ends[i + 1])] for i in rows.tolist()]
+        sizes = None if self.sizes is None else self.sizes[rows]
+        values, ends = np.concatenate([self.values[:0], *runs]), np.cumsum([0, *map(len, runs)], dtype=np.int64)
+        return replace(self, values=values, ends=ends, sizes=sizes)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Files:
@@ -103,6 +121,9 @@ class Files:
 
     def part(self, start: int, stop: int, /) -> Files:
         return Files(self.root, self.paths.part(start, stop), self.states[start:stop])
+
+    def pick(self, rows: Rows, /) -> Files:
+        return Files(self.root, self.paths.pick(rows), self.states[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +153,11 @@ class TablePart:
             raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
         columns = {name: column.part(start, stop) for name, column in self.columns.items()}
         return TablePart(self.keys.part(start, stop), self.images.part(start, stop), columns)
+
+    def pick(self, rows: Rows, /) -> TablePart:
+        """The rows at `rows`, in their order."""
+        columns = {name: column.pick(rows) for name, column in self.columns.items()}
+        return TablePart(self.keys.pick(rows), self.images.pick(rows), columns)
 
 
 def _value(name: str, column: Column, i: int) -> Value:
@@ -169,6 +195,15 @@ class TableSource(Whole):
         self.fields, self.classes, self.empty_classes = table.fields, table.classes, table.empty_classes
         self.counts, self.problems = table.counts, table.problems
         self._all, self._more = table.rows, table.states
+
+    def pick(self, rows: Rows, /) -> TablePart:
+        """Samples at `rows`, in their order."""
+        return self._all.pick(rows)
+
+    def labels(self) -> Rows | None:
+        """(n,): the number of each sample's class; None where there are none."""
+        label = self._all.columns.get("label")
+        return label.values if self.classes is not None and isinstance(label, Numbers) else None
 
     def states(self) -> NDArray[np.int64]:
         """(n, 2): of the images, then of the masks column by column, then of what lists them; see `Source.states`."""
