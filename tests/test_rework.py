@@ -332,6 +332,19 @@ def test_planes_stay_the_planes_that_they_are(tmp_path: Path, sized: bool) -> No
     assert run_here("export", "-q", source, tmp_path / "files").code == 0
 
 
+def test_boxes_move_with_a_new_recipe_and_else_stay(tmp_path: Path) -> None:
+    """Boxes of a store are boxes again: converted as they are, and with their image where that is resized."""
+    boxes = np.array([[4, 2, 20, 16, 7], [0, 0, 28, 20, 1]], np.float32)
+    given = [{"image": picture(*SIDES, i), "boxes": boxes[: i % 3]} for i in range(6)]
+    source = packed(tmp_path / "source", given, fields={"boxes": "xyxy"})
+    assert run("convert", "-q", source, tmp_path / "same").code == 0
+    assert run("convert", "-q", "--size", "10x14", source, tmp_path / "half").code == 0
+    for made, factor in ((tmp_path / "same", 1), (tmp_path / "half", 0.5)):
+        assert manifest_of(made)["fields"]["boxes"] == manifest_of(source)["fields"]["boxes"]
+        wanted = np.concatenate([one["boxes"] for one in given]) * np.array([factor] * 4 + [1], np.float32)
+        np.testing.assert_array_equal(column(made, "boxes"), wanted)
+
+
 # ---------------------------------------------------------------------------------------------- kills
 
 

@@ -246,7 +246,7 @@ def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
             reader = Reader(tmp_path / f"s{k}")
             assert [int(reader[i]["image"][0, 0]) for i in range(5)] == [3, 1, 4, 1, 5]
             assert reader.fields["image"].dtype == "uint16"
-        with pytest.raises(UsageError, match=r"no source of kind 'tape'.*arrays, folder, numbers"):
+        with pytest.raises(UsageError, match=r"no source of kind 'tape'.*arrays.*folder.*numbers"):
             open_source(file, "tape")
 
 

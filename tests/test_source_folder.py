@@ -707,7 +707,9 @@ def test_kinds(tmp_path: Path) -> None:
     """A kind can be given outright; an unknown one gets the list of those there are."""
     put(tmp_path, "a.jpg")
     assert open_source(str(tmp_path), "folder").kind == "folder"
-    assert message_of(tmp_path, kind="tarball") == "there is no source of kind 'tarball': it is one of arrays, folder"
+    message = message_of(tmp_path, kind="tarball")
+    assert message.startswith("there is no source of kind 'tarball': it is one of arrays, ")
+    assert "folder" in message
 
 
 def test_field_kinds_are_checked() -> None:

@@ -54,7 +54,7 @@ def pack(
         image alone. An image is an array or tensor, the bytes or the path of an image file, or a PIL image.
     size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are.
     fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
-        length, "mask", or (dtype, shape).
+        length, "mask", "xyxy", "xywh" or "yolo" for boxes, or (dtype, shape).
     image: dtype and shape of images that are arrays, where they differ in size: ("uint8", (None, None, 3)).
     classes: names of the labels. keys: one for each sample, instead of its number. names: what the values of samples
         are called that are tuples; two are (image, label).

@@ -68,7 +68,7 @@ def as_text(about: dict[str, Any]) -> str:
         ("a sample", f"{show.size(size['per_sample'])}" + (f", {size['of_raw']:.1%} of raw" if size["of_raw"] else "")),
     ]
     rows += [
-        (f"field {name}", f"{field['dtype']} {field['shape']} {field['encoding']}".rstrip())
+        (f"field {name}", " ".join(filter(None, (field["dtype"], field["shape"], field["encoding"], field["boxes"]))))
         for name, field in about["fields"].items()
     ]
     rows.append(("digest", about["digest"]))
@@ -110,6 +110,7 @@ def _field(field: Field) -> dict[str, str]:
         "dtype": field.dtype,
         "shape": shape,
         "encoding": field.encoding if field.in_shards else "",
+        "boxes": str(field.boxes) if field.is_boxes else "",
     }
 
 

@@ -31,6 +31,9 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
     image = picture_field(recipe) if source.image is None else _array(recipe, source.image)
     if recipe.chunk is not None and not image.uniform:
         raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
+    for name, kind in source.fields.items():
+        if kind.boxes is not None and len(image.shape) != 3:
+            raise UsageError(f"{name!r} holds boxes, which lie in pictures, not in {image.dtype} {image.shape}")
     others = {name: _field(recipe, name, kind) for name, kind in source.fields.items()}
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
 
@@ -78,6 +81,8 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
 def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
     if kind.dtype == "str":
         return Field(kind="text", dtype="str")
+    if kind.boxes is not None:
+        return Field(kind="ragged", dtype=kind.dtype, shape=kind.shape, boxes="xyxy")
     if not kind.mask:
         return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape)
     shape = _sized(recipe, kind.shape)

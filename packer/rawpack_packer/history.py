@@ -75,10 +75,7 @@ class Known:
         """None where they are too many."""
         if self._keys is None:
             return None
-        states = [tuple(state) for state in self._states.tolist()]
-        return dict(
-            zip(self._keys, states if len(states) == len(self._keys) else [UNKNOWN] * len(self._keys), strict=True)
-        )
+        return dict(zip(self._keys, _of_samples(self._states, len(self._keys)), strict=True))
 
 
 def source_digest(source: Source) -> str:
@@ -277,14 +274,8 @@ def check_source(path: Path | str, known: Known, source: Source, *, grown: str =
             f"{path} was begun with another source: its files, their times or their order; --restart removes it and "
             "begins anew"
         )
-    states = [tuple(state) for state in source.states().tolist()]
     keys = [source.key(i) for i in range(len(source))]
-    if len(states) != len(keys):
-        # Not one file for each sample: which sample a changed file belongs to is not known.
-        now = dict.fromkeys(keys, UNKNOWN)
-        was = dict.fromkeys(was, UNKNOWN) if was else {}
-    else:
-        now = dict(zip(keys, states, strict=True))
+    now = dict(zip(keys, _of_samples(source.states(), len(keys)), strict=True))
     lines = [f"added: {key}" for key in now if key not in was]
     lines += [f"removed: {key}" for key in was if key not in now]
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
@@ -292,9 +283,16 @@ def check_source(path: Path | str, known: Known, source: Source, *, grown: str =
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     only_added = bool(lines) and all(line.startswith("added") for line in lines)
     raise UsageError(
-        f"{path} was begun with another source ({shown or 'their files or order'}{more}); "
+        f"{path} was begun with another source ({shown or 'their files, fields or order'}{more}); "
         f"{grown if only_added else ''}--restart removes it and begins anew"
     )
+
+
+def _of_samples(states: NDArray[np.int64], samples: int) -> list[tuple[int, int]]:
+    """The state of each sample's file; unknown where files are fewer than samples."""
+    if len(states) < samples:
+        return [UNKNOWN] * samples
+    return [(size, mtime) for size, mtime in states[:samples].tolist()]
 
 
 def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,8 @@ NOTES: dict[str, str] = {
     "passed_through": "JPEG files stored as they are",
     "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
     "decoder_warnings": "JPEG files with stray bytes that the decoder passed over: worth a look",
+    "boxes_cut": "boxes that reached beyond the stored image, and were cut to it",
+    "boxes_outside": "boxes of which nothing lay in the stored image, left out",
 }
 """Names of counts in the manifest -> what they count."""
 

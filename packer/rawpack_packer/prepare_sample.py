@@ -13,6 +13,7 @@ from rawpack import pngfile
 from rawpack.errors import DecodeError
 from rawpack.manifest import Field
 from rawpack.resize import fit_nearest
+from rawpack_packer.boxes import boxes_by_recipe
 from rawpack_packer.fields import IMAGE
 from rawpack_packer.images import read_header
 from rawpack_packer.images.pixels import to_color
@@ -50,7 +51,7 @@ class PreparedSample:
 def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedSample:
     """What a store with these fields, made by `recipe`, holds of one sample. DecodeError where it is to be rejected."""
     small = {name: field for name, field in fields.items() if not field.in_shards and name != "key"}
-    values = {name: as_stored(name, _value(item, name), field) for name, field in small.items()}
+    values = {name: as_stored(name, _value(item, name), field) for name, field in small.items() if not field.is_boxes}
     notes: list[str] = []
     if isinstance(item.image, bytes):
         image = prepare(item.image, recipe)
@@ -65,6 +66,8 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     for name, field in fields.items():
         if field.kind == "mask":
             parts[name] = _mask(name, _value(item, name), size, recipe, field)
+        if field.is_boxes:
+            values[name] = boxes_by_recipe(name, _value(item, name), size, recipe, field, notes)
     return PreparedSample(parts, values, tuple(notes))
 
 

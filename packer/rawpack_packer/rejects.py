@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 REASONS: dict[str, str] = {
-    "bad_field": "a field's value does not fit the field's dtype or shape, or a mask its image",
+    "bad_field": "a field's value does not fit the field's dtype or shape, or a mask or boxes the image",
     "bad_name": "the path is not valid UTF-8",
     "corrupt": "the file is of a known image type, but its contents break that type's rules",
     "crashed": "the decoder's process died of it, twice",

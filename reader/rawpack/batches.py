@@ -28,6 +28,7 @@ from rawpack.stats import Stats
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
+    from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
 
 Backend = Literal["process", "thread"]
@@ -53,6 +54,8 @@ class Options:
     fields: tuple[str, ...]
     pipeline: Pipeline | None
     """What is done to samples; None where they are only copied or decoded."""
+    mover: BoxMover | None
+    """What that does to boxes; None where no boxes were chosen."""
     planes: tuple[str, ...]
     """Fields that come as planes, as they are stored."""
     workers: int
@@ -88,7 +91,8 @@ class Batches(Iterable[Batch]):
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options, self._clips = seed, options, clips
         shown = [name for name in options.fields if library.fields[name].kind not in IN_NO_SLOT]
-        self._loose = Loose(library, [name for name in options.fields if name not in shown], options.ragged)
+        loose = [name for name in options.fields if name not in shown]
+        self._loose = Loose(library, loose, options.ragged, options.mover)
         slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX))]
         if clips is not None:
             slot_fields.append(SlotField(CLIP, "int64", ()))

@@ -164,5 +164,8 @@ class Library:
 
 def _layout(store: Store) -> dict[str, object]:
     """What must be the same for stores to be read as one: fields as the user sees them, and what labels mean."""
-    fields = {name: (field.kind, field.dtype, field.shape) for name, field in store.fields.items()}
+    fields = {
+        name: ("boxes" if field.is_boxes else field.kind, field.dtype, field.shape)
+        for name, field in store.fields.items()
+    }
     return {"fields": fields, "classes": store.manifest.classes}

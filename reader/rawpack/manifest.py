@@ -49,6 +49,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
     encoding: Literal["raw", "deflate", "jpeg", "png", "yuv420", "yuv420_deflate"] = "raw"
     """How a shard holds the sample's bytes. `dtype` and `shape` are those that a reader gives, whatever is stored."""
+    boxes: Literal["xyxy"] | msgspec.UnsetType = msgspec.UNSET
+    """Of a ragged field of boxes, which move with the image: how its rows begin. "xyxy": left, top, right, bottom, in
+    pixels of the stored image, counted from its corner. Not in the manifest of fields that are no boxes."""
+
+    @property
+    def is_boxes(self) -> bool:
+        """Whether it holds boxes, which move with the image."""
+        return self.boxes is not msgspec.UNSET
 
     @property
     def in_shards(self) -> bool:
@@ -300,6 +308,10 @@ def _check_field(name: str, field: Field) -> None:
     picture = field.kind == "image" and field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] == 3
     if field.planar and not picture:
         raise ValueError(f"{field.encoding} field {name} is {field.kind} {field.dtype} {field.shape}")
+    if field.is_boxes and (
+        field.kind != "ragged" or field.dtype[0] != "f" or len(field.shape) != 2 or (field.shape[1] or 0) < 4
+    ):
+        raise ValueError(f"boxes {name} with kind {field.kind}, dtype {field.dtype} and shape {field.shape}")
     if field.in_shards:
         dtypes = {"jpeg": ("uint8",), "png": ("uint8", "uint16")}.get(field.encoding)
         if dtypes and (len(field.shape) != 3 or field.dtype not in dtypes or field.shape[2] not in (1, 3)):

@@ -23,6 +23,7 @@ from rawpack.splits import store_path
 if TYPE_CHECKING:
     from rawpack.clips import Clips
     from rawpack.clips.table import ClipTable, Short
+    from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline, Transform
 
 StorePath = str | os.PathLike[str]
@@ -205,7 +206,7 @@ class Reader:
         fields: names; None gives all numbers, images and masks. Texts and ragged fields come when named, texts as a
             list of str. `index`, the sample's row in this reader, always comes.
         image_size: resize to cover and centre-crop each image to (height, width), in the workers; masks by the nearest
-            pixel.
+            pixel; boxes move with it.
         transform: a list of steps of `rawpack.transforms` and functions, done in the workers; after `image_size`. What
             is random in it depends on seed, epoch and sample alone.
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, flat, half
@@ -234,7 +235,7 @@ class Reader:
         planes = choose_planes(self._library, fields, color, transformed)
         chosen = choose_fields(self._library, fields, size, transformed)
         check_ragged(self._library, chosen, ragged)
-        pipeline = self._pipeline(transform, chosen, size)
+        pipeline, mover = self._pipeline(transform, chosen, size)
         frames = 1 if self._clips is None else self._clips.shape.frames
         number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipeline is not None, frames)
         if len(self) == 0:
@@ -244,6 +245,7 @@ class Reader:
             batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
             fields=chosen,
             pipeline=pipeline,
+            mover=mover,
             planes=planes,
             workers=number,
             backend=kind,
@@ -261,9 +263,10 @@ class Reader:
 
     def _pipeline(
         self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None
-    ) -> Pipeline | None:
+    ) -> tuple[Pipeline | None, BoxMover | None]:
         if transform is None and size is None:
-            return None
+            return None, None
+        from rawpack.transforms.boxes import mover_for
         from rawpack.transforms.pipeline import plan
         from rawpack.transforms.resizing import Fit
 
@@ -271,7 +274,8 @@ class Reader:
         clips = self._clips
         frames, once = (None, ()) if clips is None else (clips.shape.frames, clips.once)
         pipeline = plan(transform or [], self._library.fields, chosen, before, frames, once)
-        return pipeline if pipeline.lines or pipeline.batch_steps else None
+        mover = mover_for(transform, self._library.fields, chosen, before)
+        return pipeline if pipeline.lines or pipeline.batch_steps else None, mover
 
     def _order(
         self,

@@ -58,6 +58,8 @@ def _of_classes(
         raise UsageError(f"classes={classes!r}: a list of names, such as [{classes!r}]")
     if library.classes is None:
         raise UsageError("these samples have no classes: select by indices or mask=")
+    if "label" not in library.fields:
+        raise UsageError("these samples have no label, only boxes of classes: select by indices or mask=")
     known = {name: label for label, name in enumerate(library.classes)}
     unknown = [name for name in classes if name not in known]
     if unknown:

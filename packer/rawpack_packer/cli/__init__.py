@@ -20,6 +20,7 @@ from rawpack_packer.cli.plan import plan
 from rawpack_packer.cli.subset import subset
 from rawpack_packer.cli.warm import warm
 from rawpack_packer.show import plain
+from rawpack_packer.sources.listing import BadListingError
 
 INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
@@ -61,7 +62,7 @@ cli.add_command(bench)
 
 
 def main() -> None:
-    """Run the command; every expected error is one line and an exit code."""
+    """Run the command; every expected error is one line, or a line for each fault, and an exit code."""
     try:
         cli(prog_name="rawpack", standalone_mode=False)
     except click.exceptions.Exit as done:
@@ -78,7 +79,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(1)
     except UsageError as error:
-        click.echo(f"rawpack: {plain(str(error))}", err=True)
+        click.echo(f"rawpack: {plain(str(error), lines=isinstance(error, BadListingError))}", err=True)
         sys.exit(2)
     except RawpackError as error:
         click.echo(f"rawpack: {plain(str(error), lines=True)}", err=True)

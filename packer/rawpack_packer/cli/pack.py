@@ -33,7 +33,8 @@ from rawpack_packer.sources import Source
 def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     """Pack the images of SRC into a store at DST.
 
-    SRC is a folder, whose first-level folders are the classes, a file of arrays (.npy, .npz or IDX), or a store. The
+    SRC is a folder, whose first-level folders are the classes; a listing: .csv, .tsv or .jsonl with a column of paths;
+    a folder of images and labels as YOLO has it, or COCO's .json; a file of arrays: .npy, .npz or IDX; or a store. The
     same command goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
 
     \b
@@ -45,6 +46,7 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
                                                         JPEG files as they are, one file instead of many
       rawpack pack --splits train,val imagenet/ store/  stores of imagenet/train/ and imagenet/val/
       rawpack pack --holdout val=0.1 photos/ store/     a tenth of each class for validation
+      rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
       rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
     """
     how, chosen, division = take_job_options(options), take_source_options(options), take_split_options(options)
@@ -71,6 +73,8 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     if dry_run:
         about = _would_take(source, dst, recipe, how)
         click.echo(json.dumps(about, indent=1) if how.as_json else about)
+        for problem in () if how.silent else source.problems:
+            click.echo(f"rawpack: {show.plain(problem)}", err=True)
         return
     how.run(lambda watch: job.pack(source, dst, recipe, how.limits, engine=engine, watch=watch))
 

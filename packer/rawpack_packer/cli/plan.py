@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from typing import Any
 
 import click
 from tqdm import tqdm
@@ -13,6 +14,7 @@ from rawpack import machine
 from rawpack.errors import UsageError
 from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
+from rawpack_packer.cli.source_options import open_by, source_options, words_of
 from rawpack_packer.measure.rounds import worker_counts
 from rawpack_packer.measure.steps import parse_steps
 from rawpack_packer.plan import text
@@ -22,7 +24,6 @@ from rawpack_packer.plan.planned import plan as run
 from rawpack_packer.plan.recommend import Wishes
 from rawpack_packer.plan.trial import Say
 from rawpack_packer.recipe import COLORS, FORMATS, parse_bytes
-from rawpack_packer.sources import open_source
 
 
 @click.command(short_help="Try stores on a sample, and recommend one.")
@@ -87,6 +88,7 @@ from rawpack_packer.sources import open_source
     metavar="FOLDER",
     help="Where the trial stores lie, on the disk that is to be measured; removed afterwards.",
 )
+@source_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample.")
 @click.option("--quiet", "-q", is_flag=True, help="Do not say what is being done.")
 @drawing_options
@@ -112,6 +114,7 @@ def plan(
     html: str | None,
     png: str | None,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
@@ -144,8 +147,9 @@ def plan(
         transform=parse_steps(transforms),
         seed=seed,
         tmp=tmp,
+        source_options=words_of(chosen),
     )
-    planned = _with_progress(asked, quiet)
+    planned = _with_progress(asked, chosen, quiet)
     if page is not None or plots is not None:
         from rawpack_packer.report import plan_page
 
@@ -162,8 +166,8 @@ def parse_time(written: str) -> float:
     return seconds
 
 
-def _with_progress(asked: Asked, quiet: bool) -> Planned:
-    source = open_source(asked.source)
+def _with_progress(asked: Asked, chosen: dict[str, Any], quiet: bool) -> Planned:
+    source = open_by(asked.source, chosen, quiet=quiet)
     if source.image is not None:
         raise UsageError(f"{asked.source} holds arrays, which are stored as they are; plans are for pictures")
     if quiet:

@@ -18,6 +18,17 @@ def source_options(command: Command) -> Command:
     options = [
         click.option("--source", "kind", metavar="KIND",
                      help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds [default: found from SRC]."),
+        click.option("--field", "fields", multiple=True, metavar="NAME:DTYPE",
+                     help="What a column of a listing holds, where a look would not tell: score:float32, "
+                     "vector:float32[4], name:str, seg:mask, and of boxes boxes:xyxy, boxes:xywh or boxes:yolo. May be "
+                     "given several times."),
+        click.option("--key", metavar="COLUMN",
+                     help="The column of a listing that names samples [default: the paths]."),
+        click.option("--images", type=click.Path(), metavar="FOLDER",
+                     help="Where relative paths of a listing or of COCO's JSON begin [default: beside the file]."),
+        click.option("--classes", type=click.Path(), metavar="FILE",
+                     help="The names of classes, one a line, in the order of their numbers, for a listing or YOLO's "
+                     "files [default: of a listing the sorted names in column label]."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -27,6 +38,16 @@ def source_options(command: Command) -> Command:
 def take_source_options(options: dict[str, Any]) -> dict[str, Any]:
     """What `source_options` added to a command's options: taken out of them."""
     return {name: options.pop(name) for name in ("kind", *OPTIONS) if name in options}
+
+
+def words_of(chosen: dict[str, Any]) -> tuple[str, ...]:
+    """The words of a command line that choose the same."""
+    names = {"kind": "source", "fields": "field"}
+    words = list[str]()
+    for name, value in chosen.items():
+        for one in value if isinstance(value, tuple) else () if value is None else (value,):
+            words += [f"--{names.get(name, name).replace('_', '-')}", str(one)]
+    return tuple(words)
 
 
 def open_by(src: str, chosen: dict[str, Any], *, quiet: bool) -> Source:

@@ -58,9 +58,9 @@ class Candidate:
         values = {name: getattr(self.recipe, name) for name in self.recipe.__struct_fields__}
         return msgspec.convert(values | {"rows": rows}, TrialRecipe)
 
-    def command(self, source: str) -> str:
-        """The command that packs the whole source so."""
-        return shlex.join(["rawpack", "pack", *self.options, source, "STORE"])
+    def command(self, source: str, more: Sequence[str] = ()) -> str:
+        """The command that packs the whole source so. more: options that speak of the source."""
+        return shlex.join(["rawpack", "pack", *self.options, *more, source, "STORE"])
 
 
 def candidates(

@@ -11,6 +11,7 @@ from typing import Any
 import rawpack
 from rawpack import machine
 from rawpack.errors import UsageError
+from rawpack_packer import show
 from rawpack_packer.plan.candidates import Candidate
 from rawpack_packer.plan.predict import Prediction, predict
 from rawpack_packer.plan.recommend import Advice, Wishes, overlaps, recommend
@@ -42,6 +43,13 @@ class Asked:
     """Steps of `rawpack.transforms`, done in the workers."""
     seed: int = 0
     tmp: str | None = None
+    source_options: tuple[str, ...] = ()
+    """Options that speak of the source, as the user wrote them."""
+
+    def command(self, taken: Prediction) -> str:
+        """The command that packs the source so, fit for a terminal."""
+        words = [show.plain(word) for word in self.source_options]
+        return taken.candidate.command(show.plain(self.source), words)
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class Planned:
             "measured_in": self.where,
             "candidates": [one.as_dict() for one in self.predictions],
             "recommended": None if taken is None else taken.candidate.name,
-            "command": None if taken is None else taken.candidate.command(asked.source),
+            "command": None if taken is None else taken.candidate.command(asked.source, asked.source_options),
             "why": self.advice.why,
             "lost": [{"name": one.candidate.name, "why": why} for one, why in self.advice.lost],
             "overlapping": [list(pair) for pair in self.overlapping],

@@ -55,7 +55,7 @@ class SampleSource:
 
     def states(self) -> NDArray[np.int64]:
         states = self._source.states()
-        return states[self._numbers] if len(states) == len(self._source) else states
+        return states[self._numbers] if len(states) >= len(self._source) else states
 
 
 def draw(source: Source, count: int, seed: int) -> SampleSource:
@@ -65,7 +65,7 @@ def draw(source: Source, count: int, seed: int) -> SampleSource:
     count = min(count, total)
     random = np.random.default_rng(seed)
     states = source.states()
-    sizes = states[:, 0] if len(states) == total else np.zeros(total, np.int64)
+    sizes = states[:total, 0] if len(states) >= total else np.zeros(total, np.int64)
     # Files of one size in random order: a run must not be a stretch of one folder.
     order = np.lexsort((random.permutation(total), sizes))
     edges = np.arange(count + 1) * total // count

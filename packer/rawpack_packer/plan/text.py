@@ -142,7 +142,7 @@ def advice_lines(planned: Planned) -> list[str]:
     else:
         lines += [
             f"Take {advice.taken.candidate.name}: {advice.why}.",
-            f"  {advice.taken.candidate.command(show.plain(planned.asked.source))}",
+            f"  {planned.asked.command(advice.taken)}",
         ]
         if advice.taken.trial.loss is not None:
             lines.append("  It loses a little of each image: --html shows how that looks.")

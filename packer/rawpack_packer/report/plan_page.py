@@ -41,7 +41,7 @@ def _write_page(path: Path, planned: Planned, size: Draw, curve: Draw) -> None:
         sampled=len(planned.sample),
         taken=taken,
         why=planned.advice.why,
-        take_command=None if taken is None else taken.candidate.command(show.plain(planned.asked.source)),
+        take_command=None if taken is None else planned.asked.command(taken),
         lost=[(one.candidate.name, why) for one, why in planned.advice.lost],
         overlapping=planned.overlapping,
         head=text.HEAD,

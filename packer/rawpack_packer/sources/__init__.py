@@ -18,6 +18,7 @@ from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source, SourceChangedError, printable
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.store import StoreSource, is_store
 
 __all__ = [
@@ -54,8 +55,11 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "arrays": Kind(ArraySource),
+    "coco": Kind(CocoSource, ("images",)),
     "folder": Kind(FolderSource),
+    "listing": Kind(ListingSource, ("fields", "key", "images", "classes")),
     "store": Kind(StoreSource),
+    "yolo": Kind(YoloSource, ("classes",)),
 }
 """Name of a kind -> how a path is opened as that kind."""
 
@@ -108,9 +112,16 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint]) -> str:
         if accepts is not None and accepts(path):
             return name
     file = Path(path)
+    if file.is_file():
+        suffix = file.suffix.lower()
+        if suffix in SUFFIXES:
+            return "listing"
+        if suffix == ".json":
+            return "coco"
+        return "arrays" if is_arrays(file) else "folder"
     if is_store(file):
         return "store"
-    return "arrays" if file.is_file() and is_arrays(file) else "folder"
+    return "yolo" if is_yolo(file) else "folder"
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -36,7 +36,9 @@ def image_kind(stores: Sequence[Store]) -> ImageKind:
 
 def field_kind(name: str, stores: Sequence[Store]) -> FieldKind:
     field = stores[0].fields[name]
-    return FieldKind(field.dtype, _shape(name, stores), mask=field.kind == "mask")
+    return FieldKind(
+        field.dtype, _shape(name, stores), mask=field.kind == "mask", boxes="xyxy" if field.is_boxes else None
+    )
 
 
 def _shape(name: str, stores: Sequence[Store]) -> tuple[int | None, ...]:
@@ -70,7 +72,7 @@ def check_fields(stores: Sequence[Store]) -> None:
 def _sort(field: Field) -> tuple[object, ...]:
     """What must be the same: all of a field but how it lies in shards, and height and width of pictures."""
     sized = field.in_shards and len(field.shape) == 3
-    return field.kind, field.dtype, len(field.shape), field.shape[2:] if sized else field.shape
+    return field.kind, field.dtype, field.boxes, len(field.shape), field.shape[2:] if sized else field.shape
 
 
 def _text(field: Field) -> str:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,25 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.manifest import FIELD_NAME
 
-Value = int | float | str | bytes | NDArray[Any]
+BoxForm = Literal["xyxy", "xywh", "yolo"]
+"""How a source writes boxes, one a row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in
+pixels of the whole upright image, counted from its corner, and other numbers after them. "yolo": class, centre x,
+centre y, width, height, all but the class as shares of the image."""
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """The boxes of one sample."""
+
+    rows: NDArray[Any]
+    """(n, k): one box a row, in the source's form; or one box alone, (k,)."""
+    form: BoxForm
+    size: tuple[int, int] | None = None
+    """(height, width) of the image that they were drawn in, where the source says it: an image of another size is not
+    the one that they belong to."""
+
+
+Value = int | float | str | bytes | NDArray[Any] | Boxes
 """What a field of one sample can be, beside its image."""
 
 MAX_FILE_BYTES = 2**31 - 1
@@ -61,6 +79,9 @@ class FieldKind:
     mask: bool = False
     """A second image of the sample's height and width: cropped and resized alike, but by the nearest pixel, and stored
     without loss. A value is a whole PNG file, or an array (H, W) or (H, W, C)."""
+    boxes: BoxForm | None = None
+    """Boxes in the image, written in this form: they move with it, and are stored as left, top, right, bottom, in
+    pixels of the stored image, and what else a row has. A value is `Boxes`."""
 
     def __post_init__(self) -> None:
         if self.mask:
@@ -77,6 +98,10 @@ class FieldKind:
             numeric = False
         if not numeric:
             raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str" or a bool, integer or float dtype')
+        if self.boxes and (self.mask or self.dtype[0] != "f" or len(self.shape) != 2 or (self.shape[1] or 0) < 4):
+            raise UsageError(f"boxes are floats, (n, 4) or more, not {self.dtype} {self.shape}")
+        if self.boxes == "yolo" and self.shape[1] != 5:
+            raise UsageError(f"a box of yolo is class, x, y, width, height: (n, 5), not {self.shape}")
         if any(n is not None and n < 1 for n in self.shape):
             raise UsageError(f"shape {self.shape}: lengths are from 1 on, or None where samples differ")
         if None in self.shape[1:] and not self.mask:
@@ -196,7 +221,8 @@ class Source(Samples, Protocol):
         """What the source's files were when it was opened, for noticing that it changed since.
 
         (n, 2), read-only: size in bytes and mtime in ns of each file, in a fixed order, -1 where they cannot
-        be had. Of a folder, n is the number of samples.
+        be had. Where n is at least the number of samples, the first are of their images. What stands for a file's
+        contents may stand in place of its time.
         """
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Value, printable, reason_of
+from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, Value, printable, reason_of
 from rawpack_packer.sources.kinds import Said, as_array, kind_said, kind_seen, mask_seen
 from rawpack_packer.sources.whole import Whole
 
@@ -56,7 +56,7 @@ class DatasetPart:
         if "image" not in sample:
             raise DecodeError("bad_field", "it has no 'image'")
         image = as_image(sample.pop("image"))
-        fields = {name: _plain(value) for name, value in sample.items()}
+        fields = {name: _plain(value, self.fields.get(name)) for name, value in sample.items()}
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
             raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample has not")
@@ -228,13 +228,13 @@ def _image_kind(value: Any, said: Any) -> ImageKind | None:
     return ImageKind(array.dtype.name, array.shape)
 
 
-def _plain(value: Any) -> Value:
+def _plain(value: Any, kind: FieldKind | None) -> Value:
     if isinstance(value, str | bytes):
         return value
     array = as_array(value)
     if array is None:
         raise DecodeError("bad_field", f"a value is {printable(type(value).__name__)}, no number, text or array")
-    return array
+    return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 
 
 def _is_pillow(value: Any) -> bool:

@@ -1,16 +1,18 @@
-"""What a field is, found by a look at a value, or said in a word: "float32", "float32[?,5]", "mask"."""
+"""What a field is, found by a look at a value, or said in a word: "float32", "float32[?,5]", "mask", "xyxy"."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import FieldKind, ImageKind
+from rawpack_packer.sources.base import BoxForm, FieldKind, ImageKind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
+_BOX_LENGTH = 5
+"""Numbers of a box, where it is not said: four sides and a class."""
 Said = str | tuple[str, tuple[int | None, ...]] | FieldKind
 """How a caller says what a field is: a word; dtype and shape; or the whole."""
 
@@ -24,9 +26,15 @@ def kind_said(name: str, said: Said) -> FieldKind | None:
         return FieldKind(dtype if dtype == "str" else np.dtype(dtype).name, tuple(shape))
     match = _WORD.fullmatch(said.strip()) if isinstance(said, str) else None
     if not match:
-        raise UsageError(f"field {name}: {said!r} is no dtype; write float32, float32[4], float32[?,5], str or mask")
+        raise UsageError(
+            f"field {name}: {said!r} is no dtype; write float32, float32[4], float32[?,5], str, mask, or of boxes "
+            f"{', '.join(get_args(BoxForm))}"
+        )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
+    for form in get_args(BoxForm):
+        if match[1] == form:
+            return FieldKind("float32", (None, *(shape[-1:] or (_BOX_LENGTH,))), boxes=form)
     dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
     return FieldKind(dtype, shape)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source
+from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, Samples, Source, Value
 
 Rows = NDArray[np.int64]
 EMPTY = "empty_classes"
@@ -39,6 +39,8 @@ class ViewPart:
         item = piece[at]
         if self.labels is not None and "label" in item.fields:
             item = replace(item, fields={**item.fields, "label": relabelled(item.fields["label"], self.labels)})
+        elif self.labels is not None:
+            item = replace(item, fields={name: _in_boxes(value, self.labels) for name, value in item.fields.items()})
         return item if self.first is None else replace(item, key=number(self.first + i))
 
     def key(self, i: int, /) -> str:
@@ -136,8 +138,10 @@ class View:
 
     def states(self) -> Rows:
         states = self._source.states()
-        # Otherwise they are not of single samples, and any of them matters to all.
-        return states[self._rows] if len(states) == len(self._source) else states
+        samples = len(self._source)
+        if len(states) < samples:
+            return states  # they are not of single samples, and any of them matters to all
+        return np.concatenate([states[self._rows], states[samples:]])
 
     def _row(self, i: int) -> int:
         if not 0 <= i < len(self):
@@ -175,6 +179,20 @@ def group_of(source: Source, i: int) -> str:
 def number(i: int) -> str:
     """The key of sample i of a source whose samples have no names. Such a source has a true attribute `numbered`."""
     return f"{i:08d}"
+
+
+def _in_boxes(value: Value, labels: Rows) -> Value:
+    """Boxes with the numbers of their classes as they are here; where there is no label, the classes are theirs."""
+    if not isinstance(value, Boxes):
+        return value
+    at = 0 if value.form == "yolo" else 4
+    rows = np.array(value.rows)
+    if rows.ndim != 2 or rows.shape[1] <= at:
+        return value
+    numbers = rows[:, at].astype(np.int64)
+    known = (numbers == rows[:, at]) & (numbers >= 0) & (numbers < len(labels))
+    rows[known, at] = labels[numbers[known]]
+    return replace(value, rows=rows)
 
 
 def relabelled(label: Any, labels: Rows) -> Any:

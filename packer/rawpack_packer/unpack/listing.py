@@ -86,6 +86,8 @@ def _word(field: Field) -> str:
     """What a field is, as `--field` takes it."""
     if field.kind in ("text", "mask"):
         return "str" if field.kind == "text" else "mask"
+    if field.is_boxes:
+        return f"xyxy[{field.shape[1]}]"
     lengths = ",".join("?" if n is None else str(n) for n in field.shape)
     return field.dtype + (f"[{lengths}]" if lengths else "")
 

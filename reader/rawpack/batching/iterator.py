@@ -68,16 +68,16 @@ class BatchIterator(Iterator[Batch]):
         crew: Crew | None,
         ring: SlotRing,
         filler: Filler,
-        loose: Callable[[NDArray[np.int64]], dict[str, Any]] | None,
+        loose: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
         *,
         seed: int,
         epoch: int,
         ahead: int,
         together: int,
     ) -> None:
-        """crew: None to do all in this process. loose: gives the fields of rows that lie in no slot, if any were asked
-        for. ahead: batches to have in the making. together: in this process, so many whole batches have room in a slot,
-        and are read at once."""
+        """crew: None to do all in this process. loose: gives the fields of rows that lie in no slot, by seed and epoch,
+        if any were asked for. ahead: batches to have in the making. together: in this process, so many whole batches
+        have room in a slot, and are read at once."""
         self._owner, self._steps, self._crew, self._ring = owner, steps, crew, ring
         self._filler, self._loose, self._ahead, self._together = filler, loose, ahead, together
         self._seed, self.epoch = seed, epoch
@@ -103,7 +103,7 @@ class BatchIterator(Iterator[Batch]):
         try:
             step, batch = self._here() if self._crew is None else self._from_crew(self._crew)
             if self._loose is not None:
-                batch.update(self._loose(step.rows))
+                batch.update(self._loose(step.rows, (self._seed, self.epoch), step.clips))
             self._count(step, began)
             return batch
         except StopIteration:

@@ -6,12 +6,15 @@ They are small and lie in mapped columns, so this process takes them from there 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.library import Library
+
+if TYPE_CHECKING:
+    from rawpack.transforms.boxes import BoxMover
 
 Ragged = Literal["list", "pad"] | int
 """How ragged fields come: see `Reader.batches`."""
@@ -22,22 +25,30 @@ IN_NO_SLOT = ("text", "ragged")
 class Loose:
     """The loose fields of one `Batches`."""
 
-    def __init__(self, library: Library, names: Sequence[str], ragged: Ragged) -> None:
-        self.names, self._library, self._ragged = tuple(names), library, ragged
+    def __init__(self, library: Library, names: Sequence[str], ragged: Ragged, mover: BoxMover | None = None) -> None:
+        """mover: what moves boxes with their images, where these are transformed."""
+        self.names, self._library, self._ragged, self._mover = tuple(names), library, ragged, mover
 
-    def __call__(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+    def __call__(
+        self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None = None
+    ) -> dict[str, Any]:
         """What a batch of these rows has beside its slot. The arrays are the caller's.
 
-        rows: int64 (n,), or of clips (n, frames): then each clip has a list of its frames, or an axis.
+        rows: int64 (n,), or of clips (n, frames): then each clip has a list of its frames, or an axis. seeds: (seed,
+        epoch). clips: their numbers, (n,).
         """
-        if rows.ndim == 2:
-            return {name: _by_clip(values, *rows.shape) for name, values in self(rows.reshape(-1)).items()}
+        made = self._of(rows.reshape(-1), seeds, clips)
+        return made if rows.ndim == 1 else {name: _by_clip(values, *rows.shape) for name, values in made.items()}
+
+    def _of(self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None) -> dict[str, Any]:
         batch: dict[str, Any] = {}
         for name in self.names:
             if self._library.fields[name].kind == "text":
                 batch[name] = self._library.text(name, rows)
                 continue
             samples = self._library.ragged(name, rows)
+            if self._mover is not None and self._library.fields[name].is_boxes:
+                samples = self._mover(self._library, rows, samples, seeds, clips)
             if self._ragged == "list":
                 batch[name] = [np.array(sample) for sample in samples]
             else:

@@ -149,7 +149,7 @@ def plan(
 
     Raises UsageError where steps and fields do not fit, or where samples of different shapes would come out.
     """
-    steps = [*before, *_as_steps(transform)]
+    steps = [*before, *as_steps(transform)]
     singles = [step for step in steps if isinstance(step, Step)]
     batch_steps = tuple(step for step in steps if isinstance(step, BatchStep))
     if steps[: len(singles)] != singles:
@@ -162,7 +162,7 @@ def plan(
             raise UsageError(f"{step!r}: {step.field!r} is {fields[step.field].kind}, which workers do not transform")
     lines = {}
     for name in chosen:
-        mine = [(n, step) for n, step in enumerate(singles) if _concerns(step, name, fields[name])]
+        mine = [(n, step) for n, step in enumerate(singles) if concerns(step, name, fields[name])]
         if mine:
             lines[name] = _line(mine, fields[name], None if name in once else frames)
     makes = {name: line.whole for name, line in lines.items()}
@@ -197,7 +197,8 @@ def spec_of(stored: Field) -> Spec:
     return Spec(stored.shape, stored.dtype, layout)  # type: ignore[arg-type]
 
 
-def _as_steps(transform: Transform) -> list[Step | BatchStep]:
+def as_steps(transform: Transform) -> list[Step | BatchStep]:
+    """The steps of a transform, functions as steps. UsageError for what is none."""
     if callable(transform) or isinstance(transform, Step | BatchStep):
         raise UsageError(f"transform={transform!r}: a list of steps, [{transform!r}]")
     steps = list[Step | BatchStep]()
@@ -211,7 +212,7 @@ def _as_steps(transform: Transform) -> list[Step | BatchStep]:
     return steps
 
 
-def _concerns(step: Step, name: str, stored: Field) -> bool:
+def concerns(step: Step, name: str, stored: Field) -> bool:
     """Whether a step is applied to a field."""
     return step.field == name or (step.field is None and stored.kind in PIXELS and len(stored.shape) == 3)
 

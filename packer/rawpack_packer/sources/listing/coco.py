@@ -1,0 +1,194 @@
+"""COCO's JSON: images, annotations with boxes, and categories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.base import FieldKind, printable, reason_of
+from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.paths import PathTaker
+from rawpack_packer.sources.listing.place import Place
+from rawpack_packer.sources.listing.reading import folder_of, state_of
+from rawpack_packer.sources.listing.table import Numbers, Runs, Table, TablePart, TableSource
+
+_ROWS = 1 << 14
+
+
+class _Image(msgspec.Struct, gc=False):
+    id: int
+    file_name: str
+    height: int | None = None
+    width: int | None = None
+
+
+class _Annotation(msgspec.Struct):
+    image_id: int
+    category_id: int
+    bbox: list[float]
+    iscrowd: int = 0
+    segmentation: msgspec.Raw = msgspec.Raw()
+
+
+class _Category(msgspec.Struct, gc=False):
+    id: int
+    name: str
+
+
+class _Coco(msgspec.Struct):
+    images: list[_Image]
+    annotations: list[_Annotation]
+    categories: list[_Category]
+
+
+class _FileName(Place):
+    """Where faults of the files of images are: JSON has no lines to speak of."""
+
+    def fault(self, line: int, what: str) -> None:
+        self.faults.add(0, 0, "", f"$.images[{line}].file_name: {what}")
+
+
+class CocoSource(TableSource):
+    """A COCO file as a `Source`: the images in its order, each with its boxes.
+
+    Fields: `boxes`, `crowds` (the boxes of crowds, which are no single things), `image_id`. The classes are the
+    categories in the order of their ids, counted from 0; the last number of a box is its class.
+
+    `counts`: no_boxes (images), empty_classes, segmentations (left out).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        images: str | os.PathLike[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """images: the folder that file names begin at; None takes that of the JSON file, or, for
+        `annotations/instances_val2017.json`, `val2017` beside `annotations`.
+
+        Raises UsageError where it is no COCO file, BadListingError with the first twenty faults.
+        """
+        file = Path(path).absolute()
+        where = printable(os.fsencode(file))
+        try:
+            state = state_of(file, "")
+            coco = msgspec.json.decode(file.read_bytes(), type=_Coco)
+        except OSError as error:
+            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(
+                f"{where} is no JSON of COCO, with images, annotations with boxes, and categories: {error}"
+            ) from None
+        if not coco.images:
+            raise UsageError(f"{where} lists no image")
+        faults = Faults(where)
+        classes, class_of = _classes(coco.categories, faults)
+        root = folder_of(images, _folder(file, coco.images[0].file_name))
+        files = PathTaker(_FileName("", 0, faults, cells=False), root)
+        _add_files(files, coco.images, faults, progress)
+        boxes, crowds = _boxes(coco, class_of, faults)
+        faults.stop()
+        listed = files.files()
+        used = np.unique(boxes.values[:, 4]).tolist()
+        empty = tuple(name for number, name in enumerate(classes) if number not in used)
+        kind = FieldKind("float32", (None, 5), boxes="xywh")
+        super().__init__(
+            Table(
+                kind="coco",
+                root=where,
+                rows=TablePart(
+                    listed.paths,
+                    listed,
+                    {
+                        "boxes": boxes,
+                        "crowds": crowds,
+                        "image_id": Numbers(np.array([image.id for image in coco.images], np.int64)),
+                    },
+                ),
+                fields={"boxes": kind, "crowds": kind, "image_id": FieldKind("int64")},
+                classes=classes,
+                states=state,
+                empty_classes=empty,
+                counts={
+                    "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
+                    "empty_classes": len(empty),
+                    "segmentations": sum(
+                        bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations
+                    ),
+                },
+            )
+        )
+
+
+def _folder(file: Path, first: str) -> Path:
+    """The folder of the images: beside the file, or as COCO itself lies on the disk."""
+    split = file.stem.removeprefix("instances_")
+    beside = [file.parent, file.parent.parent / split, file.parent.parent / "images" / split]
+    return next((folder for folder in beside if (folder / first).is_file()), file.parent)
+
+
+def _classes(categories: Sequence[_Category], faults: Faults) -> tuple[tuple[str, ...], dict[int, int]]:
+    """The names of the classes, and the number of each category's id."""
+    names, numbers = list[str](), dict[int, int]()
+    for one in sorted(categories, key=lambda category: category.id):
+        if one.id in numbers:
+            faults.add(0, 0, "", f"$.categories: id {one.id} is there twice")
+        numbers[one.id] = len(names)
+        names.append(f"{one.name} {one.id}" if one.name in names else one.name)
+    return tuple(names), numbers
+
+
+def _add_files(
+    files: PathTaker, images: Sequence[_Image], faults: Faults, progress: Callable[[int], None] | None
+) -> None:
+    names: dict[str, int] = {}
+    for number, image in enumerate(images):
+        if names.setdefault(image.file_name, number) != number:
+            before = names[image.file_name]
+            what = f"{image.file_name!r} is that of $.images[{before}] too"
+            faults.add(0, 0, "", f"$.images[{number}].file_name: {what}")
+    for start in range(0, len(images), _ROWS):
+        some = images[start : start + _ROWS]
+        files.add([image.file_name for image in some], np.arange(start, start + len(some), dtype=np.int64))
+        if progress is not None:
+            progress(start + len(some))
+
+
+def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[Runs, Runs]:
+    """The boxes of things and of crowds, image after image: x, y, width, height, class."""
+    rows: dict[int, int] = {}
+    for number, image in enumerate(coco.images):
+        if rows.setdefault(image.id, number) != number:
+            faults.add(0, 0, "", f"$.images[{number}].id: {image.id} is that of $.images[{rows[image.id]}] too")
+    values = np.zeros((len(coco.annotations), 5), np.float64)
+    image_of = np.zeros(len(values), np.int64)
+    for number, one in enumerate(coco.annotations):
+        row, label = rows.get(one.image_id), class_of.get(one.category_id)
+        if row is None or label is None or len(one.bbox) != 4:
+            what = f"bbox: {len(one.bbox)} numbers, and a box is x, y, width, height"
+            what = what if label is not None else f"category_id: there is no category {one.category_id}"
+            what = what if row is not None else f"image_id: there is no image {one.image_id}"
+            faults.add(0, 0, "", f"$.annotations[{number}].{what}")
+            if faults.enough:
+                break
+            continue
+        values[number], image_of[number] = (*one.bbox, label), row
+    crowd = np.array([bool(one.iscrowd) for one in coco.annotations], np.bool_)
+    sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
+    things, crowds = (_runs(values[which], image_of[which], sizes) for which in (~crowd, crowd))
+    return things, crowds
+
+
+def _runs(values: NDArray[np.float64], image_of: NDArray[np.int64], sizes: NDArray[np.int64]) -> Runs:
+    order = np.argsort(image_of, kind="stable")
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.bincount(image_of, minlength=len(sizes)), out=ends[1:])
+    return Runs(values[order], ends, "xywh", sizes)

@@ -1,0 +1,136 @@
+"""Columns as they are read, block after block: what one holds is seen from its first value, or said.
+
+A column keeps its kind: what comes later and is of another is a fault. Whole numbers and floats together are floats;
+arrays that differ in their first length are ragged; an empty value is NaN among floats, an array of length 0 among
+arrays, the empty text among texts, and elsewhere a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack_packer.sources.base import FieldKind
+from rawpack_packer.sources.listing.cells import of_cell
+from rawpack_packer.sources.listing.numbers import NumberTaker
+from rawpack_packer.sources.listing.place import Lines, Place, Taker, shown
+from rawpack_packer.sources.listing.table import Column, Numbers, Texts, texts_of
+
+
+class Growing:
+    """A column whose kind is found with its first value, where it was not said."""
+
+    def __init__(self, place: Place, said: FieldKind | None, texts: Callable[[Place], Taker]) -> None:
+        """texts: makes what takes the texts of a column that is seen to hold such."""
+        self._place, self._texts = place, texts
+        self._taker: Taker | None = _taker_said(place, said)
+        self._empty: list[tuple[Sequence[Any], Lines]] = []
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        if self._taker is None:
+            first = next((value for value in values if value is not None and value != ""), None)
+            if first is None:
+                self._empty.append((values, lines))
+                return
+            value = of_cell(first) if self._place.cells else first
+            self._taker = self._texts(self._place) if isinstance(value, str) else NumberTaker(self._place, None)
+            for before in self._empty:
+                self._taker.add(*before)
+        self._taker.add(values, lines)
+
+    def finish(self) -> tuple[FieldKind, Column]:
+        if self._taker is None:
+            self._taker = TextTaker(self._place)
+            for before in self._empty:
+                self._taker.add(*before)
+        return self._taker.finish()
+
+
+def _taker_said(place: Place, said: FieldKind | None) -> Taker | None:
+    if said is None:
+        return None
+    return TextTaker(place) if said.dtype == "str" else NumberTaker(place, said)
+
+
+class TextTaker:
+    """Texts as they are."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._blocks: list[Texts] = []
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        texts = [
+            value if isinstance(value, str) else self._other(value, line)
+            for value, line in zip(values, lines, strict=True)
+        ]
+        try:
+            self._blocks.append(texts_of(texts))
+        except UnicodeEncodeError:
+            for text, line in zip(texts, lines, strict=True):
+                if any("\ud800" <= c <= "\udfff" for c in text):
+                    self._place.fault(line, "half of a surrogate pair is no text that UTF-8 can hold")
+
+    def finish(self) -> tuple[FieldKind, Column]:
+        return FieldKind("str"), joined(self._blocks)
+
+    def _other(self, value: Any, line: int) -> str:
+        if value is not None:
+            self._place.fault(line, f"{shown(value)} is no text: quote it")
+        return ""
+
+
+class ClassTaker:
+    """Labels that are names of classes: their numbers, by sorted names or by those that are given."""
+
+    def __init__(self, place: Place, names: Sequence[str] | None) -> None:
+        self._place, self._given = place, names
+        self._codes: dict[str, int] = {name: code for code, name in enumerate(names or ())}
+        self._blocks: list[NDArray[np.int64]] = []
+        self.unlabelled = 0
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        codes = np.empty(len(values), np.int64)
+        for i, value in enumerate(values):
+            if not isinstance(value, str) and value is not None:
+                self._place.fault(lines[i], f"{shown(value)} is no text, as those before are: quote it")
+            elif not value:
+                codes[i] = -1
+                self.unlabelled += 1
+                continue
+            code = self._codes.get(value) if isinstance(value, str) else 0
+            if code is None:
+                code = self._new(str(value), lines[i])
+            codes[i] = code
+        self._blocks.append(codes)
+
+    def finish(self) -> tuple[FieldKind, Column]:
+        codes = np.concatenate(self._blocks)
+        if self._given is None:
+            # Numbers were given as names came; one more at the end, so that -1 stays.
+            sorted_names = {name: number for number, name in enumerate(self.classes)}
+            codes = np.array([*(sorted_names[name] for name in self._codes), -1], np.int64)[codes]
+        return FieldKind("int64"), Numbers(codes)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """In the order of their numbers."""
+        return tuple(sorted(self._codes)) if self._given is None else tuple(self._given)
+
+    def _new(self, name: str, line: int) -> int:
+        if self._given is not None:
+            self._place.fault(line, f"{shown(name)} is none of the {len(self._given)} classes")
+            return 0
+        if any("\ud800" <= c <= "\udfff" for c in name):
+            self._place.fault(line, "half of a surrogate pair is no text that UTF-8 can hold")
+        return self._codes.setdefault(name, len(self._codes))
+
+
+def joined(blocks: Sequence[Texts]) -> Texts:
+    """Texts one after another."""
+    starts = np.cumsum([0, *(len(block.data) for block in blocks)])
+    ends = [block.ends[1:] + start for block, start in zip(blocks, starts[:-1], strict=True)]
+    return Texts(b"".join(block.data for block in blocks), np.concatenate([np.zeros(1, np.int64), *ends]))

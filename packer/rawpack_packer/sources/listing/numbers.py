@@ -1,0 +1,216 @@
+"""Columns of numbers, one each or arrays of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack_packer.sources.base import FieldKind
+from rawpack_packer.sources.listing.cells import of_cell
+from rawpack_packer.sources.listing.place import Lines, Place, shown
+from rawpack_packer.sources.listing.table import Column, Numbers, Runs
+
+_EXACT = 1 << 53
+"""Up to here a float holds any whole number."""
+
+
+class NumberTaker:
+    """Numbers, one each or arrays of them."""
+
+    def __init__(self, place: Place, said: FieldKind | None) -> None:
+        self._place, self._said = place, said
+        self._single: bool | None = None if said is None else not said.shape
+        """Whether values are numbers, and not arrays."""
+        self._truth: bool | None = None if said is None else False
+        """Whether they are true and false."""
+        self._axes: tuple[int, ...] | None = None
+        """Of arrays, all but the first."""
+        if said is not None and said.shape:
+            self._axes = tuple(n or 0 for n in said.shape[1:])
+        self._blocks: list[NDArray[Any]] = []
+        self._lines: list[Lines] = []
+        self._lengths: list[NDArray[np.int64]] = []
+        self._empty: list[NDArray[np.bool_]] = []
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        given = [of_cell(value) for value in values] if self._place.cells else list(values)
+        if self._single is None:
+            first = next(value for value in given if value is not None)
+            self._single, self._truth = not isinstance(first, list), isinstance(first, bool)
+        self._lines.append(lines)
+        if self._single:
+            self._add_singles(given, values, lines)
+        else:
+            self._add_arrays(given, values, lines)
+
+    def finish(self) -> tuple[FieldKind, Column]:
+        lines = np.concatenate(self._lines) if self._lines else np.empty(0, np.int64)
+        empty = np.concatenate(self._empty) if self._empty else np.empty(0, np.bool_)
+        values = np.concatenate(self._blocks) if self._blocks else np.empty(0)
+        if self._single:
+            self._check_wide(values)
+            return self._finish_singles(values, lines, empty)
+        return self._finish_arrays(values, lines, empty, np.concatenate(self._lengths))
+
+    def _add_singles(self, given: list[Any], raw: Sequence[Any], lines: Lines) -> None:
+        kinds = set(map(type, given))
+        empty = np.zeros(len(given), np.bool_)
+        if not (kinds == {bool} and (self._truth or self._takes_bool)) and not kinds <= {int, float}:
+            for i, value in enumerate(given):
+                if value is None:
+                    empty[i], given[i] = True, 0
+                elif isinstance(value, bool):
+                    if not (self._truth or self._takes_bool):
+                        self._wrong(raw[i], lines[i])
+                elif not isinstance(value, int | float):
+                    self._wrong(raw[i], lines[i])
+                    given[i] = 0
+        if self._truth and kinds & {int, float}:
+            for i, value in enumerate(given):
+                if not isinstance(value, bool) and not empty[i]:
+                    self._place.fault(lines[i], f"{shown(raw[i])} is neither true nor false, as those before are")
+        self._blocks.append(self._plain(given, lines))
+        self._empty.append(empty)
+
+    def _check_wide(self, values: NDArray[Any]) -> None:
+        """Whole numbers that become floats, because floats came too, must not change."""
+        if values.dtype.kind == "f":
+            for block, lines in zip(self._blocks, self._lines, strict=True):
+                _, same = cast(block, values.dtype)
+                for i in np.flatnonzero(~same):
+                    self._place.fault(lines[i], f"{block[i]} is nothing that {values.dtype}, as others need, can hold")
+
+    @property
+    def _takes_bool(self) -> bool:
+        return self._said is not None and self._said.dtype == "bool"
+
+    def _plain(self, given: list[Any], lines: Lines) -> NDArray[Any]:
+        if set(map(type, given)) <= {bool, int}:
+            try:
+                return np.array(given, np.bool_ if set(map(type, given)) == {bool} else np.int64)
+            except OverflowError:
+                for i, value in enumerate(given):
+                    if not -(1 << 63) <= value < 1 << 63:
+                        self._place.fault(lines[i], f"{shown(value)} is beyond 64 bits: {self._place.keep_texts}")
+                return np.zeros(len(given), np.int64)
+        for i, value in enumerate(given):
+            if type(value) is int and abs(value) > _EXACT and float(value) != value:
+                self._place.fault(lines[i], f"{value} is nothing that float64, as others need, can hold")
+        return np.array(given, np.float64)
+
+    def _wrong(self, value: Any, line: int) -> None:
+        what = "no number" if self._single else "no array"
+        if self._said is not None:
+            self._place.fault(line, f"{shown(value)} is {what}; {_named(self._said)} was said")
+        else:
+            cure = f"mend it, or {self._place.keep_texts}"
+            self._place.fault(line, f"{shown(value)} is {what}, as those before are: {cure}")
+
+    def _finish_singles(self, values: NDArray[Any], lines: Lines, empty: NDArray[np.bool_]) -> tuple[FieldKind, Column]:
+        kind = self._said or FieldKind(values.dtype.name)
+        if empty.any():
+            if np.dtype(kind.dtype).kind == "f":
+                values = values.astype(np.float64)
+                values[empty] = np.nan
+            else:
+                cure = (
+                    "give a value" if self._said else f"give a value, or say --field {self._place.name}:float64 (NaN)"
+                )
+                for line in lines[empty]:
+                    self._place.fault(line, f"is empty, in a column of {kind.dtype}: {cure}")
+        return kind, Numbers(self._cast(values, kind, lines))
+
+    def _add_arrays(self, given: list[Any], raw: Sequence[Any], lines: Lines) -> None:
+        arrays, lengths = list[NDArray[Any]](), np.zeros(len(given), np.int64)
+        empty = np.zeros(len(given), np.bool_)
+        for i, value in enumerate(given):
+            empty[i] = value is None
+            array = None if value is None else self._array(value, raw[i], lines[i])
+            if array is not None and array.size:
+                arrays.append(array)
+                lengths[i] = len(array)
+        if arrays:
+            self._blocks.append(np.concatenate(arrays))
+        self._lengths.append(lengths)
+        self._empty.append(empty)
+
+    def _array(self, value: Any, raw: Any, line: int) -> NDArray[Any] | None:
+        """One value as an array whose axes but the first are the column's; None for a fault."""
+        try:
+            array = np.array(value)
+        except (ValueError, OverflowError):
+            self._place.fault(line, f"{shown(raw)} is no array: its rows differ in length")
+            return None
+        if array.dtype.kind == "U" and isinstance(value, list):
+            what = "is a list of texts: give each a column of its own, or write numbers"
+            self._place.fault(line, f"{shown(raw)} {what}")
+            return None
+        if not isinstance(value, list) or (array.size and array.dtype.kind not in "bif"):
+            self._wrong(raw, line)
+            return None
+        if not array.size:
+            return array
+        if self._said is not None and self._said.boxes and array.ndim == 1:
+            array = array[None]
+        if self._axes is None:
+            self._axes = array.shape[1:]
+        if array.shape[1:] != self._axes:
+            wanted = self._said.shape if self._said is not None else ("?", *self._axes)
+            self._place.fault(line, f"has shape {_by(array.shape)}; the column's is {_by(wanted)}")
+            return None
+        return array
+
+    def _finish_arrays(
+        self, values: NDArray[Any], lines: Lines, empty: NDArray[np.bool_], lengths: NDArray[np.int64]
+    ) -> tuple[FieldKind, Column]:
+        axes = self._axes or ()
+        values = values.reshape(-1, *axes) if values.size else np.empty((0, *axes), values.dtype)
+        alike = len(lengths) > 0 and bool((lengths == lengths[0]).all()) and lengths[0] > 0
+        kind = self._said or FieldKind(values.dtype.name, (int(lengths[0]) if alike else None, *axes))
+        if kind.shape[0] is not None and (lengths != kind.shape[0]).any():
+            for line, length in zip(lines, lengths.tolist(), strict=True):
+                if length != kind.shape[0]:
+                    self._place.fault(line, f"has {length} values; {_named(kind)} was said")
+            return kind, Numbers(values)
+        values = self._cast(values, kind, np.repeat(lines, lengths))
+        if kind.shape[0] is not None:
+            return kind, Numbers(values.reshape(len(lengths), *lengths[:1].tolist(), *axes))
+        ends = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        return kind, Runs(values, ends, kind.boxes)
+
+    def _cast(self, values: NDArray[Any], kind: FieldKind, lines: Lines) -> NDArray[Any]:
+        made, same = cast(values, np.dtype(kind.dtype))
+        if not same.all():
+            same = same.reshape(len(lines), -1)
+            for i in np.flatnonzero(~same.all(axis=1)):
+                wrong = values.reshape(len(lines), -1)[i][~same[i]][0]
+                self._place.fault(lines[i], f"{wrong} is nothing that {kind.dtype} can hold")
+        return made
+
+
+def cast(values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Numbers in another dtype, and whether each kept its value; floats may be rounded to shorter ones."""
+    if values.dtype == dtype:
+        return values, np.ones(values.shape, np.bool_)
+    with np.errstate(all="ignore"):
+        made = values.astype(dtype)
+        if dtype.kind == "f" and values.dtype.kind == "f":
+            return made, np.isfinite(made) | ~np.isfinite(values)
+        same = made.astype(values.dtype) == values
+        if dtype.kind == "u" and values.dtype.kind in "if":
+            same &= values >= 0
+    return made, same
+
+
+def _named(kind: FieldKind) -> str:
+    word = kind.boxes or kind.dtype
+    lengths = ",".join("?" if n is None else str(n) for n in kind.shape)
+    return f"{word}[{lengths}]" if lengths else word
+
+
+def _by(shape: Sequence[Any]) -> str:
+    return " x ".join("?" if n is None else str(n) for n in shape)

@@ -1,0 +1,160 @@
+"""Boxes on their way into a batch: moved as the image is, cut to it, and left out where nothing of them is in it.
+
+Boxes lie in no slot, so they are moved in the process that hands a batch over. What was drawn for their image, in
+whichever worker, is drawn there again: random numbers are a pure function of seed, epoch and sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.library import Library
+from rawpack.manifest import Field
+from rawpack.transforms.pipeline import PIXELS, Transform, as_steps, concerns, spec_of
+from rawpack.transforms.randomness import Random, randoms
+from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
+
+LEAST = 0.01
+"""Pixels: a box of which less is left, in either direction, is left out."""
+Window = tuple[float, float, float, float]
+"""Left, top, right and bottom of what is seen of an image."""
+_Numbered = tuple[int, Step, Spec, Spec]
+"""A step by its number in the transform, what it gets, and what it makes."""
+
+
+def moved(corners: NDArray[np.float64], move: Move) -> NDArray[np.float64]:
+    """Boxes (n, 4): left, top, right, bottom, where `move` takes them: left is left of right also after a flip."""
+    x = corners[:, 0::2] * move.scale_x + move.shift_x
+    y = corners[:, 1::2] * move.scale_y + move.shift_y
+    x.sort(axis=1)
+    y.sort(axis=1)
+    return np.stack([x[:, 0], y[:, 0], x[:, 1], y[:, 1]], axis=1)
+
+
+def cut(corners: NDArray[np.float64], window: Window) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The part of each box (n, 4) that lies in the window, and (n,) whether there is any."""
+    left, top, right, bottom = window
+    inside = np.clip(corners, (left, top, left, top), (right, bottom, right, bottom))
+    width, height = inside[:, 2] - inside[:, 0], inside[:, 3] - inside[:, 1]
+    return inside, (width >= LEAST) & (height >= LEAST)
+
+
+class BoxMover:
+    """Moves the boxes of samples by what a transform does to their images. Any number of threads may use one."""
+
+    def __init__(self, image: str, lines: Sequence[tuple[str, tuple[_Numbered, ...]]]) -> None:
+        """image: the field that the boxes lie in. lines: the steps of each field of pixels, in the order in which the
+        workers draw for them; those of `image` last."""
+        self._image, self._lines = image, lines
+
+    def __call__(
+        self,
+        library: Library,
+        rows: NDArray[np.int64],
+        boxes: Sequence[Array],
+        seeds: tuple[int, int],
+        clips: NDArray[np.int64] | None = None,
+    ) -> list[Array]:
+        """The boxes of some samples, (n, k) each, as they lie in the images of a batch: new arrays of the same dtype,
+        with fewer rows where boxes are left out. seeds: (seed, epoch). clips: where rows are the frames of clips, the
+        clips' numbers: all frames of one move alike."""
+        samples = rows if clips is None else clips
+        frames = len(rows) // max(1, len(samples))
+        drawn: list[dict[int, Any]] = [{} for _ in samples]
+        ways: list[tuple[Move, Window]] = []
+        for name, steps in self._lines:
+            of_image = name == self._image
+            shapes = iter(_shapes(library, name, rows))
+            for random, known in zip(randoms(*seeds, samples), drawn, strict=True):
+                for shape in islice(shapes, frames):
+                    way = _way(steps, random, known, shape)
+                    if of_image:
+                        ways.append(way)
+        return [_along(one, *way) for one, way in zip(boxes, ways, strict=True)]
+
+
+def mover_for(
+    transform: Transform | None, fields: Mapping[str, Field], chosen: Sequence[str], before: Sequence[Step] = ()
+) -> BoxMover | None:
+    """What moves the chosen boxes of a store; None where none were chosen. before: steps that come first.
+
+    Raises UsageError where a step changes the size of images and does not say where that takes their points.
+    """
+    if not any(fields[name].is_boxes for name in chosen):
+        return None
+    image = next(name for name, field in fields.items() if field.kind == "image")
+    singles = [step for step in (*before, *as_steps(transform or [])) if not isinstance(step, BatchStep)]
+    # The order of `Pipeline.fill`. Where the image is in no batch, its boxes move as if it were.
+    pixels = [name for name in (*chosen, image) if fields[name].kind in PIXELS]
+    lines = []
+    for name in pixels[: pixels.index(image) + 1]:
+        steps, spec = list[_Numbered](), spec_of(fields[name])
+        for number, step in enumerate(singles):
+            if not concerns(step, name, fields[name]):
+                continue
+            made, fitted = step.makes(spec), step.fitted(spec)
+            if name == image and "HWC" in (spec.layout, made.layout) and type(step).move is Step.move:
+                _check_still(step, spec, made)
+            steps.append((number, fitted, spec, made))
+            spec = made
+        lines.append((name, tuple(steps)))
+    return BoxMover(image, lines) if lines[-1][1] else None
+
+
+def _check_still(step: Step, spec: Spec, made: Spec) -> None:
+    if made.layout != "CHW" and made.shape[:2] != spec.shape[:2]:
+        raise UsageError(
+            f"{step!r} changes the size of images, {spec.shape} to {made.shape}, and does not say where their boxes "
+            "go: write it as a Step with a method move(), or leave boxes out with fields="
+        )
+
+
+def _shapes(library: Library, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
+    """The shape of each sample's image, as it is stored."""
+    stored = library.fields[name]
+    if stored.uniform:
+        return [tuple(n or 0 for n in stored.shape)] * len(rows)
+    return [reader.shape(row) for reader, row in library.located(name, rows)]
+
+
+def _way(
+    steps: Sequence[_Numbered], random: Random, known: dict[int, Any], shape: tuple[int, ...]
+) -> tuple[Move, Window]:
+    """Where all steps together take the points of an image of that shape, and what is then still seen of it.
+
+    known: what was drawn for which step, used and added to.
+    """
+    whole, window = Move(), (0.0, 0.0, float(shape[1]), float(shape[0]))
+    for number, step, spec, made in steps:
+        height, width = shape[0], shape[1] if len(shape) > 1 else 1
+        if number not in known:
+            known[number] = step.draw(random, height, width)
+        exact = made if made.fixed else step.makes(replace(spec, shape=shape))
+        after = tuple(n or 0 for n in exact.shape)
+        if spec.layout == "HWC":
+            move = step.move(known[number], height, width)
+            if made.layout == "HWC" and (move != Move() or after != shape):
+                whole = Move(
+                    whole.scale_y * move.scale_y, whole.shift_y * move.scale_y + move.shift_y,
+                    whole.scale_x * move.scale_x, whole.shift_x * move.scale_x + move.shift_x,
+                )  # fmt: skip
+                corners = moved(np.array([window]), move)
+                ends = (0.0, 0.0, float(after[1]), float(after[0]))
+                left, top, right, bottom = cut(corners, ends)[0][0].tolist()
+                window = (left, top, right, bottom)
+        shape = after
+    return whole, window
+
+
+def _along(boxes: Array, move: Move, window: Window) -> Array:
+    corners, kept = cut(moved(boxes[:, :4].astype(np.float64), move), window)
+    made = np.array(boxes[kept])
+    made[:, :4] = corners[kept]
+    return made

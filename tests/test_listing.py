@@ -1,0 +1,484 @@
+"""Listings: CSV, TSV and JSON lines, packed by the command, with columns that are seen to be what they are.
+
+The oracle is what was written, and Pillow for pixels.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FORMATS, pack, picture, run_here, save
+from PIL import Image
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.listing import BadListingError
+
+COUNT = 70
+"""More than one part of a store."""
+PEOPLE = ("Ünï", "b, c", 'say "x"', "")
+
+
+def row_of(i: int) -> dict[str, Any]:
+    """The fields of one image, as JSON has them."""
+    return {
+        "path": f"img/{i:02d}.jpg",
+        "label": ("dog", "cat", "naïve 猫")[i % 3],
+        "first": i % 10,
+        "second": (i * 7) % 10,
+        "score": i / 7 if i % 5 else float(i),
+        "vector": [i, 0.5, -i],
+        "points": [[i, k] for k in range(i % 4)],
+        "boxes": [[2, 3, 20 + k, 18, k] for k in range(i % 3)],
+        "name": PEOPLE[i % 4],
+        "good": bool(i % 2),
+        "seg": f"seg/{i:02d}.png",
+    }
+
+
+SAID = ("--field", "boxes:xyxy", "--field", "seg:mask")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of images and masks, and three listings that say the same of them."""
+    root = tmp_path_factory.mktemp("listing")
+    for i in range(COUNT):
+        save(root / f"img/{i:02d}.jpg", picture(20 + i % 5, 24, i))
+        save(root / f"seg/{i:02d}.png", np.full((20 + i % 5, 24), i, np.uint8))
+    rows = [row_of(i) for i in range(COUNT)]
+    write_cells(root / "all.csv", rows)
+    write_cells(root / "all.tsv", rows, "\t")
+    write_lines(root / "all.jsonl", rows)
+    return root
+
+
+def write_cells(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> Path:
+    """CSV by Python's own writer; lists as JSON."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(rows[0])
+        for row in rows:
+            writer.writerow(json.dumps(value) if isinstance(value, list) else value for value in row.values())
+    return path
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Callable[..., Path]:
+    """`small(text)`: a listing with that text, beside the images 0.jpg to 3.jpg."""
+    folder = tmp_path / "in"
+    for i in range(4):
+        save(folder / f"{i}.jpg", picture(8, 8, i))
+
+    def write(text: str | bytes, name: str = "list.csv") -> Path:
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+        return folder / name
+
+    return write
+
+
+# ---------------------------------------------------------------------------------------------- what is packed
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("name", ["all.csv", "all.tsv", "all.jsonl"])
+def test_every_column_comes_back(name: str, layout: str, place: Path, tmp_path: Path) -> None:
+    """Labels, several classes, floats, vectors, ragged arrays, texts, boxes and masks are in every format what the
+    listing says; `label` is the number of a class, in the order of sorted names."""
+    store = pack(place / name, tmp_path / "store", "--size", "keep", *SAID, *FORMATS[layout])
+    reader = Reader(store)
+    kinds = {name: (field.kind, field.dtype, field.shape) for name, field in reader.fields.items()}
+    assert list(kinds) == ["image", *(name for name in row_of(0) if name != "path"), "key"]
+    assert reader.classes == ("cat", "dog", "naïve 猫")
+    assert kinds["label"] == ("number", "int64", ())
+    assert kinds["first"] == ("number", "int64", ())
+    assert kinds["score"] == ("number", "float64", ())
+    assert kinds["good"] == ("number", "bool", ())
+    assert kinds["vector"] == ("number", "float64", (3,))
+    assert kinds["points"] == ("ragged", "int64", (None, 2))
+    assert kinds["boxes"] == ("ragged", "float32", (None, 5))
+    assert kinds["name"] == ("text", "str", ())
+    for i in range(COUNT):
+        sample, row = reader[i], row_of(i)
+        assert sample["key"] == row["path"]
+        assert sample["name"] == row["name"]
+        assert reader.classes[sample["label"]] == row["label"]
+        for field in ("first", "second", "score", "good"):
+            assert sample[field] == row[field]
+        for field in ("vector", "points", "boxes"):
+            assert sample[field].tolist() == row[field]
+        assert (sample["seg"] == i).all()
+        assert sample["seg"].shape == (20 + i % 5, 24, 1)
+        if layout != "lmdb":
+            np.testing.assert_array_equal(sample["image"], np.asarray(Image.open(place / row["path"])))
+
+
+def test_batches_have_the_columns(place: Path, tmp_path: Path) -> None:
+    """Batches of a listing's store hold numbers by themselves, and texts and ragged fields when they are named."""
+    reader = Reader(pack(place / "all.csv", tmp_path / "store", "--size", "16", *SAID))
+    seen = []
+    for batch in reader.batches(16, shuffle=True, workers=0, fields=["image", "first", "vector", "name", "points"]):
+        for k, i in enumerate(batch["index"].tolist()):
+            row = row_of(i)
+            assert (batch["first"][k], batch["name"][k]) == (row["first"], row["name"])
+            assert batch["vector"][k].tolist() == row["vector"]
+            assert batch["points"][k].tolist() == row["points"]
+            seen.append(i)
+    assert sorted(seen) == list(range(COUNT))
+    assert set(next(iter(reader.batches(4, workers=0)))) == {
+        "image", "label", "first", "second", "score", "vector", "good", "seg", "index",
+    }  # fmt: skip
+
+
+def test_a_store_is_the_same_for_any_number_of_workers(place: Path, tmp_path: Path) -> None:
+    """The manifest, which seals all else, has the same bytes; so has a run that goes on."""
+    digests = {
+        rawpack_packer.pack(
+            place / "all.jsonl", tmp_path / f"{workers}", size=16, fields={"seg": "mask"}, workers=workers
+        ).digest
+        for workers in (0, 2)
+    }
+    assert len(digests) == 1
+    again = run_here("pack", "--size", 16, "--field", "seg:mask", place / "all.jsonl", tmp_path / "0")
+    assert again.code == 0
+    assert "complete already" in again.out
+
+
+def test_a_dry_run_and_a_plan_take_a_listing(place: Path, tmp_path: Path) -> None:
+    """`--dry-run` says what packing would take and writes nothing; `rawpack plan` tries its samples."""
+    ran = run_here("pack", "--dry-run", *SAID, place / "all.csv", tmp_path / "store")
+    assert ran.code == 0
+    assert "samples  70, 256x256x3" in ran.out
+    assert not (tmp_path / "store").exists()
+    ran = run_here(
+        "plan", "--quiet", "--size", 16, "--format", "memmap", "--workers", 1, "--budget", "1s", "--tmp", tmp_path,
+        *SAID, "--json", place / "all.csv",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "--field boxes:xyxy --field seg:mask" in json.loads(ran.out)["command"]
+
+
+def test_what_is_said_counts_more_than_the_look(small: Callable[..., Path], tmp_path: Path) -> None:
+    """--field gives a dtype, keeps digits as text, makes ragged what is alike by chance, and boxes of one."""
+    listing = small(
+        'path,code,score,vector,flag,box,label\n0.jpg,12,1,"[1,2]",0,"[0,0,4,4]",3\n1.jpg,013,,"[3,4]",1,,1\n'
+    )
+    said = ("code:str", "score:float32", "vector:uint8[?]", "flag:bool", "box:xywh[4]")
+    reader = Reader(pack(listing, tmp_path / "s", "--size", "keep", *(x for one in said for x in ("--field", one))))
+    kinds = {name: (field.dtype, field.shape) for name, field in reader.fields.items()}
+    assert kinds["code"] == ("str", ())
+    assert kinds["score"] == ("float32", ())
+    assert kinds["vector"] == ("uint8", (None,))
+    assert kinds["flag"] == ("bool", ())
+    assert kinds["box"] == ("float32", (None, 4))
+    assert reader.classes is None
+    assert [reader[i]["code"] for i in (0, 1)] == ["12", "013"]
+    assert reader[0]["score"] == 1
+    assert np.isnan(reader[1]["score"])
+    assert reader[0]["box"].tolist() == [[0, 0, 4, 4]]
+    assert reader[1]["box"].shape == (0, 4)
+    assert [bool(reader[i]["flag"]) for i in (0, 1)] == [False, True]
+    assert [reader[i]["label"] for i in (0, 1)] == [3, 1]
+
+
+def test_keys_classes_and_the_folder_of_images_can_be_said(small: Callable[..., Path], tmp_path: Path) -> None:
+    """--key takes the names of samples from a column, so that one image may be there twice; --classes gives the numbers
+    of labels; --images says where relative paths begin; absolute paths need no folder."""
+    folder = small("", "x.csv").parent
+    listing = tmp_path / "elsewhere" / "list.csv"
+    listing.parent.mkdir()
+    listing.write_text(f"label,path,key\nb,0.jpg,one\n,0.jpg,two\nc,{folder / '1.jpg'},3\n")
+    (tmp_path / "names").write_text("a\nb\nc\n")
+    store = pack(
+        listing, tmp_path / "s", "--size", 8, "--key", "key", "--images", folder, "--classes", tmp_path / "names"
+    )
+    reader = Reader(store)
+    assert [reader[i]["key"] for i in range(3)] == ["one", "two", "3"]
+    assert reader.classes == ("a", "b", "c")
+    assert [reader[i]["label"] for i in range(3)] == [1, -1, 2]
+    np.testing.assert_array_equal(reader[0]["image"], reader[1]["image"])
+    assert reader.fields.keys() == {"image", "label", "key"}
+
+
+def test_windows_line_ends_and_empty_lines_do_no_harm(small: Callable[..., Path], tmp_path: Path) -> None:
+    """CRLF, lines without anything, and a last line without an end give what the plain listing gives."""
+    plain = small('path,name\n0.jpg,"a\nb"\n1.jpg,c\n')
+    odd = small('path,name\r\n\r\n0.jpg,"a\nb"\r\n\r\n1.jpg,c', "odd.csv")
+    stores = [Reader(pack(listing, tmp_path / listing.stem, "--size", 8)) for listing in (plain, odd)]
+    for i in range(2):
+        assert stores[0][i]["name"] == stores[1][i]["name"] == ["a\nb", "c"][i]
+
+
+def test_the_kind_is_found_or_said(small: Callable[..., Path], tmp_path: Path) -> None:
+    """A listing is known by its suffix; --source may say it; options of listings are refused for folders."""
+    listing = small("path\n0.jpg\n")
+    assert open_source(listing).kind == "listing"
+    assert open_source(listing, "listing").kind == "listing"
+    ran = run_here("pack", "--field", "a:int64", listing.parent, tmp_path / "s")
+    assert ran.code == 2
+    assert "listing" in ran.err
+    ran = run_here("pack", "--source", "listing", listing.parent / "0.jpg", tmp_path / "s")
+    assert ran.code == 2
+    assert ".csv" in ran.err
+
+
+def test_plain_numbers_that_look_like_boxes_are_told(small: Callable[..., Path], tmp_path: Path) -> None:
+    """A column of n x 4 or n x 5 is numbers unless it is said to be boxes; the summary says how to say so."""
+    listing = small('path,bbox\n0.jpg,"[[1,2,3,4]]"\n1.jpg,"[]"\n')
+    ran = run_here("pack", "--workers", 0, "--dry-run", listing, tmp_path / "s")
+    assert "--field bbox:xyxy" in ran.err
+    ran = run_here("pack", "--workers", 0, listing, tmp_path / "s")
+    assert ran.code == 0
+    assert "--field bbox:xyxy" in ran.out
+    assert Reader(tmp_path / "s")[0]["bbox"].tolist() == [[1, 2, 3, 4]]
+    ran = run_here("pack", "--workers", 0, "--field", "bbox:int64[?,4]", listing, tmp_path / "t")
+    assert ran.code == 0
+    assert "problem" not in ran.out
+
+
+# ---------------------------------------------------------------------------------------------- going on
+
+
+def test_a_changed_cell_or_mask_is_another_source(place: Path, tmp_path: Path) -> None:
+    """A run that goes on with a listing of which one cell was changed, or with boxes that are read otherwise, is
+    refused; touching the listing does not matter."""
+    listing = write_lines(place / "mine.jsonl", [row_of(i) for i in range(3)])
+    options = ("--size", "16", "--field", "boxes:xyxy")
+    pack(listing, tmp_path / "s", *options)
+    os.utime(listing, (1, 1))
+    assert run_here("pack", *options, listing, tmp_path / "s").code == 0
+    ran = run_here("pack", "--size", 16, "--field", "boxes:xywh", listing, tmp_path / "s")
+    assert ran.code == 2
+    assert "another source" in ran.err
+    write_lines(listing, [row_of(i) | {"first": 9} for i in range(3)])
+    ran = run_here("pack", *options, listing, tmp_path / "s")
+    assert ran.code == 2
+    assert "another source" in ran.err
+    assert "--restart" in ran.err
+
+
+def test_a_changed_image_is_named(small: Callable[..., Path], tmp_path: Path) -> None:
+    """A run over images of which one was changed since says which."""
+    listing = small("path,label\n0.jpg,a\n1.jpg,b\n")
+    pack(listing, tmp_path / "s", "--size", 8)
+    save(listing.parent / "1.jpg", picture(9, 9, 9))
+    ran = run_here("pack", "--size", 8, listing, tmp_path / "s")
+    assert ran.code == 2
+    assert "changed: 1.jpg" in ran.err
+
+
+def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
+    """What travels to a worker holds its own rows; parts of parts give the same items."""
+    source = open_source(place / "all.jsonl", fields={"seg": "mask", "boxes": "xyxy"})
+    part = source.part(10, 30)
+    assert len(pickle.dumps(part)) < len(pickle.dumps(source.part(0, COUNT))) / 2
+    inner = pickle.loads(pickle.dumps(part)).part(5, 9)
+    for i in range(4):
+        assert inner.key(i) == source.key(15 + i) == row_of(15 + i)["path"]
+        assert inner[i].fields["points"].tolist() == row_of(15 + i)["points"]
+        assert inner[i].image == (place / row_of(15 + i)["path"]).read_bytes()
+    with pytest.raises(IndexError):
+        source.key(COUNT)
+    states = source.states()
+    assert len(states) == 2 * COUNT + 1
+    assert states[3].tolist() == [(place / "img/03.jpg").stat().st_size, (place / "img/03.jpg").stat().st_mtime_ns]
+
+
+def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
+    """--holdout draws samples of each class out of a listing; both stores together have all, with their own fields."""
+    ran = run_here(
+        "pack", "--workers", 0, "--size", 8, "--holdout", "val=0.2", "--field", "seg:mask", place / "all.csv",
+        tmp_path / "s",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    readers = [Reader(tmp_path / "s" / name) for name in ("train", "val")]
+    assert [reader.classes for reader in readers] == [("cat", "dog", "naïve 猫")] * 2
+    samples = [reader[i] for reader in readers for i in range(len(reader))]
+    assert sorted(sample["key"] for sample in samples) == [row_of(i)["path"] for i in range(COUNT)]
+    assert 10 < len(readers[1]) < 20
+    for sample in samples:
+        row = row_of(int(sample["key"][4:6]))
+        assert (sample["first"], sample["name"]) == (row["first"], row["name"])
+        assert (sample["points"].tolist(), sample["vector"].tolist()) == (row["points"], row["vector"])
+        assert (sample["seg"] == int(sample["key"][4:6])).all()
+
+
+# ---------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("path,label\n0.jpg,a\n9.jpg,b\n", ["line 3, column 1 (path): there is no file 9.jpg"]),
+        ("path,n\n0.jpg,1\n1.jpg,x\n", ["line 3, column 2 (n): 'x' is no number", "--field n:str"]),
+        ("path,n\n0.jpg,1\n0.jpg,2\n", ["line 3, column 1 (path): '0.jpg' is on line 2 already", "--key"]),
+        ("path,n\n0.jpg,1\n1.jpg\n2.jpg,1,2\n", ["line 3, column 2: 1 values", "line 4, column 3: 3 values"]),
+        (b"\xef\xbb\xbfpath\n0.jpg\n", ["line 1, column 1: ", "byte order mark (EF BB BF)", "without one"]),
+        ("path\n0.jpg\n".encode("utf-16"), ["line 1, column 1", "iconv -f UTF-16"]),
+        (b"path,name\n0.jpg,caf\xe9\n", ["line 2, column 10: byte E9 is no UTF-8", "iconv -f latin1"]),
+        ("path,n\n0.jpg,1\n1.jpg,\n", ["line 3, column 2 (n): is empty", "float64"]),
+        ("path,b\n0.jpg,true\n1.jpg,7\n", ["line 3, column 2 (b): '7' is neither true nor false"]),
+        ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[[1]]"\n', ["line 3, column 2 (v): has shape 1 x 1"]),
+        ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[1,[2]]"\n', ["line 3, column 2 (v)", "its rows differ in length"]),
+        ('path,v\n0.jpg,"[1,2]"\n1.jpg,5\n', ["line 3, column 2 (v): '5' is no array"]),
+        ("path,n\n0.jpg,1\n1.jpg,99999999999999999999\n", ["line 3, column 2 (n)", "beyond 64 bits"]),
+        ("path,n\n0.jpg,9007199254740993\n1.jpg,0.5\n", ["line 2, column 2 (n)", "float64"]),
+        ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
+        ("path,n\n0.jpg,1\n1.jpg," + "9" * 9999, ["line 3, column 2 (n)", "..."]),
+        ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
+        ("path,image\n0.jpg,1\n", ["line 1, column 2 (image)", "rename it, to 'picture'"]),
+        ("path,key\n0.jpg,1\n", ["line 1, column 2 (key)", "rename it, to 'name'", "--key key"]),
+        ("path,index\n0.jpg,1\n", ["line 1, column 2 (index)", "rename it, to 'row'"]),
+        ("path,a b\n0.jpg,1\n", ["line 1", "'a b' cannot be a field's name", "'a_b'"]),
+        (",path\n0,0.jpg\n", ["line 1, column 1: the column has no name", "index=False"]),
+        ("path,n,n\n0.jpg,1,2\n", ["line 1, column 3 (n): another column has the same name"]),
+        ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "rename"]),
+        ("0.jpg,1\n1.jpg,2\n", ["no column is named path", "0.jpg, 1", "is the line of names missing?"]),
+        ("path;label\n0.jpg;1\n", ["semicolons"]),
+        ("path,label\n", ["lists no image"]),
+        ("", ["is empty"]),
+    ],
+)  # fmt: skip
+def test_a_bad_listing_is_refused_with_line_and_column(
+    text: str | bytes, words: list[str], small: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Exit code 2, what is wrong and where, and nothing is written."""
+    ran = run_here("pack", small(text), tmp_path / "store")
+    assert ran.code == 2, ran
+    for word in words:
+        assert word in ran.err
+    assert "list.csv" in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg"}\n', ["line 2, column (n): is missing"]),
+        ('{"path": "0.jpg"}\n{"path": "1.jpg", "m": 1}\n', ["line 2, column (m): is not in the first line"]),
+        ('{"path": "0.jpg"}\n{"path": 1.jpg}\n', ["line 2, column 11: is no JSON"]),
+        ('{"path": "0.jpg"}\n[1]\n', ["line 2, column 1: is no JSON object"]),
+        ('{"path": "0.jpg", "n": "a"}\n{"path": "1.jpg", "n": 1}\n', ["line 2, column (n): 1 is no text"]),
+        ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg", "n": {}}\n', ["line 2, column (n): {} is no number"]),
+        ('{"path": "0.jpg", "n": [1]}\n{"path": "1.jpg", "n": ["x"]}\n', ["column (n): ['x'] is a list of texts"]),
+        ('{"path": "0.jpg", "n": "\\ud800"}\n', ["line 1, column (n): half of a surrogate pair"]),
+        ('{"path": null}\n', ["line 1, column (path): is empty"]),
+        ('{"path": "0.jpg", "n": ' + "[" * 9999 + "]" * 9999 + "}\n", ["line 1, column 1: is nested too deeply"]),
+        ('{"path": "0.jpg"}\n{"path": ' + "9" * 9999 + "}\n", ["line 2"]),
+    ],
+)  # fmt: skip
+def test_bad_json_lines_are_refused_with_line_and_column(
+    text: str, words: list[str], small: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The same for JSON lines, whose columns have names alone."""
+    ran = run_here("pack", small(text, "list.jsonl"), tmp_path / "store")
+    assert ran.code == 2, ran
+    assert all(word in ran.err for word in words), ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--field", "n:uint8"], "line 3, column 2 (n): 300 is nothing that uint8 can hold"),
+        (["--field", "n:int64[2]"], "line 2, column 2 (n): '3' is no array; int64[2] was said"),
+        (["--field", "m:int64"], "--field m: "),
+        (["--field", "n"], "NAME:DTYPE"),
+        (["--field", "n:int64", "--field", "n:str"], "said twice"),
+        (["--field", "n:float99"], "float99"),
+        (["--field", "n:mask"], "line 2, column 2 (n): there is no file 3"),
+        (["--key", "m"], "no column 'm'"),
+        (["--images", "nowhere"], "nowhere"),
+        (["--classes", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_is_said_must_be_true(options: list[str], words: str, small: Callable[..., Path], tmp_path: Path) -> None:
+    """A value that the said dtype cannot hold is a fault of its line; an option that fits nothing is refused."""
+    ran = run_here("pack", *options, small("path,n\n0.jpg,3\n1.jpg,300\n"), tmp_path / "store")
+    assert ran.code == 2, ran
+    assert words in ran.err
+
+
+def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_path: Path) -> None:
+    """With --classes, a number or a name that is none of them is a fault of its line."""
+    names = small("a\nb\n", "names.txt")
+    ran = run_here("pack", "--classes", names, small("path,label\n0.jpg,1\n1.jpg,2\n"), tmp_path / "s")
+    assert ran.code == 2
+    assert "line 3, column 2 (label): 2; there are 2 classes" in ran.err
+    ran = run_here("pack", "--classes", names, small("path,label\n0.jpg,a\n1.jpg,c\n"), tmp_path / "s")
+    assert ran.code == 2
+    assert "line 3, column 2 (label): 'c' is none of the 2 classes" in ran.err
+
+
+def test_the_first_twenty_faults_come_at_once(small: Callable[..., Path], tmp_path: Path) -> None:
+    """Of many faults of several kinds, the first twenty are told, in the order of their lines."""
+    lines = [f"no{i}.jpg,{i}" if i % 2 else f"0.jpg,{i},{i}" for i in range(100)]
+    ran = run_here("pack", small("path,n\n" + "\n".join(lines) + "\n"), tmp_path / "s")
+    assert ran.code == 2
+    told = [int(line.split("line ")[1].split(",")[0]) for line in ran.err.splitlines()[1:]]
+    assert told == list(range(2, 22))
+
+
+def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_path: Path) -> None:
+    """A path with control codes stands in its message escaped; only the lines of the message itself break."""
+    ran = run_here("pack", small('path\n"no\n\x1b[2Jthing.jpg"\nmore.jpg\n'), tmp_path / "s")
+    assert ran.code == 2
+    assert "\x1b" not in ran.err
+    assert len(ran.err.splitlines()) == 3
+    assert r"no\n\x1b[2Jthing" in ran.err
+
+
+def test_a_listing_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """One that is missing, or a folder, is an error with its path."""
+    with pytest.raises(UsageError, match=r"no\.csv"):
+        open_source(tmp_path / "no.csv", "listing")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(UsageError, match=r"folder\.csv cannot be read"):
+        open_source(tmp_path / "folder.csv", "listing")
+
+
+def test_the_error_has_its_faults_in_python_too(small: Callable[..., Path]) -> None:
+    """`open_source` raises one error, a UsageError, whose text has a line for each fault."""
+    with pytest.raises(BadListingError) as caught:
+        open_source(small("path,n\n8.jpg,1\n9.jpg,2\n"))
+    assert isinstance(caught.value, UsageError)
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:
+    """50,000 rows are held as arrays: the process grows by less than 25 MB beyond what it takes without them."""
+    save(tmp_path / "0.jpg", picture(8, 8, 0))
+    with (tmp_path / "long.csv").open("w") as file:
+        file.write("path,name,label,score,box\n")
+        for i in range(50_000):
+            file.write(f'0.jpg,n{i},{"abc"[i % 3]},{i / 3},"[{i},2,3,4]"\n')
+    code = (
+        "import resource, sys; from rawpack_packer.sources import open_source;"
+        "rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "open_source(sys.argv[1], key='name'); before = rss();"
+        "source = open_source(sys.argv[2], key='name'); print(len(source), (rss() - before) // 1024)"
+    )
+    (tmp_path / "short.csv").write_text("path,name,label,score,box\n0.jpg,n,a,1,\n")
+    from conftest import command, environment
+
+    ran = subprocess.run(
+        [command()[0], "-P", "-c", code, tmp_path / "short.csv", tmp_path / "long.csv"],
+        capture_output=True, text=True, env=environment(), check=True, timeout=100,
+    )  # fmt: skip
+    count, megabytes = map(int, ran.stdout.split())
+    assert count == 50_000
+    assert megabytes < 25
