@@ -191,7 +191,7 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
             times["add up"] = time.perf_counter()
 
     began = time.perf_counter()
-    with mock.patch.object(job, "commit_store", committed), mock.patch.object(job, "_check_space"):
+    with mock.patch.object(job, "commit_store", committed), mock.patch.object(job, "check_space"):
         if not written:
             mock.patch.object(job, "read_record", engine.read).start()
             mock.patch.object(commit, "read_record", engine.read).start()
