@@ -33,8 +33,9 @@ from rawpack_packer.sources import Source
 def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     """Pack the images of SRC into a store at DST.
 
-    SRC is a folder, whose first-level folders are the classes, or a file of arrays: .npy, .npz or IDX. The same command
-    goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
+    SRC is a folder of images or videos, whose first-level folders are the classes; a video; or a file of arrays: .npy,
+    .npz or IDX. The same command goes on where an earlier run was stopped. What cannot be read is listed in
+    DST/rejects.jsonl.
 
     \b
     Examples:
@@ -46,6 +47,7 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
       rawpack pack --splits train,val imagenet/ store/  stores of imagenet/train/ and imagenet/val/
       rawpack pack --holdout val=0.1 photos/ store/     a tenth of each class for validation
       rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
+      rawpack pack --fps 5 clips/ store/                five frames of each second of the videos
     """
     how, chosen, division = take_job_options(options), take_source_options(options), take_split_options(options)
     make_recipe(**options | {"size": options["size"] or "256"})  # nonsense is refused before a long look at SRC

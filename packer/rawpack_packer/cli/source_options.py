@@ -18,6 +18,11 @@ def source_options(command: Command) -> Command:
     options = [
         click.option("--source", "kind", metavar="KIND",
                      help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds [default: found from SRC]."),
+        click.option("--fps", metavar="N", help="Of a video, what is shown N times a second: 2, 29.97."),
+        click.option("--every", type=click.IntRange(1), metavar="N", help="Of a video, each Nth frame."),
+        click.option("--start", metavar="TIME", help="Of a video, what is shown from here on: 90, 1.5 or 0:01:30."),
+        click.option("--end", metavar="TIME", help="Of a video, what is shown before this."),
+        click.option("--max-frames", type=click.IntRange(1), metavar="N", help="Of a video, N frames at most."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
