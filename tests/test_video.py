@@ -327,6 +327,23 @@ def test_workers_and_shards_do_not_show(clips: Path, tmp_path: Path, layout: str
 
 
 @here
+def test_a_video_is_not_parted_by_a_split(tmp_path: Path) -> None:
+    """--holdout draws whole videos, of each class."""
+    for k in range(6):
+        encode(tmp_path / "source" / f"class {k % 2}" / f"{k}.mkv", "ffv1", 7, format="bgr0")
+    store = tmp_path / "store"
+    ran = run_here("pack", "--quiet", "--size", "16", "--holdout", "val=0.34", tmp_path / "source", store)
+    assert (ran.code, ran.err) == (0, "")
+    videos = {}
+    for split in ("train", "val"):
+        reader = Reader(store, split=split)
+        videos[split] = [reader[i]["key"].partition("#")[0] for i in range(len(reader))]
+    assert {split: len(set(names)) for split, names in videos.items()} == {"train": 4, "val": 2}
+    assert not set(videos["train"]) & set(videos["val"])
+    assert len(videos["train"]) == 28
+
+
+@here
 def test_frames_are_stored_as_they_are(tmp_path: Path) -> None:
     """--size keep stores what was decoded; grey and a size work as for images."""
     path = encode(tmp_path / "x.mkv", "ffv1", 70, format="bgr0")

@@ -138,6 +138,16 @@ class VideoSource:
                 shots.append(self._videos[number].shot(number, max(start, begin) - begin, min(stop, end) - begin))
         return VideoPart(shots)
 
+    def labels(self) -> NDArray[np.int64] | None:
+        """(n,): the label of each frame."""
+        if self.classes is None:
+            return None
+        return np.repeat([-1 if video.label is None else video.label for video in self._videos], np.diff(self._ends))
+
+    def group(self, i: int, /) -> str:
+        """The video of a frame: its frames go into one split."""
+        return self._videos[self._find(i)[0]].place.key
+
     def states(self) -> NDArray[np.int64]:
         """(videos, 2), read-only: size in bytes and mtime in ns of each video when it was found."""
         states = np.array([video.place.state for video in self._videos], np.int64)
