@@ -143,7 +143,7 @@ def test_every_count_is_always_there(tmp_path: Path) -> None:
     source = FolderSource(put(tmp_path, "1.jpg"))
     assert set(source.counts) == {
         "hidden", "other_files", "special_files", "links", "loops", "bad_names", "unlabelled", "empty_classes",
-        "problems",
+        "problems", "videos",
     }  # fmt: skip
     assert not any(source.counts.values())
     assert source.problems == ()

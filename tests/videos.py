@@ -1,76 +1,107 @@
-"""A store of video for the tests of clips: made frames of several videos, and what they are."""
+"""Videos made for tests, whose frames show their own numbers; and the ffmpeg command as an oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import FORMATS
+import pytest
 from numpy.typing import NDArray
 
-import rawpack_packer
+from rawpack_packer.video import scan
 
-HEIGHT, WIDTH = 12, 16
+av = pytest.importorskip("av", reason="needs PyAV: pip install 'rawpack[video]'")
 
-
-class Frames:
-    """A dataset of the frames of videos, as a source of video gives them; deterministic in (video, frame)."""
-
-    classes = ("walk", "run", "jump")
-
-    def __init__(
-        self,
-        frames: Sequence[Sequence[int]],
-        *,
-        bad: Sequence[tuple[int, int]] = (),
-        fps: float = 25,
-        small: bool = False,
-    ) -> None:
-        """frames: of each video the numbers of its frames. bad: (video, frame) for which it raises. small: numbers and
-        tiny images alone."""
-        self.places = [(video, frame) for video, numbers in enumerate(frames) for frame in numbers]
-        self.bad, self.fps, self.small = set(bad), fps, small
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, i: int) -> dict[str, Any]:
-        video, frame = place = self.places[i]
-        if place in self.bad:
-            raise OSError("this frame is damaged")
-        sample: dict[str, Any] = {
-            "video": video, "frame": frame, "pts_seconds": frame / self.fps, "label": video % 3,
-        }  # fmt: skip
-        if self.small:
-            return {"image": np.array([[video % 256, frame % 256]], np.uint8)} | sample
-        mask = np.arange(HEIGHT * WIDTH, dtype=np.uint8).reshape(HEIGHT, WIDTH)
-        return sample | {
-            "image": image_of(video, frame),
-            "mask": (mask + frame).astype(np.uint8),
-            "motion": np.float32(video + frame / 100),
-            "caption": f"{video}/{frame}",
-            "boxes": np.full((frame % 4, 4), frame, np.float32),
-        }
+Pixels = NDArray[np.uint8]
+HEIGHT, WIDTH = 48, 80
+_BITS, _SIDE = 10, 8
+FFMPEG = shutil.which("ffmpeg")
+needs_ffmpeg = pytest.mark.skipif(FFMPEG is None, reason="needs the ffmpeg command")
 
 
-FIELDS = {"mask": "mask", "boxes": "float32[?,4]"}
+@pytest.fixture
+def looked_through_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Videos are looked through in this process: child processes take half a second each, and change nothing."""
+
+    def make_indexes(places: Sequence[Any], progress: Any = None) -> list[Any]:
+        return [scan._index(place, lambda _: None) for place in places]
+
+    monkeypatch.setattr(scan, "make_indexes", make_indexes)
 
 
-def image_of(video: int, frame: int) -> NDArray[np.uint8]:
-    """The pixels of a frame: smooth, so that JPEG keeps them about as they are."""
-    y, x = np.mgrid[:HEIGHT, :WIDTH]
-    planes = (20 * video + 3 * y, 5 * frame + 2 * x, 7 * video + 3 * frame + y + x)
-    return np.stack(planes, axis=2).astype(np.uint8)
+def picture_of(number: int) -> Pixels:
+    """A frame that shows its number, a bit in each of ten blocks, above something that moves."""
+    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    x = np.arange(WIDTH) * 3 + number * 5
+    image[..., 0] = (x % 200)[None]
+    image[..., 1] = (np.arange(HEIGHT)[:, None] * 4 + number * 3) % 180
+    image[..., 2] = 60 + 40 * (number % 3)
+    for bit in range(_BITS):
+        image[:_SIDE, bit * _SIDE : (bit + 1) * _SIDE] = 255 * (number >> bit & 1)
+    return image
 
 
-def pack_frames(frames: Frames, destination: Path, layout: str = "memmap", **options: Any) -> Path:
-    """A store of frames, of several small shards; `options` beside those of the layout."""
-    words = iter(FORMATS[layout])
-    of_layout = {option.removeprefix("--"): value for option, value in zip(words, words, strict=True)}
-    if "chunk" in of_layout:
-        of_layout["chunk"] = int(of_layout["chunk"])  # type: ignore[assignment]
-    fields = None if frames.small else FIELDS
-    rawpack_packer.pack(frames, destination, workers=0, shard_size=1, fields=fields, **of_layout, **options)
-    return destination
+def number_of(image: Pixels) -> int:
+    """The number that a frame shows, whatever its codec has made of it."""
+    blocks = image[:_SIDE].mean(2)[2:-2]
+    bits = [blocks[:, bit * _SIDE + 2 : (bit + 1) * _SIDE - 2].mean() > 127 for bit in range(_BITS)]
+    return sum(1 << bit for bit, on in enumerate(bits) if on)
+
+
+def encode(
+    path: Path,
+    codec: str,
+    count: int = 60,
+    *,
+    format: str = "yuv420p",
+    rate: int = 25,
+    pts: Sequence[int] | None = None,
+    options: dict[str, str] | None = None,
+    numbers: Iterable[int] | None = None,
+    container: dict[str, str] | None = None,
+    scale: int = 1,
+) -> Path:
+    """Write a video of `count` frames, `scale` times as large; `pts` in 1/1000 s, else by the rate."""
+    if codec not in av.codecs_available:
+        pytest.skip(f"PyAV has no encoder {codec}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w", options=container or {}) as file:
+        stream: Any = file.add_stream(codec, rate=rate, options=options or {})
+        stream.width, stream.height, stream.pix_fmt = WIDTH * scale, HEIGHT * scale, format
+        stream.codec_context.thread_count = 1
+        if pts is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        for k, number in enumerate(range(count) if numbers is None else numbers):
+            image = picture_of(number).repeat(scale, 0).repeat(scale, 1)
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts = k if pts is None else pts[k]
+            frame.time_base = Fraction(1, rate) if pts is None else Fraction(1, 1000)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    return path
+
+
+def ffmpeg(*args: object) -> bytes:
+    """Run the ffmpeg command; what it wrote to standard output."""
+    assert FFMPEG is not None
+    command = [FFMPEG, "-nostdin", "-v", "error", "-threads", "1", *map(str, args)]
+    ran = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+    return ran.stdout
+
+
+def decoded(path: Path, height: int = HEIGHT, width: int = WIDTH, *options: object) -> Pixels:
+    """All frames by the ffmpeg command, upright, RGB: (n, height, width, 3)."""
+    data = ffmpeg("-i", path, "-map", "0:v:0", "-fps_mode", "passthrough", *options, "-f", "rawvideo", "-pix_fmt",
+                  "rgb24", "-")  # fmt: skip
+    return np.frombuffer(data, np.uint8).reshape(-1, height, width, 3)
+
+
+def hashes(images: Iterable[Pixels]) -> list[str]:
+    return [hashlib.md5(np.ascontiguousarray(image).data).hexdigest() for image in images]

@@ -8,6 +8,7 @@ import numpy as np
 
 from rawpack.store import Store
 from rawpack_packer.prepare import NOTES
+from rawpack_packer.video.pixels import NOTES as VIDEO_NOTES
 
 _BLOCK = 1 << 20
 COUNTS = NOTES | {
@@ -24,6 +25,11 @@ COUNTS = NOTES | {
     "loops": "links back to a folder they lie in, not followed",
     "bad_names": "names that are not UTF-8",
     "problems": "folders or files that could not be looked into",
+    "images": "images beside the videos, skipped",
+    "videos": "videos beside the images, skipped: --source video packs their frames",
+    "videos_without_frames": "videos of which no frame was taken",
+    "frames_left_out": "frames that --fps, --every, --start, --end and --max-frames leave out",
+    **VIDEO_NOTES,
 }
 """Name of a count, as programs get it -> what it counts, for a person."""
 

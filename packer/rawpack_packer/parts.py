@@ -25,7 +25,7 @@ from rawpack_packer.layout import WORK
 from rawpack_packer.pieces import Ahead, Made, make
 from rawpack_packer.prepare_sample import PreparedSample
 from rawpack_packer.recipe import Recipe, check_libraries
-from rawpack_packer.sources import Item, Samples
+from rawpack_packer.sources import Samples
 from rawpack_packer.writers import WRITERS, shard_names
 
 
@@ -116,20 +116,19 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             note(i)
             made = ahead.take(i)
             if i in task.crashed:
-                made = Made(None, DecodeError("crashed", "the process that decoded it died, twice"))
+                died = DecodeError("crashed", "the process that decoded it died, twice")
+                made = Made(task.samples.key(i), died, 0, None)
             elif made is None:
                 made = make(task.samples, i, recipe, task.fields)
-            if made.item is not None:
-                image = made.item.image
-                rows.bytes_in += len(image) if isinstance(image, bytes) else image.nbytes
+            rows.bytes_in += made.bytes_in
             if isinstance(made.sample, DecodeError):
                 error = made.sample
                 if task.strict:
                     raise PackError(f"{task.samples.key(i)!r}: {error} (--strict stops at the first)")
                 rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
-            elif made.item is not None:
+            else:
                 writer.add(made.sample)
-                rows.add(made.item, made.sample)
+                rows.add(made.key, made.sample, made.source)
             if i % 16 == 15:
                 tick(Tick(i + 1, rows.bytes_in))
         records: tuple[FileRecord, ...] = ()
@@ -185,19 +184,16 @@ class _Rows:
         self._counts: Counter[str] = Counter()
         self._index: dict[str, NDArray[Any]] = {}
 
-    def add(self, item: Item, sample: PreparedSample) -> None:
+    def add(self, key: str, sample: PreparedSample, source: int | None) -> None:
+        """source: xxh3_64 of the image as it was read; None where that is what is stored."""
         self.count += 1
-        self._keys.append(item.key)
+        self._keys.append(key)
         for name, column in self._values.items():
             column.append(sample.values[name])
         for name, stored in sample.parts.items():
             self._hashes[name].append(xxhash.xxh3_64_intdigest(stored.data.data))
             self._shapes[name].append(stored.shape)
-        if "passed_through" in sample.notes:
-            self._sources.append(self._hashes[IMAGE][-1])  # the same bytes
-        else:
-            source = item.image if isinstance(item.image, bytes) else np.ascontiguousarray(item.image).data
-            self._sources.append(xxhash.xxh3_64_intdigest(source))
+        self._sources.append(self._hashes[IMAGE][-1] if source is None else source)
         self._counts.update(sample.notes)
 
     def reject(self, reject: Reject) -> None:

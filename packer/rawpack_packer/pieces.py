@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import xxhash
 
 from rawpack.errors import DecodeError
@@ -22,7 +23,7 @@ from rawpack_packer.fields import exact_bytes
 from rawpack_packer.layout import WORK
 from rawpack_packer.prepare_sample import PreparedSample, prepare_sample
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources import Item, Samples
+from rawpack_packer.sources import Samples
 
 if TYPE_CHECKING:
     from rawpack_packer.parts import PartTask
@@ -37,21 +38,32 @@ _SEAL_BYTES = 16
 
 @dataclass(frozen=True)
 class Made:
-    """What came of one sample: its item and what is stored of it, or why it is rejected."""
+    """What came of one sample: what is stored of it, or why it is rejected.
 
-    item: Item | None
-    """None where it could not be read."""
+    Not the picture as it was read, which may be large: a frame of a video is not compressed.
+    """
+
+    key: str
     sample: PreparedSample | DecodeError
+    bytes_in: int
+    """Of the image as it was read; 0 where it could not be."""
+    source: int | None
+    """xxh3_64 of these bytes; None where they are what is stored, or nothing is."""
 
 
 def make(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, Field]) -> Made:
     """Read and prepare sample i. Raises PackError where the run cannot go on."""
-    item = None
+    size = 0
     try:
         item = samples[i]
-        return Made(item, prepare_sample(item, recipe, fields))
+        size = len(item.image) if isinstance(item.image, bytes) else item.image.nbytes
+        sample = prepare_sample(item, recipe, fields)
     except DecodeError as error:
-        return Made(item, error)
+        return Made(samples.key(i), error, size, None)
+    if "passed_through" in sample.notes:
+        return Made(item.key, sample, size, None)
+    source = item.image if isinstance(item.image, bytes) else np.ascontiguousarray(item.image).data
+    return Made(item.key, sample, size, xxhash.xxh3_64_intdigest(source))
 
 
 def starts(task: PartTask) -> range:

@@ -33,9 +33,10 @@ from rawpack_packer.sources import Source
 def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
     """Pack the images of SRC into a store at DST.
 
-    SRC is a folder, whose first-level folders are the classes; a listing: .csv, .tsv or .jsonl with a column of paths;
-    a folder of images and labels as YOLO has it, or COCO's .json; a file of arrays: .npy, .npz or IDX; or a store. The
-    same command goes on where an earlier run was stopped. Images that cannot be read are listed in DST/rejects.jsonl.
+    SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
+    .jsonl with a column of paths; a folder of images and labels as YOLO has it, or COCO's .json; a file of arrays:
+    .npy, .npz or IDX; or a store. The same command goes on where an earlier run was stopped. What cannot be read is
+    listed in DST/rejects.jsonl.
 
     \b
     Examples:
@@ -48,6 +49,7 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
       rawpack pack --holdout val=0.1 photos/ store/     a tenth of each class for validation
       rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
       rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
+      rawpack pack --fps 5 clips/ store/                five frames of each second of the videos
     """
     how, chosen, division = take_job_options(options), take_source_options(options), take_split_options(options)
     # Nonsense is refused before a long look at SRC.

@@ -29,6 +29,11 @@ def source_options(command: Command) -> Command:
         click.option("--classes", type=click.Path(), metavar="FILE",
                      help="The names of classes, one a line, in the order of their numbers, for a listing or YOLO's "
                      "files [default: of a listing the sorted names in column label]."),
+        click.option("--fps", metavar="N", help="Of a video, what is shown N times a second: 2, 29.97."),
+        click.option("--every", type=click.IntRange(1), metavar="N", help="Of a video, each Nth frame."),
+        click.option("--start", metavar="TIME", help="Of a video, what is shown from here on: 90, 1.5 or 0:01:30."),
+        click.option("--end", metavar="TIME", help="Of a video, what is shown before this."),
+        click.option("--max-frames", type=click.IntRange(1), metavar="N", help="Of a video, N frames at most."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)

@@ -17,9 +17,12 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source, SourceChangedError, printable
 from rawpack_packer.sources.dataset import DatasetSource
-from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.store import StoreSource, is_store
+from rawpack_packer.sources.video import OPTIONS as VIDEO_OPTIONS
+from rawpack_packer.sources.video import VideoSource
+from rawpack_packer.video.names import is_video
 
 __all__ = [
     "KINDS",
@@ -59,6 +62,7 @@ KINDS: dict[str, Kind] = {
     "folder": Kind(FolderSource),
     "listing": Kind(ListingSource, ("fields", "key", "images", "classes")),
     "store": Kind(StoreSource),
+    "video": Kind(VideoSource, VIDEO_OPTIONS),
     "yolo": Kind(YoloSource, ("classes",)),
 }
 """Name of a kind -> how a path is opened as that kind."""
@@ -77,11 +81,26 @@ def open_source(
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options.
     """
     added = plugins()
-    if kind is None:
-        kind = _kind_of(path, added)
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    if kind is not None:
+        return _open(path, kind, added, given, progress)
+    try:
+        return _open(path, _kind_of(path, added, given), added, given, progress)
+    except NoImageError as error:
+        if not error.videos:
+            raise
+        return _open(path, "video", added, given, progress)
+
+
+def _open(
+    path: str | os.PathLike[str],
+    kind: str,
+    added: dict[str, EntryPoint],
+    given: dict[str, Any],
+    progress: Progress | None,
+) -> Source:
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
-    given = {name: value for name, value in options.items() if value is not None and value != ()}
     for name in given:
         if kind not in KINDS or name not in KINDS[kind].options:
             homes = [home for home, known in KINDS.items() if name in known.options]
@@ -106,7 +125,7 @@ def plugins() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint]) -> str:
+def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint], given: dict[str, Any]) -> str:
     for name, entry in added.items():
         accepts = getattr(_loaded(entry), "accepts", None)
         if accepts is not None and accepts(path):
@@ -118,10 +137,14 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint]) -> str:
             return "listing"
         if suffix == ".json":
             return "coco"
-        return "arrays" if is_arrays(file) else "folder"
+        return "arrays" if is_arrays(file) else "video" if is_video(file) else "folder"
     if is_store(file):
         return "store"
-    return "yolo" if is_yolo(file) else "folder"
+    if is_yolo(file):
+        return "yolo"
+    # Without options, whether there are images is seen while they are looked for: see `open_source`.
+    asked = any(name in VIDEO_OPTIONS for name in given)
+    return "video" if asked and file.is_dir() and not holds_image(file) else "folder"
 
 
 def _loaded(entry: EntryPoint) -> Any:

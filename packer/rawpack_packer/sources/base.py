@@ -1,7 +1,8 @@
 """What a source is: how many samples, give me number i, and what it says of their fields.
 
 A source is made once, in the process that packs. Workers get `part(start, stop)`, which holds its own entries
-and no more. Both are plain data: files are open only inside `__getitem__`, which reads them by `read_file`.
+and no more. Both are plain data: files are open only inside `__getitem__`, which reads them by `read_file`. Only a
+video's stays open from one frame to the next; it does not travel.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ MAX_FILE_BYTES = 2**31 - 1
 UNKNOWN = (-1, -1)
 """Size and mtime of what has none, such as a broken link."""
 
-_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 """O_NONBLOCK: a pipe that took a file's place must not hang the open."""
 _OF_ANY_FILE = frozenset(
     getattr(errno, name)
@@ -260,6 +261,15 @@ def text_of(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
 
 
+def bad_name(path: bytes) -> DecodeError | None:
+    """Why a file of this path is rejected for its name alone; None where it is not."""
+    try:
+        path.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return DecodeError("bad_name", f"byte {error.start} of the path is not UTF-8: rename the file")
+    return None
+
+
 def printable(path: str | bytes) -> str:
     """`path` as it can stand in a message: one line, no control codes, odd bytes as \\xff."""
     text = text_of(path) if isinstance(path, bytes) else path
@@ -274,16 +284,16 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
     """
     try:
         with opened(path) as fd:
-            _check_unchanged(fd, scanned, key)
+            check_unchanged(fd, scanned, key)
             if scanned[0] > MAX_FILE_BYTES:
                 raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
             with open(fd, "rb", buffering=0, closefd=False) as file:
                 data = file.readall()
-            _check_unchanged(fd, scanned, key)
+            check_unchanged(fd, scanned, key)
     except OSError as error:
         stop_if_of_any_file(error, key)
         if error.errno in (errno.ENOENT, errno.ENOTDIR) and scanned != UNKNOWN:
-            raise _changed(key, "it is gone") from None
+            raise changed(key, "it is gone") from None
         raise DecodeError("unreadable", reason_of(error)) from None
     if not data:
         raise DecodeError("empty", "the file has no bytes")
@@ -293,26 +303,28 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
 @contextmanager
 def opened(path: str) -> Iterator[int]:
     """A descriptor to read `path` by; never waits for a pipe's other end."""
-    fd = os.open(path, _OPEN_FLAGS)
+    fd = os.open(path, OPEN_FLAGS)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-def _check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
+def check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
+    """Raise SourceChangedError where the open file is not the one whose size and mtime were `scanned`."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
-        raise _changed(key, "it is no file any more")
+        raise changed(key, "it is no file any more")
     if scanned == UNKNOWN:
-        raise _changed(key, "it could not be read then, and now it can")
+        raise changed(key, "it could not be read then, and now it can")
     if found.st_size != scanned[0]:
-        raise _changed(key, f"it had {scanned[0]} bytes and has {found.st_size}")
+        raise changed(key, f"it had {scanned[0]} bytes and has {found.st_size}")
     if found.st_mtime_ns != scanned[1]:
-        raise _changed(key, "it was written to")
+        raise changed(key, "it was written to")
 
 
-def _changed(key: str, how: str) -> SourceChangedError:
+def changed(key: str, how: str) -> SourceChangedError:
+    """The error to raise for a file that is another than when it was found."""
     cure = "leave the source alone and run the same command again"
     return SourceChangedError(f"{printable(key)} changed since packing began: {how}; {cure}")
 

@@ -8,6 +8,7 @@ walking the tree with each folder's entries sorted, so nothing is ever sorted as
 # ruff: noqa: PTH116, PTH118, PTH122 - a Path for each entry would slow the scan
 from __future__ import annotations
 
+import math
 import os
 import stat
 from array import array
@@ -19,11 +20,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.sources.base import (
     UNKNOWN,
     FieldKind,
     Item,
+    bad_name,
     opened,
     printable,
     read_file,
@@ -31,12 +33,28 @@ from rawpack_packer.sources.base import (
     stop_if_of_any_file,
     text_of,
 )
+from rawpack_packer.video.names import EXTENSIONS as VIDEO_EXTENSIONS
 
 EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif"))
 """Files with these are samples without being opened; what they are not is found out when they are packed."""
-SNIFF_BYTES = 32
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which files of a folder are samples."""
+
+    extensions: frozenset[str]
+    """Of files that are taken without being opened."""
+    sniff: Callable[[bytes], object]
+    """Whether others are taken, by their first bytes."""
+    sniff_bytes: int
+    others: frozenset[str]
+    """Extensions of files of another kind, which are left out and counted."""
+    others_name: str
+    """Of that count."""
+
 
 _FOLDER = -2
 """Stands for the size of a folder among files."""
@@ -67,18 +85,17 @@ class FolderPart:
         return len(self.folder_of)
 
     def __getitem__(self, i: int, /) -> Item:
-        path = self._path(i)
-        try:
-            key = path.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DecodeError("bad_name", f"byte {error.start} of the path is not UTF-8: rename the file") from None
+        path = self.path(i)
+        key = text_of(path)
+        if (error := bad_name(path)) is not None:
+            raise error
         size, mtime = self.states[i].tolist()
         image = read_file(os.path.join(self.root, os.fsdecode(path)), key, (size, mtime))
         return Item(key, image, {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])})
 
     def key(self, i: int, /) -> str:
         """The file's path below root, parts joined by "/"."""
-        return text_of(self._path(i))
+        return text_of(self.path(i))
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         """Files at `rows`, in their order."""
@@ -110,10 +127,19 @@ class FolderPart:
             states=self.states[start:stop],
         )
 
-    def _path(self, i: int) -> bytes:
+    def path(self, i: int) -> bytes:
+        """The file's path below root, as the operating system has it."""
         if not 0 <= i < len(self):
             raise IndexError(f"sample {i} of a source of {len(self)}")
         return self.folders[int(self.folder_of[i])] + self.names[int(self.ends[i]) : int(self.ends[i + 1])]
+
+
+class NoImageError(UsageError):
+    """A folder holds no image. It may hold `videos`."""
+
+    def __init__(self, root: str, what: str, videos: int) -> None:
+        super().__init__(f"no image in {root} ({what}): give the folder that holds the images")
+        self.videos = videos
 
 
 class FolderSource:
@@ -124,9 +150,9 @@ class FolderSource:
     Symbolic links are followed, but not into a folder that would then contain itself. Names that begin with a
     dot are left out.
 
-    `counts`: hidden (files and folders), other_files (no images), special_files (pipes, sockets, devices:
-    never opened), links (to files and folders), loops (links not followed), bad_names (not UTF-8),
-    unlabelled (with label -1), empty_classes, problems.
+    `counts`: hidden (files and folders), videos (`--source video` packs them), other_files (neither), special_files
+    (pipes, sockets, devices: never opened), links (to files and folders), loops (links not followed), bad_names (not
+    UTF-8), unlabelled (with label -1), empty_classes, problems.
     """
 
     kind = "folder"
@@ -142,8 +168,8 @@ class FolderSource:
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
         self.root = printable(os.fsencode(where))
-        _check_folder(where, self.root)
-        scan = _Scan(where, progress)
+        check_folder(where, self.root)
+        scan = Scan(where, _images(), progress)
         scan.run()
         self.classes: tuple[str, ...] | None = tuple(scan.classes) or None
         self.empty_classes = tuple(
@@ -154,13 +180,11 @@ class FolderSource:
             "unlabelled": scan.root_samples if scan.classes else 0,
             "empty_classes": len(self.empty_classes),
         }
-        self.problems = tuple(sorted(scan.problems))
-        if self.counts["problems"] > MAX_PROBLEMS:
-            self.problems += (f"... and {self.counts['problems'] - MAX_PROBLEMS} more",)
+        self.problems = scan.told_problems()
         self.fields: Mapping[str, FieldKind] = {} if self.classes is None else {"label": FieldKind("int64")}
         self._files = scan.files()
         if not len(self):
-            raise UsageError(f"no image in {self.root} ({self._what_else()}): give the folder that holds the images")
+            raise NoImageError(self.root, self._what_else(), self.counts["videos"])
 
     def __len__(self) -> int:
         return len(self._files)
@@ -192,25 +216,31 @@ class FolderSource:
         return view
 
     def _what_else(self) -> str:
-        seen = [f"{self.counts[name]} {name.replace('_', ' ')}" for name in ("other_files", "hidden", "problems")]
+        names = [*(["videos"] if self.counts["videos"] else []), "other_files", "hidden", "problems"]
+        seen = [f"{self.counts[name]} {name.replace('_', ' ')}" for name in names]
         return ", ".join(seen) + "".join(f"; {line}" for line in self.problems[:1])
 
 
-class _Scan:
+def holds_image(path: Path) -> bool:
+    """Whether there is any image below a folder."""
+    scan = Scan(str(path.absolute()), _images(), None)
+    scan.run(most=1)
+    return bool(len(scan.files()))
+
+
+class Scan:
     """One walk through a folder, depth first, each folder's entries in order."""
 
-    def __init__(self, root: str, progress: Callable[[int], None] | None) -> None:
-        from rawpack_packer.images import sniff
-
+    def __init__(self, root: str, wanted: Wanted, progress: Callable[[int], None] | None) -> None:
         self.classes: list[str] = []
         self.class_samples: list[int] = []
         self.root_samples = 0
         self.problems: list[str] = []
         self.counts = dict.fromkeys(
-            ("hidden", "other_files", "special_files", "links", "loops", "bad_names", "problems"), 0
+            ("hidden", wanted.others_name, "other_files", "special_files", "links", "loops", "bad_names", "problems"), 0
         )
         self._root = root
-        self._sniff = sniff
+        self._wanted = wanted
         self._progress = progress
         self._seen = 0
         self._folders: list[bytes] = []
@@ -223,15 +253,18 @@ class _Scan:
         self._inside = _ancestors(root)
         self._class_names: set[str] = set()
 
-    def run(self) -> None:
+    def run(self, most: float = math.inf) -> None:
+        """Walk; no further than to so many samples."""
         self._enter(b"")
-        while self._open:
+        while self._open and len(self._folder_of) < most:
             folder = self._open[-1]
             for name, size, mtime in folder.rest:
                 if size == _FOLDER:
                     self._enter(self._folders[folder.number] + name + b"/")
                     break
                 self._add(folder.number, name, size, mtime)
+                if len(self._folder_of) >= most:
+                    break
             else:
                 self._open.pop()
                 self._inside.discard(folder.identity)
@@ -248,6 +281,11 @@ class _Scan:
             ends=np.array(self._ends, np.int64),
             states=np.array(self._states, np.int64).reshape(-1, 2),
         )
+
+    def told_problems(self) -> tuple[str, ...]:
+        """What could not be looked into, and how much more of it there is."""
+        more = self.counts["problems"] - MAX_PROBLEMS
+        return (*sorted(self.problems), *([f"... and {more} more"] if more > 0 else []))
 
     def _enter(self, folder: bytes) -> None:
         """Go into a folder, unless it cannot be read or is one that the scan is inside of."""
@@ -300,7 +338,8 @@ class _Scan:
         if entry.name.startswith("."):
             self.counts["hidden"] += 1
             return None
-        is_image = os.path.splitext(entry.name)[1].lower() in EXTENSIONS
+        extension = os.path.splitext(entry.name)[1].lower()
+        taken = extension in self._wanted.extensions
         try:
             if entry.is_dir(follow_symlinks=False):
                 return _FOLDER, 0
@@ -311,16 +350,23 @@ class _Scan:
             if not stat.S_ISREG(found.st_mode):
                 self.counts["special_files"] += 1
                 return None
-            if not is_image and (found.st_size == 0 or self._sniff(_first_bytes(entry.path)) is None):
+            if not taken and extension in self._wanted.others:
+                self.counts[self._wanted.others_name] += 1
+                return None
+            if not taken and (found.st_size == 0 or not self._sniff(entry.path)):
                 self.counts["other_files"] += 1
                 return None
         except OSError as error:
-            if is_image:
+            if taken:
                 stop_if_of_any_file(error, where)
                 return UNKNOWN
             self._problem(where, error)
             return None
         return found.st_size, found.st_mtime_ns
+
+    def _sniff(self, path: str) -> bool:
+        with opened(path) as fd:
+            return bool(self._wanted.sniff(os.read(fd, self._wanted.sniff_bytes)))
 
     def _add(self, folder: int, name: bytes, size: int, mtime: int) -> None:
         label = self._labels[folder]
@@ -332,7 +378,7 @@ class _Scan:
         self._names += name
         self._ends.append(len(self._names))
         self._states.extend((size, mtime))
-        self.counts["bad_names"] += not (_is_utf8(name) and _is_utf8(self._folders[folder]))
+        self.counts["bad_names"] += bad_name(self._folders[folder] + name) is not None
 
     def _problem(self, where: bytes, error: OSError) -> None:
         stop_if_of_any_file(error, where)
@@ -350,9 +396,10 @@ class _OpenFolder:
     rest: Iterator[_Entry]
 
 
-def _first_bytes(path: str) -> bytes:
-    with opened(path) as fd:
-        return os.read(fd, SNIFF_BYTES)
+def _images() -> Wanted:
+    from rawpack_packer.images import sniff
+
+    return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
 
 
 def _identity(path: str) -> tuple[int, int]:
@@ -369,7 +416,7 @@ def _ancestors(root: str) -> set[tuple[int, int] | None]:
     return known
 
 
-def _check_folder(path: str, shown: str) -> None:
+def check_folder(path: str, shown: str) -> None:
     try:
         os.scandir(path).close()
     except FileNotFoundError:
@@ -379,11 +426,3 @@ def _check_folder(path: str, shown: str) -> None:
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

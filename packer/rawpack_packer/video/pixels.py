@@ -1,0 +1,109 @@
+"""From a decoded frame to upright RGB: colours by what the video says of them, the same on every machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
+    from av.video.reformatter import VideoReformatter
+
+_HDR = (16, 18)
+"""Transfer functions, by their ITU-T H.273 numbers: PQ and HLG."""
+_UNSPECIFIED = 2
+Turn = tuple[int, int, int, int] | None
+"""a, b, c, d of a display matrix, which moves (x, y) to (a x + c y, b x + d y)."""
+
+NOTES: dict[str, str] = {
+    "rotated": "videos turned or mirrored upright, as they say",
+    "odd_rotation": "videos to be turned by no multiple of 90 degrees, which was not done",
+    "not_square": "videos whose pixels are not square, stored as they are",
+    "interlaced": "videos of interlaced frames, stored as they are",
+    "more_than_8_bits": "videos of more than 8 bits a channel, stored as 8",
+    "hdr": "videos of a high dynamic range, stored without tone mapping",
+    "transparent": "videos with transparency, which was dropped",
+    "colors_unsaid": "videos that do not say how their colours are coded, taken for BT.601",
+    "several_streams": "files with several videos, of which the largest was taken",
+    "variable_rate": "videos of a variable frame rate",
+    "counted": "videos whose timestamps do not tell which frames there are: counted by decoding, and packed from the "
+    "start on",
+    "began_without_key": "videos that begin with frames that nothing can decode, which were left out",
+}
+"""What is told of videos."""
+
+
+class ToRgb:
+    """Makes pixels of frames. One for each video: it keeps what the conversion needs."""
+
+    def __init__(self, turn: Turn) -> None:
+        from av.video.reformatter import Interpolation, VideoReformatter
+
+        self._turn = turn
+        self._reformatter: VideoReformatter = VideoReformatter()
+        self._how = int(
+            Interpolation.BICUBIC
+            | Interpolation.ACCURATE_RND
+            | Interpolation.BITEXACT
+            | Interpolation.FULL_CHR_H_INT
+        )  # fmt: skip
+
+    def __call__(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Upright pixels, (H, W, 3)."""
+        from av.video.reformatter import ColorRange
+
+        # Without a word on its range, RGB would be made in that of the video: 16 to 235.
+        rgb = self._reformatter.reformat(
+            frame, format="rgb24", interpolation=self._how, dst_color_range=ColorRange.JPEG, threads=1
+        )
+        return _turned(np.asarray(rgb.to_ndarray(), np.uint8), self._turn)
+
+
+def notes_of(frame: VideoFrame) -> tuple[str, ...]:
+    """What is to be told of a video, by its first frame."""
+    matrix, format = turn_of(frame), frame.format
+    rgb = bool(format.is_rgb)
+    said = {
+        "rotated": matrix is not None and _straight(matrix) and not _upright(matrix),
+        "odd_rotation": matrix is not None and not _straight(matrix),
+        "interlaced": frame.interlaced_frame,
+        "more_than_8_bits": any(component.bits > 8 for component in format.components),
+        "hdr": frame.color_trc in _HDR,
+        "transparent": any(component.is_alpha for component in format.components),
+        "colors_unsaid": not rgb and frame.colorspace == _UNSPECIFIED and len(format.components) > 1,
+    }
+    return tuple(name for name, holds in said.items() if holds)
+
+
+def _turned(image: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
+    """The image as its display matrix wants it shown: turned by quarters, and mirrored."""
+    if turn is None or not _straight(turn):
+        return image
+    a, b, c, d = turn
+    if a or d:
+        image = image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+    else:
+        image = image.swapaxes(0, 1)[:: -1 if b < 0 else 1, :: -1 if c < 0 else 1]
+    return np.ascontiguousarray(image)
+
+
+def turn_of(frame: VideoFrame) -> Turn:
+    """How a video is to be turned, by its first frame. Not to be asked of each: PyAV's side data keep the frame that
+    they are of in memory, until Python collects cycles."""
+    sides: Any = frame.side_data
+    side = sides.get("DISPLAYMATRIX")
+    if side is None:
+        return None
+    a, b, _, c, d = np.frombuffer(bytes(side), np.int32)[:5].tolist()
+    return a, b, c, d
+
+
+def _straight(matrix: tuple[int, int, int, int]) -> bool:
+    a, b, c, d = matrix
+    return (a != 0) == (d != 0) and (b != 0) == (c != 0) and (a != 0) != (b != 0)
+
+
+def _upright(matrix: tuple[int, int, int, int]) -> bool:
+    return matrix[0] > 0 and matrix[3] > 0

@@ -1,0 +1,98 @@
+"""Which frames of a video are taken: so many a second, each Nth, a stretch of time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+
+_MAX_FPS = 1000
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is taken of every video. Times are seconds from its first frame on. Make one with `make_selection`."""
+
+    fps: Fraction | None = None
+    every: int = 1
+    start: Fraction = Fraction(0)
+    end: Fraction | None = None
+    max_frames: int | None = None
+
+    def pick(self, times: NDArray[np.int64], unit: Fraction, end: int) -> NDArray[np.int64]:
+        """Numbers of the frames that are taken, rising.
+
+        times: (n,), rising, in units of so many seconds, as the file has them. end: where the last frame ends.
+        """
+        if not len(times):
+            return np.empty(0, np.int64)
+        since = times - times[0]
+        if self.fps is not None:
+            picked = self._at_ticks(since, unit, end - int(times[0]))
+        else:
+            low, high = (len(times) if at is None else _first(since, at, unit) for at in (self.start, self.end))
+            picked = np.arange(low, max(low, high), self.every, dtype=np.int64)
+        return picked[: self.max_frames]
+
+    def _at_ticks(self, since: NDArray[np.int64], unit: Fraction, end: int) -> NDArray[np.int64]:
+        """The frame that is shown at each tick, once."""
+        assert self.fps is not None
+        stop = end * unit if self.end is None else min(self.end, end * unit)
+        count = max(0, -((self.start - stop) * self.fps // 1))
+        # A frame's time is rounded to a unit, and may lie that much behind the tick that it was made for. In whole
+        # numbers: tick k lies at (a + k b) / c units.
+        first, step = self.start / unit, 1 / (self.fps * unit)
+        c = first.denominator * step.denominator
+        a, b = int(first * c), int(step * c)
+        limits = np.fromiter((-(-(a + k * b) // c) for k in range(count)), np.int64, count)
+        numbers = np.searchsorted(since, limits, "right") - 1
+        return np.unique(numbers[numbers >= 0]).astype(np.int64)
+
+
+def make_selection(
+    fps: str | float | None = None,
+    every: int | None = None,
+    start: str | float | None = None,
+    end: str | float | None = None,
+    max_frames: int | None = None,
+) -> Selection:
+    """A selection from what a user wrote. Raises UsageError where that makes no sense."""
+    if fps is not None and every is not None:
+        raise UsageError("--fps and --every both say how many frames are taken: leave one out")
+    rate = None if fps is None else _fps(str(fps))
+    if every is not None and every < 1:
+        raise UsageError(f"--every {every}: each Nth frame, from 1 on")
+    if max_frames is not None and max_frames < 1:
+        raise UsageError(f"--max-frames {max_frames}: frames of each video, from 1 on")
+    begin, stop = (None if at is None else seconds(name, str(at)) for name, at in (("--start", start), ("--end", end)))
+    if stop is not None and stop <= (begin or 0):
+        raise UsageError(f"--end {end} is not behind --start {start or 0}: no frame lies between them")
+    return Selection(rate, every or 1, begin or Fraction(0), stop, max_frames)
+
+
+def seconds(option: str, text: str) -> Fraction:
+    """A time: seconds ("90", "1.5"), or "HH:MM:SS" and "MM:SS", the last with decimals where wanted."""
+    match = re.fullmatch(r"(?:(?:(\d{1,4}):)?(\d{1,2}):)?(\d{1,9}(?:\.\d{1,9})?)", text.strip())
+    if not match or (match[2] and (float(match[3]) >= 60 or (match[1] and int(match[2]) >= 60))):
+        raise UsageError(f"{option} {text!r}: seconds such as 90 or 1.5, or a time such as 0:01:30")
+    return Fraction(match[3]) + 60 * int(match[2] or 0) + 3600 * int(match[1] or 0)
+
+
+def _fps(text: str) -> Fraction:
+    try:
+        rate = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        rate = Fraction(0)
+    if not 0 < rate <= _MAX_FPS:
+        raise UsageError(f"--fps {text!r}: frames a second, above 0 and up to {_MAX_FPS}: 2, 29.97, 30000/1001")
+    return rate
+
+
+def _first(since: NDArray[np.int64], at: Fraction, unit: Fraction) -> int:
+    """The first frame that is shown at or after a time."""
+    return int(np.searchsorted(since, -(-at // unit), "left"))

@@ -1,0 +1,379 @@
+"""Videos as a source: what is found, which frames are taken, what their fields say, and what packing makes of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import FORMATS, files_of, picture, run_here, save
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from troubled import touch
+from videos import (  # noqa: F401
+    FFMPEG,
+    HEIGHT,
+    WIDTH,
+    av,
+    decoded,
+    encode,
+    ffmpeg,
+    hashes,
+    looked_through_here,
+    needs_ffmpeg,
+    number_of,
+    picture_of,
+)
+
+from rawpack import MissingExtraError, Reader, UsageError
+from rawpack.errors import PackError
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.video import VideoSource
+from rawpack_packer.video.select import Selection, make_selection
+
+here = pytest.mark.usefixtures("looked_through_here")
+
+REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "videos"
+FAST = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
+
+
+def rows(source: Any) -> list[dict[str, Any]]:
+    """The fields of all samples, with what their frames show."""
+    part = source.part(0, len(source))
+    items = [part[i] for i in range(len(part))]
+    return [{**item.fields, "shows": number_of(np.asarray(item.image)), "key": item.key} for item in items]
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four short videos of several codecs in two classes, and one beside them."""
+    root = tmp_path_factory.mktemp("clips")
+    encode(root / "run" / "b.mp4", "libx264", 31, options=FAST)
+    encode(root / "run" / "a.mkv", "mpeg4", 17, options={"g": "6", "bf": "2", "b": "2M"})
+    encode(root / "walk" / "deep" / "c.webm", "libvpx-vp9", 23, options={"g": "8", "deadline": "realtime", "b": "300k"})
+    encode(root / "walk" / "raw.h264", "libx264", 9, options=FAST)
+    encode(root / "loose.avi", "mjpeg", 5, format="yuvj420p")
+    return root
+
+
+# ---------------------------------------------------------------------------------------------- what is found
+
+
+def test_a_folder_of_videos_is_found_with_its_classes(clips: Path) -> None:
+    """First-level folders are classes; videos are numbered in path order, their frames as they are shown."""
+    source = open_source(clips)
+    assert source.kind == "video"
+    assert source.classes == ("run", "walk")
+    assert list(source.fields) == ["label", "video", "frame", "pts_seconds"]
+    found = rows(source)
+    assert [row["shows"] for row in found] == [row["frame"] for row in found]
+    counted = {name: sum(row["key"].startswith(f"{name}#") for row in found) for name in
+               ("loose.avi", "run/a.mkv", "run/b.mp4", "walk/deep/c.webm", "walk/raw.h264")}  # fmt: skip
+    assert list(counted.values()) == [5, 17, 31, 23, 9]
+    assert [row["video"] for row in found] == sorted(row["video"] for row in found)
+    assert sorted({(row["video"], row["label"]) for row in found}) == [(0, -1), (1, 0), (2, 0), (3, 1), (4, 1)]
+    assert len({row["key"] for row in found}) == len(found)
+    assert found[5]["key"] == "run/a.mkv#000000"
+    assert source.key(6) == "run/a.mkv#000001"
+
+
+@here
+def test_one_file_has_no_classes(clips: Path) -> None:
+    """A single video is a source as well, also one that only its first bytes tell of."""
+    plain = clips.parent / "nameless"
+    plain.write_bytes((clips / "run" / "b.mp4").read_bytes())
+    for path in (clips / "run" / "b.mp4", plain):
+        source = open_source(path)
+        assert (source.kind, source.classes, len(source)) == ("video", None, 31)
+        assert list(source.fields) == ["video", "frame", "pts_seconds"]
+
+
+@here
+def test_images_win_over_videos_beside_them(tmp_path: Path) -> None:
+    """A folder with both is one of images, and says how many videos were left out; --source video takes those."""
+    encode(tmp_path / "source" / "x.mp4", "libx264", 3, options=FAST)
+    save(tmp_path / "source" / "y.jpg", picture(20, 20, 0))
+    source = open_source(tmp_path / "source")
+    assert (source.kind, len(source), source.counts["videos"]) == ("folder", 1, 1)
+    videos = open_source(tmp_path / "source", "video")
+    assert (len(videos), videos.counts["images"]) == (3, 1)
+    with pytest.raises(UsageError, match="takes no option fps: it belongs to video"):
+        open_source(tmp_path / "source", fps="5")
+
+
+@here
+def test_options_find_videos_too(clips: Path) -> None:
+    """With --fps and its like, a folder of videos is still found to be one."""
+    assert len(open_source(clips, max_frames=2)) == 10
+
+
+@here
+def test_a_folder_without_any_names_what_is_there(tmp_path: Path) -> None:
+    """No video, no source: one line says what was seen instead."""
+    (tmp_path / "a.txt").write_text("no video")
+    with pytest.raises(UsageError, match=r"no video in .* \(0 images, 1 other files"):
+        open_source(tmp_path, "video")
+    with pytest.raises(UsageError, match="no image in"):
+        open_source(tmp_path)
+
+
+def test_without_pyav_the_extra_is_named(clips: Path) -> None:
+    """Where PyAV is missing, the error says what to install."""
+    with mock.patch("importlib.util.find_spec", return_value=None), pytest.raises(MissingExtraError) as refused:
+        open_source(clips)
+    assert "rawpack[video]" in str(refused.value)
+
+
+# ---------------------------------------------------------------------------------------------- which frames
+
+
+@here
+def test_options_take_frames_by_their_times(tmp_path: Path) -> None:
+    """Of a variable frame rate: --fps by what is shown at each tick, --start and --end by time, --every by number."""
+    times = [0, 40, 80, 500, 540, 1000, 1700, 1740, 1780, 3000]
+    path = encode(tmp_path / "varying.mkv", "libx264", len(times), pts=times, options=FAST)
+
+    def taken(**options: Any) -> list[int]:
+        found = rows(open_source(path, **options))
+        assert [row["pts_seconds"] for row in found] == [times[row["frame"]] / 1000 for row in found]
+        return [row["shows"] for row in found]
+
+    assert taken() == list(range(10))
+    assert taken(fps=1) == [0, 5, 8, 9]
+    assert taken(fps="2") == [0, 3, 5, 8, 9]
+    assert taken(fps=2, start=1, end="1.9") == [5]
+    assert taken(every=4) == [0, 4, 8]
+    assert taken(start="0.5", end="00:00:01.74") == [3, 4, 5, 6]
+    assert taken(start="0.5", every=2, max_frames=3) == [3, 5, 7]
+    assert open_source(path).counts["variable_rate"] == 1
+    assert open_source(path, fps=1).counts["frames_left_out"] == 6
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=40), st.integers(1, 90), st.integers(1, 8),
+    st.integers(0, 60), st.one_of(st.none(), st.integers(1, 200)),
+)  # fmt: skip
+def test_fps_takes_what_is_shown_at_each_tick(
+    gaps: list[int], numerator: int, denominator: int, start: int, length: int | None
+) -> None:
+    """Against a plain search for each tick: the last frame that began before it, a unit of the clock allowed."""
+    unit, rate = Fraction(1, 30), Fraction(numerator, denominator)
+    times = np.cumsum([7, *gaps])
+    end = int(times[-1]) + gaps[-1]
+    begin, stop = Fraction(start, 10), None if length is None else Fraction(start + length, 10)
+    expected, k = set(), 0
+    while (tick := begin + k / rate) < min(end * unit - 7 * unit, stop if stop is not None else end):
+        expected.add(max(n for n, time in enumerate(times) if (int(time) - 7) * unit < tick + unit))
+        k += 1
+    picked = Selection(fps=rate, start=begin, end=stop).pick(times, unit, end)
+    assert picked.tolist() == sorted(expected)
+
+
+@here
+def test_rounded_timestamps_lose_no_frame(tmp_path: Path) -> None:
+    """--fps at the video's own rate takes every frame, though Matroska rounds times to milliseconds."""
+    path = encode(tmp_path / "thirty.mkv", "libx264", 40, rate=30, options=FAST)
+    assert len(open_source(path, fps=30)) == 40
+    assert len(open_source(path, fps=15)) == 20
+    assert len(open_source(path, fps=60)) == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fps": "5", "every": 2}, "--fps and --every"),
+        ({"fps": "0"}, "--fps '0'"),
+        ({"fps": "fast"}, "--fps 'fast'"),
+        ({"start": "1:75"}, "--start '1:75'"),
+        ({"start": "-3"}, "--start '-3'"),
+        ({"start": "5", "end": "5"}, "--end 5 is not behind --start 5"),
+        ({"max_frames": 0}, "--max-frames 0"),
+        ({"every": 0}, "--every 0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+    """One line names the option and its value."""
+    with pytest.raises(UsageError, match=said.replace("-", r"\-")):
+        make_selection(**options)
+
+
+@here
+def test_no_frame_at_all_is_refused(clips: Path) -> None:
+    """A stretch that lies behind every video makes no store; one that leaves out some videos says so."""
+    with pytest.raises(UsageError, match="no frame of"):
+        open_source(clips, start="1:00:00")
+    assert open_source(clips, start="0.7").counts["videos_without_frames"] == 3
+
+
+@here
+@needs_ffmpeg
+def test_times_are_those_that_ffprobe_tells(clips: Path) -> None:
+    """`pts_seconds` is the presentation time of the file, whatever it begins with."""
+    shifted = clips.parent / "shifted.ts"
+    ffmpeg("-y", "-i", clips / "run" / "b.mp4", "-c", "copy", shifted)
+    for path in (shifted, clips / "run" / "b.mp4", clips / "walk" / "deep" / "c.webm"):
+        ran = subprocess.run(
+            [str(FFMPEG).replace("ffmpeg", "ffprobe"), "-v", "error", "-select_streams", "v:0", "-show_entries",
+             "frame=pts_time", "-of", "json", str(path)], capture_output=True, check=True)  # fmt: skip
+        told = [float(frame["pts_time"]) for frame in json.loads(ran.stdout)["frames"]]
+        assert [row["pts_seconds"] for row in rows(open_source(path))] == pytest.approx(told, abs=1e-6)
+    assert told[0] == 0.0
+    assert rows(open_source(shifted))[0]["pts_seconds"] > 1
+
+
+# ---------------------------------------------------------------------------------------------- pixels
+
+
+@here
+@needs_ffmpeg
+@pytest.mark.parametrize("turn", [90, 180, 270])
+def test_turned_videos_are_upright(tmp_path: Path, turn: int) -> None:
+    """What a phone writes as turned is turned as the ffmpeg command turns it, to the byte."""
+    flat = encode(tmp_path / "flat.mp4", "libx264rgb", 5, format="rgb24", options=FAST)
+    path = tmp_path / "turned.mp4"
+    ffmpeg("-i", flat, "-c", "copy", "-metadata:s:v:0", f"rotate={turn}", path)
+    source = open_source(path)
+    height, width = (WIDTH, HEIGHT) if turn != 180 else (HEIGHT, WIDTH)
+    assert np.asarray(source[0].image).shape == (height, width, 3)
+    assert hashes(source[i].image for i in range(5)) == hashes(decoded(path, height, width))
+    assert source.counts["rotated"] == 1
+
+
+COLORS = np.array([(255, 255, 255), (0, 0, 0), (230, 20, 30), (20, 200, 40), (30, 40, 220), (128, 128, 128)], np.uint8)
+MATRICES = {"bt709": (0.2126, 0.0722), "smpte170m": (0.299, 0.114)}
+
+
+@here
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("bits", [8, 10])
+def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool, bits: int) -> None:
+    """From Y'CbCr by the formulas of the standards, in 8 and 10 bits: what is stored is the colour that went in."""
+    red, blue = MATRICES[matrix]
+    rgb = COLORS.astype(np.float64) / 255
+    luma = rgb @ np.array([red, 1 - red - blue, blue])
+    chroma = [(rgb[:, 2] - luma) / (2 - 2 * blue), (rgb[:, 0] - luma) / (2 - 2 * red)]
+    scale = 1 << (bits - 8)
+    y = luma * 255 * scale if full else (16 + 219 * luma) * scale
+    planes = [y, *((128 + c * (255 if full else 224)) * scale for c in chroma)]
+    type_of = np.uint8 if bits == 8 else np.uint16
+    data = np.stack([np.repeat(np.repeat(p.round().clip(0, 256 * scale - 1)[None], 16, 0), 16, 1) for p in planes])
+    path = tmp_path / "colours.mkv"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("ffv1", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 96, 16, "yuv444p" if bits == 8 else "yuv444p10le"
+        frame = av.VideoFrame(96, 16, stream.pix_fmt)
+        for plane, values in zip(frame.planes, data.astype(type_of), strict=True):
+            padded = np.zeros((16, plane.line_size // type_of().itemsize), type_of)
+            padded[:, :96] = values
+            plane.update(padded.tobytes())
+        stream.codec_context.colorspace = frame.colorspace = {"bt709": 1, "smpte170m": 6}[matrix]
+        stream.codec_context.color_range = frame.color_range = 2 if full else 1
+        frame.pts = 0
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    source = VideoSource(path)
+    seen = np.asarray(source[0].image)[8, 8::16]
+    assert np.abs(seen.astype(int) - COLORS).max() <= 3
+    assert source.counts["more_than_8_bits"] == (bits == 10)
+    assert source.counts["colors_unsaid"] == 0
+
+
+@here
+@needs_ffmpeg
+@pytest.mark.parametrize("name", sorted(path.name for path in REAL.glob("*")))
+def test_real_videos_are_what_the_ffmpeg_command_decodes(name: str) -> None:
+    """As many frames, and each the picture that the ffmpeg command makes of it."""
+    source = VideoSource(REAL / name)
+    first = np.asarray(source[0].image)
+    theirs = decoded(REAL / name, first.shape[0], first.shape[1], "-sws_flags", "bicubic+accurate_rnd+full_chroma_int",
+                     *(["-map", "-0:v:0", "-map", "0:3"] if name.startswith("nasa") else []))  # fmt: skip
+    assert len(source) == len(theirs)
+    part = source.part(0, len(source))
+    for i in range(0, len(part), 7):
+        assert np.abs(np.asarray(part[i].image).astype(int) - theirs[i]).mean() < 1, i
+
+
+# ---------------------------------------------------------------------------------------------- packing
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_workers_and_shards_do_not_show(clips: Path, tmp_path: Path, layout: str) -> None:
+    """Three workers, which seek, make the bytes that one pass in order makes; a video is split over shards."""
+    long = encode(tmp_path / "long" / "x.mp4", "libx264", 200, options=FAST).parent
+    for source, store in ((long, "long"), (clips, "clips")):
+        made = {}
+        for workers in (0, 3):
+            path = tmp_path / f"{store}-{workers}"
+            ran = run_here("pack", "--quiet", "--size", "32", "--shard-size", 1, "--workers", workers,
+                           *FORMATS[layout], source, path)  # fmt: skip
+            assert (ran.code, ran.err) == (0, "")
+            made[workers] = {name: data for name, data in files_of(path).items() if not name.startswith("provenance.")}
+        assert made[0] == made[3]
+    reader = Reader(tmp_path / "long-3")
+    assert len(reader) == 200
+    (batch,) = reader.batches(200, fields=["video", "frame", "pts_seconds", "key"])
+    assert batch["frame"].tolist() == list(range(200))
+    assert (batch["frame"].dtype, batch["video"].dtype, batch["pts_seconds"].dtype) == ("int64", "int64", "float64")
+    assert batch["pts_seconds"] == pytest.approx(np.arange(200) / 25)
+    assert batch["key"][17] == "x.mp4#000017"
+
+
+@here
+def test_a_video_is_not_parted_by_a_split(tmp_path: Path) -> None:
+    """--holdout draws whole videos, of each class."""
+    for k in range(6):
+        encode(tmp_path / "source" / f"class {k % 2}" / f"{k}.mkv", "ffv1", 7, format="bgr0")
+    store = tmp_path / "store"
+    ran = run_here("pack", "--quiet", "--size", "16", "--holdout", "val=0.34", tmp_path / "source", store)
+    assert (ran.code, ran.err) == (0, "")
+    videos = {}
+    for split in ("train", "val"):
+        reader = Reader(store, split=split)
+        videos[split] = [reader[i]["key"].partition("#")[0] for i in range(len(reader))]
+    assert {split: len(set(names)) for split, names in videos.items()} == {"train": 4, "val": 2}
+    assert not set(videos["train"]) & set(videos["val"])
+    assert len(videos["train"]) == 28
+
+
+@here
+def test_frames_are_stored_as_they_are(tmp_path: Path) -> None:
+    """--size keep stores what was decoded; grey and a size work as for images."""
+    path = encode(tmp_path / "x.mkv", "ffv1", 70, format="bgr0")
+    assert run_here("pack", "--quiet", "--size", "keep", path, tmp_path / "keep").code == 0
+    sample = Reader(tmp_path / "keep")[33]
+    assert np.array_equal(sample["image"], picture_of(33))
+    assert run_here("pack", "--quiet", "--size", "24x40", "--color", "gray", path, tmp_path / "grey").code == 0
+    assert Reader(tmp_path / "grey").fields["image"].shape == (24, 40, 1)
+
+
+@here
+def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path) -> None:
+    """The same command goes on; one with another --fps is refused, and says what differs."""
+    store = tmp_path / "store"
+    assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
+    assert "complete already" in run_here("pack", "--size", "16", "--fps", "5", clips, store).out
+    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "10", clips, store)
+    assert ran.code == 2
+    assert "begun with another source (added: loose.avi#00000" in ran.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
+def test_a_video_that_changes_stops_the_run(clips: Path, tmp_path: Path) -> None:
+    """A file that is written to while its frames are read is noticed; none of its frames is rejected for it."""
+    path = encode(tmp_path / "x.mp4", "libx264", 20, options=FAST)
+    source = open_source(path)
+    part = source.part(0, 20)
+    part[3]
+    touch(str(path))
+    with pytest.raises(PackError, match=r"x\.mp4 changed since packing began"):
+        part[4]
+    with pytest.raises(PackError, match=r"x\.mp4 changed since packing began"):
+        source.part(5, 9)[0]
