@@ -26,6 +26,7 @@ from rawpack.order import Order, RankSplit
 from rawpack.stats import Stats
 
 if TYPE_CHECKING:
+    from rawpack.remote.supply import Supply
     from rawpack.transforms.pipeline import Pipeline
 
 Backend = Literal["process", "thread"]
@@ -89,7 +90,8 @@ class Batches(Iterable[Batch]):
         stores = tuple(str(store.path) for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
-        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.verify, memory)
+        fleeting = tuple(store.fleeting for store in library.stores)
+        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.verify, memory, fleeting)
         if options.workers and options.backend == "process" and options.pipeline is not None:
             _check_travels(options.pipeline)
         self._filler = Filler(self._spec, library)
@@ -121,13 +123,17 @@ class Batches(Iterable[Batch]):
             self._begin_at(epoch + 1, 0)
             self._state, self._latest = (epoch, position), None
         crew, ring = self._rehire() or self._hire()
+        steps, supply = self._steps(epoch, position), None
+        if self._library.fetcher is not None:
+            steps = supply = self._supply(steps, epoch, position)
         iterator = BatchIterator(
             self,
-            self._steps(epoch, position),
+            steps,
             crew,
             ring,
             self._filler,
             self._loose if self._loose.names else None,
+            supply,
             seed=self._seed,
             epoch=epoch,
             ahead=AHEAD,
@@ -196,6 +202,17 @@ class Batches(Iterable[Batch]):
             rows = span.samples(self._order, epoch)
             yield Step(rows if self._selection is None else self._selection[rows], after)
 
+    def _supply(self, steps: Iterator[Step], epoch: int, position: int) -> Supply:
+        """The same steps, each when its shards have come."""
+        from rawpack.remote.supply import Supply
+
+        def order(start: int, stop: int) -> NDArray[np.int64]:
+            rows = self._order.samples(epoch, position + start, position + stop)
+            return rows if self._selection is None else self._selection[rows]
+
+        names = [name for name in self.options.fields if self._library.fields[name].in_shards]
+        return Supply(steps, self._library, names, order, self._order.length(epoch) - position)
+
     def _split_of(self, epoch: int) -> RankSplit:
         return replace(self._split, length=self._order.length(epoch))
 
@@ -245,6 +262,8 @@ class Batches(Iterable[Batch]):
         options = self.options
         if options.workers or options.max_slots is not None or options.pipeline is not None:
             return 1
+        if self._library.fetcher is not None:
+            return 1  # each batch when its shards are there
         if not _tiny(self._library, options.fields):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))

@@ -28,7 +28,7 @@ def main(channel: Channel, notes: Notes, spec: WorkSpec, descriptors: list[int])
 
         cv2.setNumThreads(1)
         _keep_freed_memory()
-    library = Library([Path(store) for store in spec.stores], memory, spec.manifests)
+    library = Library([Path(store) for store in spec.stores], memory, spec.manifests, spec.fleeting)
     serve(channel, Filler(spec, library), SlotMap(spec.layout).views_of, notes)
 
 

@@ -48,6 +48,8 @@ class WorkSpec:
     """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
     """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
+    fleeting: tuple[bool, ...] = ()
+    """Of each store, whether its shards come and go: see `Store`. None of them, where it is empty."""
 
 
 class Filler:
