@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, local_path
 from rawpack_packer import holdout as draws
 from rawpack_packer import splits as sets
 from rawpack_packer.appending import Appended
@@ -20,6 +21,7 @@ from rawpack_packer.recipe import Recipe, make_recipe
 from rawpack_packer.sources import OPTIONS, DatasetSource, Source, is_source, open_source
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Said
+from rawpack_packer.upload import pack_to_url
 
 _ABOUT = ("fields", "image", "classes", "keys", "names")
 """What `pack` takes that speaks of the source."""
@@ -41,6 +43,8 @@ def pack(
     strict: bool = False,
     restart: bool = False,
     watch: Watch | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **recipe: Any,
 ) -> Summary:
     """Pack `source` into a store at `destination`; the same call goes on where an earlier one was stopped.
@@ -56,6 +60,8 @@ def pack(
         are called that are tuples; two are (image, label).
     workers: processes, to which the dataset travels by cloudpickle; 0 packs in this one; None takes one for each CPU.
     max_rejects: the largest share of samples that may be rejected, or from 1 on their number.
+    scratch, storage_options: of a destination that is a URL: the folder on this machine for what is not uploaded yet,
+        and what fsspec is to know.
     recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...; and of a path the options
         of its kind of source.
 
@@ -65,7 +71,12 @@ def pack(
     about = {"fields": fields, "image": image, "classes": classes, "keys": keys, "names": names}
     opened = _ready(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe}, workers)
     limits = Limits(workers, max_rejects, strict, restart)
-    return run(opened, destination, recipe_for(opened, {"format": format, "size": size, **recipe}), limits, watch=watch)
+    how = recipe_for(opened, {"format": format, "size": size, **recipe})
+    if isinstance(destination, str) and is_url(destination):
+        return pack_to_url(
+            opened, destination, how, limits, watch=watch, scratch=scratch, storage_options=storage_options
+        )
+    return run(opened, local_path(destination), how, limits, watch=watch)
 
 
 def pack_splits(

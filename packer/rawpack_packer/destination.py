@@ -162,8 +162,8 @@ class Lock:
 
     def __enter__(self) -> Lock:
         try:
-            self._run = _locked(self._folder / _LOCK, wait_s=0)
-            self.workers = _locked(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
+            self._run = lock_file(self._folder / _LOCK, wait_s=0)
+            self.workers = lock_file(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
         except BlockingIOError:
             self._close()
             raise UsageError(f"another run is packing into {self._folder.parent} right now") from None
@@ -181,7 +181,7 @@ class Lock:
         self._run = self.workers = -1
 
 
-def _locked(path: Path, wait_s: float) -> int:
+def lock_file(path: Path, wait_s: float) -> int:
     """The descriptor of the file at `path`, locked. Raises BlockingIOError where another process holds it so long."""
     try:
         import fcntl
