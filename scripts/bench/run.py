@@ -21,6 +21,7 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 | `bars.py` | what is to hold beside the lines' own ratios |
 | `report.py` | medians, spread and ratios as text |
 | `stats_cost.py` | what it costs that `Batches.stats()` always counts: run by itself |
+| `loopback.py` | the server of the table `remote` |
 | `growth.py` | the plot of how cost grows, for the documentation |
 """
 
@@ -51,7 +52,7 @@ _IMAGES = 16_000
 """An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
 _FEW = 64
-DEFAULT = "reading,small,cold,memory,epochs,giant,packing,augment"
+DEFAULT = "reading,small,cold,remote,memory,epochs,giant,packing,augment"
 
 
 def main() -> None:
