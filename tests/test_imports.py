@@ -27,6 +27,9 @@ HEAVY = (
     "av",
     "dask",
     "ray",
+    "fsspec",
+    "aiohttp",
+    "s3fs",
 )
 
 

@@ -12,6 +12,7 @@ import cloudpickle
 import msgspec
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, local_path
 from rawpack_packer import holdout as draws
 from rawpack_packer import splits as sets
 from rawpack_packer.appending import Appended
@@ -23,6 +24,7 @@ from rawpack_packer.recipe import Recipe, make_recipe
 from rawpack_packer.sources import OPTIONS, DatasetSource, Source, StoreSource, is_source, open_source
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Said
+from rawpack_packer.upload import pack_to_url
 
 _ABOUT = ("fields", "image", "classes", "keys", "names")
 """What `pack` takes that speaks of the source."""
@@ -45,6 +47,8 @@ def pack(
     restart: bool = False,
     engine: Engine | Executor | None = None,
     watch: Watch | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **recipe: Any,
 ) -> Summary:
     """Pack `source` into a store at `destination`; the same call goes on where an earlier one was stopped.
@@ -62,6 +66,8 @@ def pack(
     max_rejects: the largest share of samples that may be rejected, or from 1 on their number.
     engine: what runs the parts, instead of workers here: `rawpack_packer.engines.DaskEngine("tcp://...")`,
         `RayEngine("auto")`, or any `concurrent.futures.Executor`, which stays yours to shut down.
+    scratch, storage_options: of a destination that is a URL: the folder on this machine for what is not uploaded yet,
+        and what fsspec is to know.
     recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...; and of a path the options
         of its kind of source.
 
@@ -75,7 +81,13 @@ def pack(
     opened = _ready(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe}, workers)
     limits = Limits(workers, max_rejects, strict, restart)
     chosen = recipe_for(opened, {"format": format, "size": size, **recipe})
-    return run(opened, destination, chosen, limits, engine=parts_by, watch=watch)
+    if isinstance(destination, str) and is_url(destination):
+        if parts_by is not None:
+            raise UsageError("engine= writes to a folder that all machines share; what goes to a URL is packed here")
+        return pack_to_url(
+            opened, destination, chosen, limits, watch=watch, scratch=scratch, storage_options=storage_options
+        )
+    return run(opened, local_path(destination), chosen, limits, engine=parts_by, watch=watch)
 
 
 def pack_splits(

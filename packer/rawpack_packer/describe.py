@@ -27,7 +27,7 @@ def describe(store: Store) -> dict[str, Any]:
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
     raw = _raw_bytes(store)
     return {
-        "path": str(store.path),
+        "path": store.where,
         "format": manifest.format,
         "version": manifest.rawpack,
         "digest": store.digest,

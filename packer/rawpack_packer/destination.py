@@ -173,9 +173,9 @@ class Lock:
 
     def __enter__(self) -> Lock:
         try:
-            self._run = _locked(self._folder / _LOCK, wait_s=0)
+            self._run = lock_file(self._folder / _LOCK, wait_s=0)
             (self._folder / RUN).unlink(missing_ok=True)
-            self.workers = _locked(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
+            self.workers = lock_file(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
             _share(self.workers)
         except BlockingIOError:
             self._close()
@@ -231,7 +231,7 @@ def _share(descriptor: int) -> bool:
     return True
 
 
-def _locked(path: Path, wait_s: float) -> int:
+def lock_file(path: Path, wait_s: float) -> int:
     """The descriptor of the file at `path`, locked. Raises BlockingIOError where another process holds it so long."""
     try:
         import fcntl

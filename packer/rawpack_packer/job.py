@@ -105,8 +105,11 @@ def pack(
     *,
     engine: Engine | None = None,
     watch: Watch | None = None,
+    check_free: bool = True,
 ) -> Summary:
     """Pack `source` into a store at `destination`, or go on with one that was begun.
+
+    check_free: refuse to begin where the whole store does not fit.
 
     Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish: the
     same call then goes on from there.
@@ -124,7 +127,7 @@ def pack(
                 commit.tidy(path)
         return summary
     workers = machine.cpus() if limits.workers is None else limits.workers
-    if not (destinations.is_begun(path) and not limits.restart):
+    if check_free and not (destinations.is_begun(path) and not limits.restart):
         free = destinations.free_bytes(path) + destinations.own_bytes(path)
         check_space(path, [(source, recipe)], workers, free)
     with files.refusals_named(path):

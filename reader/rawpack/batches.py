@@ -28,6 +28,7 @@ from rawpack.stats import Stats
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
+    from rawpack.remote.supply import Supply
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
 
@@ -102,7 +103,10 @@ class Batches(Iterable[Batch]):
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
-        self._spec = WorkSpec(stores, manifests, layout, options.pipeline, options.planes, options.verify, memory, once)
+        fleeting = tuple(store.fleeting for store in library.stores)
+        self._spec = WorkSpec(
+            stores, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, fleeting
+        )
         if options.workers and options.backend == "process" and options.pipeline is not None:
             _check_travels(options.pipeline)
         self._filler = Filler(self._spec, library)
@@ -134,13 +138,17 @@ class Batches(Iterable[Batch]):
             self._begin_at(epoch + 1, 0)
             self._state, self._latest = (epoch, position), None
         crew, ring = self._rehire() or self._hire()
+        steps, supply = self._steps(epoch, position), None
+        if self._library.fetcher is not None:
+            steps = supply = self._supply(steps, epoch, position)
         iterator = BatchIterator(
             self,
-            self._steps(epoch, position),
+            steps,
             crew,
             ring,
             self._filler,
             self._loose if self._loose.names else None,
+            supply,
             seed=self._seed,
             epoch=epoch,
             ahead=AHEAD,
@@ -214,6 +222,20 @@ class Batches(Iterable[Batch]):
             else:
                 yield Step(self._clips.rows(samples, self._seed, epoch), after, samples)
 
+    def _supply(self, steps: Iterator[Step], epoch: int, position: int) -> Supply:
+        """The same steps, each when its shards have come."""
+        from rawpack.remote.supply import Supply
+
+        def order(start: int, stop: int) -> NDArray[np.int64]:
+            samples = self._order.samples(epoch, position + start, position + stop)
+            if self._selection is not None:
+                samples = self._selection[samples]
+            # Of clips, the first frames: most clips lie in the shard where they begin.
+            return samples if self._clips is None else self._clips.rows(samples, self._seed, epoch)[:, 0]
+
+        names = [name for name in self.options.fields if self._library.fields[name].in_shards]
+        return Supply(steps, self._library, names, order, self._order.length(epoch) - position)
+
     def _split_of(self, epoch: int) -> RankSplit:
         return replace(self._split, length=self._order.length(epoch))
 
@@ -264,6 +286,8 @@ class Batches(Iterable[Batch]):
         options = self.options
         if options.workers or options.max_slots is not None or options.pipeline is not None:
             return 1
+        if self._library.fetcher is not None:
+            return 1  # each batch when its shards are there
         frames = 1 if self._clips is None else self._clips.shape.frames
         if not _tiny(self._library, options.fields, options.planes, frames):
             return 1

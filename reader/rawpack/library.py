@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
@@ -16,19 +17,33 @@ from rawpack.store import Store, gather_of
 from rawpack.stores.contract import Array, Box, FieldReader
 from rawpack.stores.gather import Gather
 
+if TYPE_CHECKING:
+    from rawpack.remote.fetcher import Fetcher, Item
+    from rawpack.remote.origin import Origin
+
 
 class Library:
     """The samples of one or more stores with the same fields, whatever their formats."""
 
     def __init__(
-        self, paths: Sequence[Path], memory: Memory | None = None, sealed: Sequence[bytes] | None = None
+        self,
+        paths: Sequence[Path | Origin],
+        memory: Memory | None = None,
+        sealed: Sequence[bytes] | None = None,
+        fleeting: Sequence[bool] = (),
     ) -> None:
-        """memory: shards of these stores that were read into memory before. sealed: their manifests, see `Store`."""
+        """memory: shards of these stores that were read into memory before. sealed: their manifests; fleeting: whether
+        their shards come and go, where another process sees to that: see `Store`."""
         self.memory = memory
         known = [None] * len(paths) if sealed is None else sealed
         self.stores = [
-            Store(path, memory, scattered=True, sealed=manifest) for path, manifest in zip(paths, known, strict=True)
+            Store(path, memory, scattered=True, sealed=manifest, fleeting=passing)
+            if isinstance(path, Path)
+            else Store(path.folder, scattered=True, sealed=path.sealed, origin=path)
+            for path, manifest, passing in zip(paths, known, fleeting or [False] * len(paths), strict=True)
         ]
+        self.fetcher: Fetcher | None = next((store.origin.fetcher for store in self.stores if store.origin), None)
+        """What fetches shards of the stores that lie behind URLs; None where all lie here, or in memory."""
         if not self.stores:
             raise UsageError("no store was named")
         first = self.stores[0]
@@ -48,10 +63,41 @@ class Library:
 
     def preload(self, tick: Callable[[int], None]) -> None:
         """Read all shards into memory. tick: told the bytes read."""
-        self.memory = Memory.load([(store.path, store.manifest) for store in self.stores], tick)
-        self._gathers = {}
+        self.memory = Memory.load([(store.path, store.manifest, store.held) for store in self.stores], tick)
+        self._gathers, self.fetcher = {}, None
         for store in self.stores:
             store.use(self.memory)
+
+    def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[Item]:
+        """The files behind URLs that fields `names` of samples `rows` lie in, in the order of the store."""
+        which = np.searchsorted(self.ends, rows, side="right")
+        found: list[Item] = []
+        for k in np.unique(which).tolist():
+            store = self.stores[k]
+            if store.origin is not None:
+                found += store.remote_items(rows[which == k] - (int(self.ends[k - 1]) if k else 0), names)
+        return found
+
+    def all_remote_items(self, names: Sequence[str]) -> list[Item]:
+        """All files behind URLs that fields `names` lie in."""
+        stores = [store for store in self.stores if store.origin is not None]
+        return [
+            item
+            for store in stores
+            for number in range(len(store.ends))
+            for item in store.items_of(number, tuple(names))
+        ]
+
+    def shard_table(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of all shards of all stores: the row after the last, and the bytes of fields `names` that must be fetched:
+        none of a store that lies here."""
+        ends = [store.ends + int(end) - len(store) for store, end in zip(self.stores, self.ends, strict=True)]
+        sizes = [
+            sum(record.bytes for record in store.files_of(shard, names)) if store.origin is not None else 0
+            for store in self.stores
+            for shard in store.manifest.shards
+        ]
+        return np.concatenate(ends), np.array(sizes, np.int64)
 
     @property
     def shard_bytes(self) -> int:

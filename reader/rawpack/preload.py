@@ -6,6 +6,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from rawpack.mapped import check_head, opened
 from rawpack.memory import anonymous_file
 
 _PIECE = 8 << 20
+Hold = Callable[[FileRecord], AbstractContextManager[None]]
+"""Has a file there as long as it is read: see `Store.held`."""
 
 
 class Memory:
@@ -30,23 +33,23 @@ class Memory:
         weakref.finalize(self, os.close, descriptor)
 
     @classmethod
-    def load(cls, stores: Sequence[tuple[Path, Manifest]], tick: Callable[[int], None]) -> Memory:
+    def load(cls, stores: Sequence[tuple[Path, Manifest, Hold]], tick: Callable[[int], None]) -> Memory:
         """Read all shards of some stores. tick: told the bytes read."""
         places: dict[str, tuple[int, int]] = {}
         end = 0
-        records: list[tuple[Path, FileRecord]] = []
-        for path, manifest in stores:
+        records: list[tuple[Path, FileRecord, Hold]] = []
+        for path, manifest, hold in stores:
             for shard in manifest.shards:
                 for record in shard.files:
                     places[str(path / record.name)] = (end, record.bytes)
-                    records.append((path / record.name, record))
+                    records.append((path / record.name, record, hold))
                     end += -(-record.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         descriptor = anonymous_file(max(end, mmap.PAGESIZE))
         try:
             with mmap.mmap(descriptor, max(end, mmap.PAGESIZE)) as memory, memoryview(memory) as view:
-                for file, record in records:
+                for file, record, hold in records:
                     start = places[str(file)][0]
-                    with view[start : start + record.bytes] as target:
+                    with hold(record), view[start : start + record.bytes] as target:
                         _read(file, target, record, tick)
         except BaseException:
             os.close(descriptor)

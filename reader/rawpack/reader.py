@@ -17,12 +17,14 @@ from rawpack.library import Library
 from rawpack.manifest import Field
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
+from rawpack.remote.url import is_url, join, local_path, shown
 from rawpack.selection import positions_of
 from rawpack.splits import store_path
 
 if TYPE_CHECKING:
     from rawpack.clips import Clips
     from rawpack.clips.table import ClipTable, Short
+    from rawpack.remote.origin import Origin
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline, Transform
 
@@ -50,19 +52,33 @@ class Reader:
         split: str | None = None,
         preload: bool = False,
         verify: bool = False,
+        cache: StorePath | None = None,
+        cache_bytes: int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        patience: float | None = None,
     ) -> None:
-        """path: a store, or several with the same fields, read one after the other as one.
+        """path: a store, or several with the same fields, read one after the other as one; a folder or a URL each.
 
         split: which of the stores, where `path` is a set of splits: "train".
         preload: read all shards into memory first, where all workers of this reader share them; with a progress bar.
         verify: check each image and mask against its checksum as it is read.
+        cache, cache_bytes: of stores behind URLs: the folder that their shards are fetched into, and how much may lie
+            there: a number, or "200GB". None: RAWPACK_CACHE or ~/.cache/rawpack, and half of the space that is free.
+        storage_options: what fsspec is to know of the URLs: credentials, an endpoint.
+        patience: seconds for which a file is tried for without a byte of it coming; None is 120.
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store, UsageError where the splits at
         `path` are not the one that was named.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
         # Whole paths: shards are mapped later, workers started and copies unpickled elsewhere, and links may change.
-        self._paths = [store_path(Path(one).resolve(), split).resolve() for one in several]
-        self._library, self._verify = Library(self._paths), verify
+        self._paths = [_whole(one, split) for one in several]
+        self._remote: dict[str, Any] = {
+            "cache": cache,
+            "cache_bytes": cache_bytes,
+            "storage_options": storage_options,
+            "patience": patience,
+        }
+        self._library, self._verify = Library(_opened_places(self._paths, **self._remote)), verify
         self._selection: NDArray[np.int64] | None = None
         if preload:
             self._preload()
@@ -73,10 +89,11 @@ class Reader:
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {field.dtype} {_shown(field)}" for name, field in self.fields.items())
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
-        return f"{type(self).__name__}({', '.join(map(str, self._paths))}: {formats}, {len(self)} samples; {fields})"
+        where = ", ".join(shown(str(path)) for path in self._paths)
+        return f"{type(self).__name__}({where}: {formats}, {len(self)} samples; {fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self._paths, self._selection, self._library.memory is not None, self._verify)
+        return _opened, (self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -308,11 +325,42 @@ class Reader:
             self._library.preload(bar.update)
 
 
-def _opened(paths: list[Path], selection: NDArray[np.int64] | None, preload: bool, verify: bool) -> Reader:
+def _opened(
+    paths: list[Path | str],
+    selection: NDArray[np.int64] | None,
+    preload: bool,
+    verify: bool,
+    remote: dict[str, Any],
+) -> Reader:
     """A reader as it was pickled."""
-    reader = Reader(paths, preload=preload, verify=verify)
+    reader = Reader(paths, preload=preload, verify=verify, **remote)
     reader._selection = selection
     return reader
+
+
+def _whole(path: StorePath, split: str | None) -> Path | str:
+    """The store's URL, or its folder's whole path."""
+    if isinstance(path, str) and is_url(path):
+        return path if split is None else join(path, split)
+    return store_path(local_path(path).resolve(), split).resolve()
+
+
+def _opened_places(
+    paths: list[Path | str],
+    cache: StorePath | None,
+    cache_bytes: int | str | None,
+    storage_options: Mapping[str, Any] | None,
+    patience: float | None,
+) -> list[Path | Origin]:
+    """Where the stores' files lie: URLs are opened."""
+    urls = [path for path in paths if isinstance(path, str)]
+    if not urls:
+        return [path for path in paths if isinstance(path, Path)]
+    from rawpack.remote.cache import Cache
+    from rawpack.remote.origin import open_origins
+
+    origins = iter(open_origins(urls, Cache(cache, cache_bytes), storage_options, patience))
+    return [next(origins) if isinstance(path, str) else path for path in paths]
 
 
 def _order_name(order: Order) -> str:

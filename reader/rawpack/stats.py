@@ -48,6 +48,8 @@ class Stats:
     """Of `elapsed_s`, how long the caller waited for the next batch."""
     first_batch_s: float = 0.0
     """How long the caller waited for the latest iterator's first batch."""
+    fetching_s: float = 0.0
+    """Of `waited_s`, how long nothing could be made because files of a remote store were on their way."""
     slots_s: float = 0.0
     """Of `waited_s`, how long it took to find or make memory for batches."""
     times: Times = field(default_factory=Times)
@@ -67,6 +69,7 @@ class Stats:
             "waited_s": self.waited_s,
             "waited_share": per_elapsed(self.waited_s),
             "first_batch_s": self.first_batch_s,
+            "fetching_s": self.fetching_s,
             "slots_s": self.slots_s,
             "reading_s": self.times.reading,
             "decoding_s": self.times.decoding,
@@ -82,10 +85,16 @@ class Stats:
         share = self.waited_s / self.elapsed_s
         if share < _RARELY:
             return f"compute-bound: the loop waited for the reader {share:.0%} of the time"
+        fetching = self.fetching_s / self.waited_s
         kind = "input-bound" if share > _MOSTLY else "partly input-bound"
-        return f"{kind}: the loop waited {share:.0%} of the time; {self._most()}"
+        return f"{kind}: the loop waited {share:.0%} of the time; {self._most(fetching)}"
 
-    def _most(self) -> str:
+    def _most(self, fetching: float) -> str:
+        if fetching > _MOSTLY:
+            return (
+                f"fetching from the remote store takes {fetching:.0%} of that: rawpack warm before training, a cache "
+                'that holds the whole store, shuffle="block" with few large blocks, or an lmdb store, which is smaller'
+            )
         times = {name: getattr(self.times, name) for name in ("reading", "decoding", "transforming")}
         name, most = max(times.items(), key=lambda item: item[1])
         what = f"{name} takes {most / (self.times.total or 1):.0%} of the workers' time"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -14,15 +16,21 @@ from numpy.typing import NDArray
 
 from rawpack.columns import ColumnTable
 from rawpack.errors import DamagedStoreError
-from rawpack.manifest import Field, load, parse
+from rawpack.manifest import Field, FileRecord, Shard, load, parse
 from rawpack.mapped import map_file, open_whole
 from rawpack.preload import Memory
 from rawpack.stores import FORMATS, FieldReader, Part
 from rawpack.stores.contract import Array, Box
 from rawpack.stores.gather import Gather, RawShard
 
+if TYPE_CHECKING:
+    from rawpack.remote.fetcher import Item
+    from rawpack.remote.origin import Origin
+
 _SCATTERED_BYTES = 16 << 10
 """Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
+_LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
+"""How often it is looked whether mapped shards are still in the cache: at most a hundredth of the time is spent so."""
 _MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144, "png": 1032, "yuv420": 1, "yuv420_deflate": 1032}
 """How many bytes of values one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
 before memory is taken for it."""
@@ -31,18 +39,35 @@ before memory is taken for it."""
 class Store:
     """One store. Shards are mapped when a sample of theirs is first read; nothing else is kept open.
 
+    Of a store behind a URL, `path` is where its files lie in the cache. Its shards are *fleeting*: they come when they
+    are needed, and what others need more may push them out. Then they are unmapped, so that the disk gets its space
+    back.
+
     Safe to use from any number of threads. Not for sharing between processes: each opens its own.
     """
 
     def __init__(
-        self, path: Path, memory: Memory | None = None, *, scattered: bool = False, sealed: bytes | None = None
+        self,
+        path: Path,
+        memory: Memory | None = None,
+        *,
+        scattered: bool = False,
+        sealed: bytes | None = None,
+        origin: Origin | None = None,
+        fleeting: bool = False,
     ) -> None:
         """memory: its shards, where they were read into memory before. scattered: samples will be read in no order.
-        sealed: the manifest by which the store was opened before, in place of the one that lies there now.
+        sealed: the manifest by which the store was opened before, in place of the one that lies there now. origin: the
+        store behind a URL that this is. fleeting: it is one, and another process sees to it that what is read is there.
 
         Raises StoreError and its kinds where the folder is not a whole store.
         """
         self.path, self._memory, self._scattered = path, memory, scattered
+        self.origin, self.fleeting = origin, fleeting or origin is not None
+        self._look_at = 0.0
+        self._inodes: dict[tuple[int, str], int] = {}
+        """Of mapped files that may go."""
+        self._items: dict[tuple[int, tuple[str, ...]], list[Item]] = {}
         self.manifest, self.digest = load(path) if sealed is None else parse(sealed, str(path))
         self._check_sizes()
         self.columns = ColumnTable(path, self.manifest)
@@ -55,6 +80,11 @@ class Store:
 
     def __len__(self) -> int:
         return self.manifest.samples
+
+    @property
+    def where(self) -> str:
+        """What a person knows the store by: its folder, or its URL without what is secret in it."""
+        return str(self.path if self.origin is None else self.origin.remote)
 
     @property
     def fields(self) -> dict[str, Field]:
@@ -102,8 +132,8 @@ class Store:
     def raw_shards(self, name: str) -> list[RawShard] | None:
         """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
         field = self.fields[name]
-        if field.encoding not in ("raw", "yuv420") or not field.uniform:
-            return None
+        if field.encoding not in ("raw", "yuv420") or not field.uniform or (self.fleeting and self._memory is None):
+            return None  # what lies in one range of addresses cannot be unmapped while others read there
         found = []
         for number, shard in enumerate(self.manifest.shards):
             placed = shard.fields[name]
@@ -156,6 +186,8 @@ class Store:
 
     def reader(self, shard: int, name: str) -> FieldReader:
         """The reader of one field of one shard, opened on first use."""
+        if self.fleeting and self._memory is None:
+            self._let_go()
         try:
             return self._readers[shard, name]
         except KeyError:
@@ -186,6 +218,48 @@ class Store:
         self._memory = memory
         self._readers, self._gathers = {}, {}
 
+    @contextmanager
+    def held(self, record: FileRecord) -> Iterator[None]:
+        """Within this block a shard's file is there: fetched first, where the store lies behind a URL."""
+        if self.origin is None:
+            yield
+            return
+        with self.origin.held([record]):
+            yield
+
+    def files_of(self, shard: Shard, names: Sequence[str]) -> list[FileRecord]:
+        """The files that some fields of a shard lie in."""
+        return [shard.files[k] for k in dict.fromkeys(shard.fields[name].file for name in names)]
+
+    def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[Item]:
+        """The files behind the URL that fields `names` of samples `rows` lie in."""
+        shards = np.unique(np.searchsorted(self.ends, rows, side="right")).tolist()
+        return [item for number in shards for item in self.items_of(number, tuple(names))]
+
+    def items_of(self, number: int, names: tuple[str, ...]) -> list[Item]:
+        """The files behind the URL that some fields of a shard lie in."""
+        assert self.origin is not None
+        try:
+            return self._items[number, names]
+        except KeyError:
+            found = [self.origin.item(record) for record in self.files_of(self.manifest.shards[number], names)]
+            return self._items.setdefault((number, names), found)
+
+    def _let_go(self) -> None:
+        """Unmap shards that are no longer in the cache. Whoever reads one of them keeps it until that is done."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY_S
+        for number, name in list(self._readers):
+            shard = self.manifest.shards[number]
+            path = self.path / shard.files[shard.fields[name].file].name
+            # One that was fetched again since is another file.
+            if not path.exists() or path.stat().st_ino != self._inodes.get((number, name)):
+                self._readers.pop((number, name), None)
+        # A store of very many shards is not looked at all the time.
+        self._look_at += _LOOK_SHARE * (time.monotonic() - now)
+
     def _open(self, number: int, name: str) -> FieldReader:
         shard = self.manifest.shards[number]
         placement, field = shard.fields[name], self.fields[name]
@@ -205,7 +279,10 @@ class Store:
             data = self._memory.view(self.path / record.name)
         else:
             scattered = self._scattered and placement.bytes >= shard.rows * _SCATTERED_BYTES
-            data = map_file(self.path, record, scattered=scattered)
+            with self.held(record):
+                data = map_file(self.path, record, scattered=scattered)
+                if self.fleeting:
+                    self._inodes[number, name] = (self.path / record.name).stat().st_ino
         where = str(self.path / record.name)
         return FORMATS[self.manifest.format](Part(where, data, shard.rows, field, placement, index))
 

@@ -26,6 +26,7 @@ _WARM_S = 3.0
 _DISTRIBUTIONS = (
     "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py",
     "torch", "tensordict", "ffcv", "numba", "litdata", "av", "torchcodec",
+    "fsspec", "aiohttp", "webdataset", "mosaicml-streaming",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 | `bars.py` | what is to hold beside the lines' own ratios |
 | `report.py` | medians, spread and ratios as text |
 | `stats_cost.py` | what it costs that `Batches.stats()` always counts: run by itself |
+| `loopback.py` | the server of the table `remote` |
 | `growth.py` | the plot of how cost grows, for the documentation |
 """
 
@@ -53,7 +54,7 @@ _IMAGES = 16_000
 """An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
 _FEW = 64
-DEFAULT = "reading,small,cold,memory,epochs,giant,packing,augment"
+DEFAULT = "reading,small,cold,remote,memory,epochs,giant,packing,augment"
 
 
 def main() -> None:
@@ -105,7 +106,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     """The tables asked for, with their images made."""
     work: Path = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    shape, small, epochs, samples, made_videos = (224, 224, 3), 60_000, 1000, 100_000_000, (20, 10)
+    shape, small, epochs, samples, made_videos = (224, 224, 3), 60_000, 1000, 100_000_000, (20, 10.0)
     if asked.quick:
         shape, small, epochs, samples, made_videos = (48, 48, 3), 200, 20, 20_000, (2, 2.5)
     common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}

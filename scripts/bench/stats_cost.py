@@ -82,7 +82,9 @@ def counting(reader: Reader, batches: Batches, workers: bool) -> tuple[float, fl
     # Told to the owner in any case: for state_dict().
     sums = fastest(lambda: one._count(step, 1.0)) - fastest(lambda: one._owner.handed_over(one, step))
     message = fastest(Times) + sent(Done(1, times, False), Done) - sent(Bare(1, False), Bare)
-    cost = sums + readings * fastest(time.perf_counter) + additions * fastest(lambda: work._add(times, field, 0.0))
+    cost = (
+        sums + readings * fastest(time.perf_counter) + additions * fastest(lambda: work._add(times, field, False, 0.0))
+    )
     if workers:
         cost += fastest(lambda: times.add(times)) * (tasks + 1) + message * tasks
     return tasks, cost

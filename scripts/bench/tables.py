@@ -143,6 +143,16 @@ CLIPS_BARS: tuple[Bar, ...] = (
     Faster("clips, memmap", ("clips by PyAV",), 20),
     Faster("clips, memmap", ("clips by torchcodec",), 20),
 )
+REMOTE = (
+    Entry("plain requests"),
+    Entry("memmap, remote", "plain requests", 0.8),
+    Entry("webdataset, remote", "plain requests"),
+    Entry("streaming, remote", "plain requests"),
+)
+REMOTE_BARS: tuple[Bar, ...] = (
+    Faster("memmap, remote", ("webdataset, remote",), 1.0),
+    Faster("memmap, remote", ("streaming, remote",), 1.0),
+)
 
 _PROCESSES = {"backend": "process"}
 _KINDS = (
@@ -163,6 +173,7 @@ def tables(
         Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk, block shuffle"),
+        _remote(packing),
         _memory(photos),
         Table("epochs", "few", few, _KINDS, _steady(), f"{few.epochs} epochs, shuffled"),
         _giant(giant),
@@ -184,6 +195,12 @@ def _memory(photos: Settings) -> Table:
         if entry.changes == _PROCESSES:
             bars.append(AtMost(entry.label, "worker_bytes", _WORKER_BYTES))
     return Table("memory", "photos", photos, _KINDS, tuple(bars), "shuffled, warm")
+
+
+def _remote(photos: Settings) -> Table:
+    """From a server on loopback, each epoch with an empty cache."""
+    settings = replace(photos, batch=min(photos.batch, 64), seconds=1e-9, warm=False)
+    return Table("remote", "packing", settings, REMOTE, REMOTE_BARS, "100 MB/s, empty cache, shuffled, first epoch")
 
 
 def _steady() -> tuple[Bar, ...]:

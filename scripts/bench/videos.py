@@ -47,7 +47,7 @@ def _make_video(path: Path, photo: Path, frames: int, seed: int) -> None:
     import cv2
 
     height, width = _MADE_SIZE
-    image = cv2.cvtColor(cv2.imread(str(photo)), cv2.COLOR_BGR2RGB)
+    image: Any = cv2.cvtColor(np.asarray(cv2.imread(str(photo))), cv2.COLOR_BGR2RGB)
     image = cv2.resize(image, (width + 160, height + 160), interpolation=cv2.INTER_AREA)
     random = np.random.default_rng(seed)
     phase = random.uniform(0, 2 * np.pi, 4)
@@ -102,7 +102,7 @@ class DecodedFrames:
             self._frames = decoded(self._files[video])
             for _ in range(frame):
                 next(self._frames)
-        found = next(self._frames)
+        found: Any = next(self._frames)
         self._next = (video, frame + 1)
         return {"image": fitted(found, self._size), "video": video, "frame": frame, "pts_seconds": float(found.time)}
 

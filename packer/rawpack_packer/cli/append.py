@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, shown
 from rawpack_packer import appending, show
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.job_options import job_options, take_job_options
@@ -42,6 +44,8 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
       rawpack append --skip-existing photos/ store/    what is new in the folder it was packed from
     """  # fmt: skip
     how, chosen = take_job_options(options), take_source_options(options)
+    if is_url(dst):
+        raise UsageError(f"{shown(dst)} is a URL: append to a store in a folder, and copy it there, store.json last")
     appending.open_store(Path(dst), src)  # nonsense is refused before a long look at SRC
     engine = how.connect()
     source = open_by(src, chosen, quiet=how.quiet)

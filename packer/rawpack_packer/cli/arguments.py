@@ -6,12 +6,18 @@ from pathlib import Path
 
 from rawpack.errors import UsageError
 from rawpack.manifest import NAME
+from rawpack.remote.url import is_url, local_path, shown
 from rawpack.splits import read_splits, store_path
+from rawpack.store import Store
 
 
 def store_folder(dst: str) -> Path:
     """The folder of a store that a user named. Raises UsageError where there is no folder of that name."""
-    path = Path(dst)
+    if is_url(dst):
+        raise UsageError(
+            f"{shown(dst)} is a URL, and this reads folders: `rawpack warm` fetches a store, and says where to"
+        )
+    path = local_path(dst)
     if path.name == NAME and path.is_file():
         raise UsageError(f"{dst} is a store's manifest; name its folder: {path.parent}")
     if not path.exists():
@@ -37,6 +43,15 @@ def one_store(dst: str, option: str) -> Path:
             f"{option} is about one store, and {dst} has splits: name {' or '.join(map(str, stores.values()))}"
         )
     return stores[""]
+
+
+def open_url(url: str, cache: str | None = None, cache_bytes: str | None = None) -> Store:
+    """The store behind a URL, whose manifest and columns are fetched. Raises StoreError where there is none."""
+    from rawpack.remote.cache import Cache
+    from rawpack.remote.origin import open_origins
+
+    (origin,) = open_origins([url], Cache(cache, cache_bytes))
+    return Store(origin.folder, sealed=origin.sealed, origin=origin)
 
 
 def output_file(path: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import click
 from tqdm import tqdm
 
 from rawpack import Reader
-from rawpack.errors import RawpackError
+from rawpack.errors import RawpackError, UsageError
 from rawpack.manifest import load
+from rawpack.remote.url import is_url, shown
 from rawpack.store import Store
 from rawpack_packer import describe, show, splits
-from rawpack_packer.cli.arguments import one_store, output_file, report_file, store_folders
+from rawpack_packer.cli.arguments import one_store, open_url, output_file, report_file, store_folders
 from rawpack_packer.verify import Problem, verify, work_of
 
 _SHOWN = 50
@@ -34,7 +36,7 @@ _SHOWN = 50
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.argument("dst", type=click.Path())
 def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | None, as_json: bool) -> None:
-    """Show what is in the store, or in each split, at DST.
+    """Show what is in the store, or in each split, at DST; or in the store behind a URL.
 
     With --verify or --verify-quick the exit code is 1 where something is wrong.
 
@@ -45,15 +47,18 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
       rawpack inspect --grid sheet.png store/
       rawpack inspect --html report.html store/
     """  # fmt: skip
-    stores = store_folders(dst)
+    if is_url(dst) and (full or quick):
+        raise UsageError(f"{shown(dst)}: --verify is for folders; `rawpack warm` fetches a store and checks each file")
+    stores: Mapping[str, Path | str] = {"": dst} if is_url(dst) else store_folders(dst)
     page = None if html is None else report_file("--html", html)
     if grid is not None:
-        drawn = draw(one_store(dst, "--grid"), output_file(grid))
+        drawn = draw(dst if is_url(dst) else one_store(dst, "--grid"), output_file(grid))
         click.echo(f"rawpack: {show.count(drawn, 'sample')} drawn into {show.plain(grid)}", err=True)
-    if page is not None:
+    if page is not None and not is_url(dst):
         one_store(dst, "--html")
     found = [_look(path, page, full=full, quick=quick) for path in stores.values()]
-    splits_told = _classes_apart(stores) if len(stores) > 1 else []
+    folders = {name: path for name, path in stores.items() if isinstance(path, Path)}
+    splits_told = _classes_apart(folders) if len(folders) > 1 else []
     if as_json:
         whole: dict[str, Any] = {"path": dst, "splits": dict(zip(stores, (about for about, _ in found), strict=True))}
         if full or quick:
@@ -67,13 +72,13 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
         sys.exit(1)
 
 
-def _look(path: Path, page: Path | None, *, full: bool, quick: bool) -> tuple[dict[str, Any], str]:
-    """What there is to be told of one store: for a program, and for a person."""
-    problems = check(path, quick=quick and not full) if full or quick else None
-    about: dict[str, Any] = {"path": str(path)}
+def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tuple[dict[str, Any], str]:
+    """What there is to be told of one store, in a folder or behind a URL: for a program, and for a person."""
+    problems = check(path, quick=quick and not full) if isinstance(path, Path) and (full or quick) else None
+    about: dict[str, Any] = {"path": shown(str(path))}
     text = []
     try:
-        store = Store(path)
+        store = open_url(path) if isinstance(path, str) else Store(path)
         about = describe.describe(store)
         text.append(describe.as_text(about))
         if page is not None:
@@ -96,7 +101,7 @@ def _classes_apart(stores: dict[str, Path]) -> list[tuple[str, str]]:
     return splits.class_problems({name: load(path)[0] for name, path in stores.items()})
 
 
-def draw(store: Path, file: Path) -> int:
+def draw(store: Path | str, file: Path) -> int:
     """Draw the contact sheet."""
     from rawpack_packer.grid import draw_grid
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, local_path, shown
 from rawpack_packer import destination as destinations
 from rawpack_packer import job, show, splits
 from rawpack_packer.api import recipe_for
@@ -20,6 +22,7 @@ from rawpack_packer.cli.split_options import open_splits, pack_splits, split_opt
 from rawpack_packer.fields import store_fields
 from rawpack_packer.recipe import Recipe, make_recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.upload import dry_run_to_url, pack_to_url
 
 
 @click.command(short_help="Pack a folder of images into a store.")
@@ -27,11 +30,17 @@ from rawpack_packer.sources import Source
 @source_options
 @split_options
 @click.option("--dry-run", is_flag=True, help="Say what packing would take, by a few samples, and write nothing.")
+@click.option(
+    "--scratch",
+    type=click.Path(),
+    metavar="DIR",
+    help="Where what is not uploaded yet lies, where DST is a URL [default: packing in the cache's folder].",
+)
 @job_options
 @click.argument("src", type=click.Path())
 @click.argument("dst", type=click.Path())
-def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
-    """Pack the images of SRC into a store at DST.
+def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any) -> None:
+    """Pack the images of SRC into a store at DST, a folder or a URL.
 
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
     .jsonl with a column of paths; a folder of images and labels as YOLO has it, or COCO's .json; a file of arrays:
@@ -50,10 +59,19 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
       rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
       rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
       rawpack pack --fps 5 clips/ store/                five frames of each second of the videos
-    """
+      rawpack pack photos/ s3://bucket/store            packed here, uploaded shard by shard
+    """  # fmt: skip
     how, chosen, division = take_job_options(options), take_source_options(options), take_split_options(options)
     # Nonsense is refused before a long look at SRC.
     make_recipe(**{name: value for name, value in options.items() if value is not None})
+    if is_url(dst) and division is not None:
+        raise UsageError(f"{shown(dst)}: splits are packed into folders; pack each to a URL of its own, or copy them")
+    if is_url(dst) and how.engine != "local":
+        raise UsageError(
+            f"--engine {how.engine} writes to a folder that all machines share; what goes to a URL is packed here"
+        )
+    if not is_url(dst) and scratch is not None:
+        raise UsageError(f"--scratch is for URLs; {dst} is a folder")
     if division is not None:
         splits.check(Path(dst), src, division, restart=how.limits.restart)
         engine = how.connect()
@@ -61,29 +79,37 @@ def pack(src: str, dst: str, dry_run: bool, **options: Any) -> None:
         recipes = {name: recipe_for(source, options) for name, source in sources.items()}
         if dry_run:
             splits.check_sources(Path(dst), sources, recipes, division, restart=how.limits.restart)
-            told = {name: _would_take(source, f"{dst}/{name}", recipes[name], how) for name, source in sources.items()}
+            told = {
+                name: _would_take(source, f"{dst}/{name}", None, recipes[name], how) for name, source in sources.items()
+            }
             click.echo(json.dumps(told, indent=1) if how.as_json else "\n\n".join(f"{k}: {v}" for k, v in told.items()))
             return
         pack_splits(sources, dst, recipes, division, how, engine)
         return
-    destinations.check(Path(dst), src)
+    if not is_url(dst):
+        destinations.check(local_path(dst), src)
     engine = how.connect()
     source = open_by(src, chosen, quiet=how.quiet)
     recipe = recipe_for(source, options)
     if not how.silent:
         click.echo(f"rawpack: {summaries.images(source)} in {show.plain(src)}", err=True)
     if dry_run:
-        about = _would_take(source, dst, recipe, how)
+        about = _would_take(source, dst, scratch, recipe, how)
         click.echo(json.dumps(about, indent=1) if how.as_json else about)
         for problem in () if how.silent else source.problems:
             click.echo(f"rawpack: {show.plain(problem)}", err=True)
-        return
-    how.run(lambda watch: job.pack(source, dst, recipe, how.limits, engine=engine, watch=watch))
+    elif is_url(dst):
+        how.run(lambda watch: pack_to_url(source, dst, recipe, how.limits, watch=watch, scratch=scratch))
+    else:
+        how.run(lambda watch: job.pack(source, local_path(dst), recipe, how.limits, engine=engine, watch=watch))
 
 
-def _would_take(source: Source, dst: str, recipe: Recipe, how: JobOptions) -> dict[str, Any] | str:
+def _would_take(source: Source, dst: str, scratch: str | None, recipe: Recipe, how: JobOptions) -> dict[str, Any] | str:
     """What packing would take: for a program, or for a person."""
-    guess, free = job.dry_run(source, dst, recipe, how.limits)
+    if is_url(dst):
+        guess, free = dry_run_to_url(source, dst, recipe, how.limits, scratch)
+    else:
+        guess, free = job.dry_run(source, local_path(dst), recipe, how.limits)
     if how.as_json:
         return asdict(guess) | {"free_bytes": free, "samples": len(source)}
     return summaries.dry_text(guess, store_fields(recipe, source)["image"].shape, len(source), free)

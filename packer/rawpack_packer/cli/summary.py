@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rawpack.remote.url import is_url
 from rawpack_packer import show
 from rawpack_packer.appending import Appended
 from rawpack_packer.counts import COUNTS
@@ -63,7 +64,10 @@ def as_dict(summary: Summary) -> dict[str, Any]:
 
 def as_text(summary: Summary) -> str:
     """The summary for a person."""
-    manifest, path = summary.manifest, show.plain(str(Path(summary.destination)))
+    manifest, path = (
+        summary.manifest,
+        show.plain(_place(summary.destination)),
+    )
     if summary.already:
         return (
             f"{path} is complete already: {show.count(manifest.samples, 'sample')}, "
@@ -148,3 +152,8 @@ def appended_text(done: Appended) -> str:
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:
     return ", ".join(show.plain(name) for name in names[:most]) + (", ..." if len(names) > most else "")
+
+
+def _place(destination: str) -> str:
+    """A folder as it is usually written; a URL as it is."""
+    return destination if is_url(destination) else str(Path(destination))

@@ -8,24 +8,40 @@ import click
 from tqdm import tqdm
 
 from rawpack import machine
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
 from rawpack.store import Store
 from rawpack_packer import show
-from rawpack_packer.cli.arguments import store_folders
+from rawpack_packer.cli.arguments import open_url, store_folders
 from rawpack_packer.warm import files_of, warm_file
 
 
 @click.command(short_help="Read a store into the page cache.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option(
+    "--cache",
+    type=click.Path(),
+    metavar="DIR",
+    help="Where the files of a URL go [default: RAWPACK_CACHE, else ~/.cache/rawpack].",
+)
+@click.option("--cache-bytes", metavar="BYTES", help="How much may lie there: 200GB [default: half of what is free].")
 @click.argument("dst", type=click.Path())
-def warm(dst: str, quiet: bool) -> None:
+def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> None:
     """Read all files of the store, or of all splits, at DST once, in order, so that the next epoch comes from memory.
 
-    The system keeps them as long as nothing else needs the memory.
+    The system keeps them as long as nothing else needs the memory. Of a URL, all files are fetched into the cache and
+    checked, so that training waits for no network.
 
     \b
-    Example:
+    Examples:
       rawpack warm store/
-    """
+      rawpack warm s3://bucket/store
+    """  # fmt: skip
+    if is_url(dst):
+        _fetch(dst, cache, cache_bytes, quiet=quiet)
+        return
+    if cache is not None or cache_bytes is not None:
+        raise UsageError(f"--cache and --cache-bytes are for URLs; {dst} is a folder")
     files = [file for store in store_folders(dst).values() for file in files_of(Store(store))]
     total, free = sum(size for _, size in files), machine.available_memory_bytes()
     if not quiet and free is not None and total > free:
@@ -38,3 +54,26 @@ def warm(dst: str, quiet: bool) -> None:
             warm_file(path, bar.update)
     if not quiet:
         click.echo(f"{show.plain(dst)}: {show.size(total)} read into the page cache")
+
+
+def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool) -> None:
+    """Fetch all shards of a store behind a URL."""
+    store = open_url(url, cache, cache_bytes)
+    assert store.origin is not None
+    total, holds = store.manifest.shard_bytes, store.origin.fetcher.cache
+    small = sum(record.bytes for _, record in store.manifest.records()) - total
+    if total + small > holds.limit:
+        raise UsageError(
+            f"{store.where} has {show.size(total + small)}, and the cache {holds.folder} may hold "
+            f"{show.size(holds.limit)}: pass a larger --cache-bytes, or another --cache"
+        )
+    records = [record for shard in store.manifest.shards for record in shard.files]
+    with tqdm(
+        total=total, unit="B", unit_scale=True, desc="fetching", leave=False, delay=1.0,
+        disable=quiet or not sys.stderr.isatty(),
+    ) as bar:  # fmt: skip
+        for done, record in enumerate(records):
+            with store.origin.held([record], soon=records[done + 1 :]):
+                bar.update(record.bytes)
+    if not quiet:
+        click.echo(f"{show.plain(store.where)}: {show.size(total + small)} fetched into {show.plain(str(store.path))}")

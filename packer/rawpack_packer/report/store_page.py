@@ -55,7 +55,7 @@ class Rejected:
 
 def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str | None) -> None:
     """Write the page. about: what `describe` says of the store. verdict: of a check, where one was asked for."""
-    reader = Reader(store.path)
+    reader = Reader(store.path if store.origin is None else store.origin.remote.url)
     write_page(
         path,
         "store.html.jinja",

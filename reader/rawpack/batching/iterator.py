@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from rawpack.batching.slots import SlotRing
 from rawpack.batching.work import CLIP, INDEX, Filler, blame
 from rawpack.errors import RawpackError, UsageError
 from rawpack.stats import Stats
+
+if TYPE_CHECKING:
+    from rawpack.remote.supply import Supply
 
 Batch = dict[str, Any]
 _SLICE_BYTES = 1 << 18
@@ -69,6 +72,7 @@ class BatchIterator(Iterator[Batch]):
         ring: SlotRing,
         filler: Filler,
         loose: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
+        supply: Supply | None = None,
         *,
         seed: int,
         epoch: int,
@@ -76,10 +80,11 @@ class BatchIterator(Iterator[Batch]):
         together: int,
     ) -> None:
         """crew: None to do all in this process. loose: gives the fields of rows that lie in no slot, by seed and epoch,
-        if any were asked for. ahead: batches to have in the making. together: in this process, so many whole batches
-        have room in a slot, and are read at once."""
+        if any were asked for. supply: the steps, where files of theirs must be fetched first. ahead: batches to have in
+        the making. together: in this process, so many whole batches have room in a slot, and are read at once."""
         self._owner, self._steps, self._crew, self._ring = owner, steps, crew, ring
         self._filler, self._loose, self._ahead, self._together = filler, loose, ahead, together
+        self._supply = supply
         self._seed, self.epoch = seed, epoch
         self._bar: Any = None
         self._pending: deque[tuple[Step, Pending]] = deque()
@@ -188,7 +193,7 @@ class BatchIterator(Iterator[Batch]):
     def _submit(self, crew: Crew) -> None:
         """Have `ahead` batches in the making beside the next one, as far as `max_slots` allows."""
         while len(self._pending) <= self._ahead:
-            if self._pending and self._ring.full:
+            if self._pending and (self._ring.full or (self._supply is not None and not self._supply.ready())):
                 return
             step = next(self._steps, None)
             if step is None:
@@ -216,6 +221,10 @@ class BatchIterator(Iterator[Batch]):
         stats, now, rows = self._owner.counted, time.perf_counter(), len(step.rows)
         stats.samples += rows
         stats.batches += 1
+        if self._supply is not None:
+            fetching, self._supply.waited_s = self._supply.waited_s, 0.0
+            stats.fetching_s += fetching if self._last else 0.0
+            self._supply.release()
         if self._last:
             # The clock runs from hand-over to hand-over, so that workers' start-up does not count as waiting.
             stats.timed_samples += rows
@@ -239,6 +248,8 @@ class BatchIterator(Iterator[Batch]):
             self._bar.close()
         self._pending.clear()
         self._made.clear()
+        if self._supply is not None:
+            self._supply.close()
         self._owner.ended(self._crew, self._ring, left)
 
 

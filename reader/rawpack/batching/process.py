@@ -22,7 +22,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 def main(channel: Channel, notes: Notes, spec: WorkSpec, descriptors: list[int]) -> None:
     """Serve until the parent is gone. descriptors: of the preloaded shards, if there are any."""
     memory = Memory(descriptors[0], *spec.memory) if spec.memory is not None else None
-    library = Library([Path(store) for store in spec.stores], memory, spec.manifests)
+    library = Library([Path(store) for store in spec.stores], memory, spec.manifests, spec.fleeting)
     filler = Filler(spec, library)
     if filler.uses_opencv:
         # OpenCV's threads would multiply with the workers.

@@ -55,6 +55,8 @@ class WorkSpec:
     """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
     once: tuple[str, ...] = ()
     """Of clips: the fields that a clip has one value of, and not one for each frame."""
+    fleeting: tuple[bool, ...] = ()
+    """Of each store, whether its shards come and go: see `Store`. None of them, where it is empty."""
 
 
 class Filler:

@@ -14,6 +14,7 @@
 | `bare_augment.py` | bare loops of Albumentations, and of one fused loop of C that normalises |
 | `rawpack_pack.py`, `bare_pack.py` | packing, by this project and by a bare loop of the same library calls |
 | `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
+| `remote.py` | this project's reader and peers from a server on loopback of a given bandwidth, and plain requests |
 | `copy_files.py` | copying files' bytes, which is the limit of passing them through |
 """
 
@@ -43,6 +44,7 @@ from subjects.rawpack_clips import RawpackClips
 from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
+from subjects.remote import RemoteStore, RemoteStreaming, RemoteWebdataset, Wire
 from subjects.take_loop import TakeLoop
 from subjects.tensordict_memmap import TensordictMemmap
 from subjects.torch_loader import TorchLoader
@@ -82,6 +84,10 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "litdata optimize, jpeg": lambda: LitdataPack(jpeg=True),
     "pack as they are": lambda: RawpackPack("lmdb", as_they_are=True),
     "copy files": CopyFiles,
+    "plain requests": Wire,
+    "memmap, remote": RemoteStore,
+    "webdataset, remote": RemoteWebdataset,
+    "streaming, remote": RemoteStreaming,
     "crops, memmap": lambda: RawpackAugment("memmap", "crops"),
     "crops, lmdb": lambda: RawpackAugment("lmdb", "crops"),
     "crops, lmdb, scaled decoding": lambda: RawpackAugment("lmdb", "crops, scaled"),

@@ -1,0 +1,339 @@
+"""The cache: a folder that fetched files lie in, shared by all processes of the machine, with a bound in bytes.
+
+    CACHE/
+      lock                          held by a process for the moment in which it looks and decides
+      leases/<process>-<random>     what a reader needs right now: locked as long as the reader lives
+      <digest of a store>/          a store: store.json, columns-1/, and the shards that were fetched
+        shard-00007.npy
+        shard-00008.npy.268435456.part    on its way, and of how many bytes: locked by the process that fetches it
+
+Every lock is the system's (`flock`), so that it ends with its process, whatever ends that. A file has its name only
+when it is whole and checked. The time of a shard's last change says when it was last needed; where there is no room for
+another one, those go first that were needed longest ago, and never one that a reader needs right now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from rawpack.errors import StoreError, UsageError
+from rawpack.manifest import NAME, FileRecord
+
+_STORE = re.compile("[0-9a-f]{32}")
+_PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")
+_LEASES, _LOCK, _TAG = "leases", "lock", "CACHEDIR.TAG"
+_TAGGED = "Signature: 8a477f597d28d172789f06886806bc55\n# Fetched parts of rawpack stores: needs no backup.\n"
+_LOCK_WAIT_S = 60.0
+_LOOK_EVERY_S = 0.02
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_BYTES = re.compile(r"\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE)
+
+Key = tuple[str, str]
+"""Digest of a store, and the name of one of its files."""
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """Why a file cannot be fetched now: all else in the cache is needed."""
+
+    held: int
+    """Bytes that may not go."""
+    limit: int
+
+
+class Busy:
+    """Another process is fetching the file."""
+
+
+class Part:
+    """A file on its way into the cache, which this process alone fetches."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.file: BinaryIO = open(descriptor, "r+b", buffering=0)  # noqa: SIM115
+        """Closed by whoever began it."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether the file still lies there: another process takes over from one that seems to be dead."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self.file.fileno()), self.path.stat())
+        return False
+
+
+class Cache:
+    """One folder and its bound. Any number of processes and threads may use a folder at once."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
+        """folder: made where it is missing; None is `default_folder()`. limit: in bytes, of all that lies there; None
+        is half of what is free there and in it already. Raises UsageError where neither makes sense."""
+        self.folder = (default_folder() if folder is None else Path(folder).expanduser()).absolute()
+        try:
+            (self.folder / _LEASES).mkdir(parents=True, exist_ok=True)
+            if not (self.folder / _TAG).exists():
+                (self.folder / _TAG).write_text(_TAGGED)
+            os.close(os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666))
+        except OSError as error:
+            raise UsageError(
+                f"the cache {self.folder} cannot be used: {error.strerror or error}; name a folder with cache= or "
+                "RAWPACK_CACHE that this process may write to"
+            ) from None
+        free = shutil.disk_usage(self.folder).free
+        self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else byte_count("cache_bytes", limit)
+
+    def store(self, digest: str) -> Path:
+        """The folder of a store."""
+        return self.folder / digest
+
+    def path(self, key: Key) -> Path:
+        """Where a file lies, or will."""
+        return self.folder / key[0] / key[1]
+
+    def has(self, key: Key, record: FileRecord) -> bool:
+        """Whether a file lies there, of its size."""
+        try:
+            found = os.lstat(self.path(key))
+        except OSError:
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == record.bytes
+
+    @contextmanager
+    def locked(self, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
+        """Within this block no other process or thread decides anything about the cache.
+
+        Raises StoreError where another one does so all the time.
+        """
+        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            until = time.monotonic() + wait_s
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise StoreError(
+                            f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: is it stopped? "
+                            "End it, or name another cache"
+                        ) from None
+                    time.sleep(_LOOK_EVERY_S / 10)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Part | NoRoom | Busy | None:
+        """Begin to fetch a file, or go on with it: room is made for it, and nobody else fetches it meanwhile.
+
+        None: it is there. Within `locked`. keep: files that must not make room, beside those that a reader needs now.
+        lease: the caller's, whose files `keep` names as far as they are to stay.
+        """
+        if self.has(key, record):
+            return None
+        path = self.path(key)
+        part = path.with_name(f"{path.name}.{record.bytes}.part")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _try_lock(part)
+        if descriptor is None:
+            return Busy()
+        room = self._make_room(key, record.bytes, set(keep) | self._leased(lease))
+        if room is not None:
+            if not os.fstat(descriptor).st_size:
+                part.unlink()
+            os.close(descriptor)
+            return room
+        return Part(part, descriptor)
+
+    def commit(self, part: Part, key: Key) -> bool:
+        """Give a file that is whole its name; False where another process has taken it over. Within `locked`."""
+        if not part.ours:
+            return False
+        part.path.replace(self.path(key))
+        return True
+
+    def take_over(self, key: Key, record: FileRecord) -> None:
+        """Have a file fetched anew whose fetching makes no progress. Within `locked`."""
+        path = self.path(key)
+        path.with_name(f"{path.name}.{record.bytes}.part").unlink(missing_ok=True)
+
+    def progress(self, key: Key, record: FileRecord) -> int:
+        """How many bytes of a file have come that is on its way; -1 where none is."""
+        path = self.path(key)
+        try:
+            return path.with_name(f"{path.name}.{record.bytes}.part").stat().st_size
+        except FileNotFoundError:
+            return -1
+
+    def touch(self, keys: Iterable[Key]) -> None:
+        """These files are needed: they are the last to go."""
+        for key in keys:
+            with contextlib.suppress(OSError):
+                os.utime(self.path(key))
+
+    def _sizes(self) -> dict[Key, int]:
+        """Every file of every store, and its bytes: those that it will have, where it is on its way."""
+        found: dict[Key, int] = {}
+        for store in _entries(self.folder):
+            if not _STORE.fullmatch(store.name) or not store.is_dir(follow_symlinks=False):
+                continue
+            for entry in _entries(store.path):
+                inner = _entries(entry.path) if entry.is_dir(follow_symlinks=False) else [entry]
+                for file in inner:
+                    name = file.name if file is entry else f"{entry.name}/{file.name}"
+                    with contextlib.suppress(FileNotFoundError):
+                        size = file.stat(follow_symlinks=False).st_size
+                        part = _PART.fullmatch(name)
+                        found[store.name, name] = max(size, int(part["bytes"])) if part else size
+        return found
+
+    def _make_room(self, key: Key, size: int, keep: set[Key]) -> NoRoom | None:
+        """Remove what was needed longest ago until there is room for a file."""
+        sizes = self._sizes()
+        # The file that room is made for is on its way already.
+        total = sum(sizes.values()) - sizes.get((key[0], f"{key[1]}.{size}.part"), 0)
+        if total + size <= self.limit:
+            return None
+        stores_in_use = {digest for digest, _ in keep} | {key[0]}
+        candidates = [one for one in sizes if one not in keep and self._may_go(one, stores_in_use)]
+        held = total - sum(sizes[one] for one in candidates)
+        if held + size > self.limit:
+            return NoRoom(held, self.limit)
+        for one in sorted(candidates, key=self._last_needed):
+            if total + size <= self.limit:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                self.path(one).unlink()
+            total -= sizes[one]
+            if one[1] == NAME:
+                shutil.rmtree(self.store(one[0]), ignore_errors=True)
+        return None
+
+    def _may_go(self, key: Key, stores_in_use: set[str]) -> bool:
+        """Whether a file that nobody needs now may be removed: manifest and columns stay as long as their store is in
+        use, and what is on its way as long as somebody fetches it."""
+        digest, name = key
+        if name == NAME or "/" in name:
+            return digest not in stores_in_use
+        if _PART.fullmatch(name):
+            descriptor = _try_lock(self.path(key), make=False)
+            if descriptor is None:
+                return False
+            os.close(descriptor)
+        return True
+
+    def _last_needed(self, key: Key) -> tuple[bool, float]:
+        """What goes first sorts first: shards, and then what else is left of stores."""
+        try:
+            return key[1] == NAME or "/" in key[1], self.path(key).stat().st_mtime
+        except OSError:
+            return False, 0.0
+
+    def _leased(self, but: Lease) -> set[Key]:
+        """What all readers need now, `but` one, on this machine; leases of readers that are gone are removed."""
+        found: set[Key] = set()
+        for entry in _entries(self.folder / _LEASES):
+            if Path(entry.path) == but.path:
+                continue
+            descriptor = _try_lock(Path(entry.path), make=False)
+            if descriptor is not None:
+                Path(entry.path).unlink(missing_ok=True)
+                os.close(descriptor)
+                continue
+            with contextlib.suppress(OSError):
+                lines = Path(entry.path).read_text().splitlines()
+                found.update((digest, name) for digest, _, name in (line.partition("/") for line in lines))
+        return found
+
+
+class Lease:
+    """What one reader needs right now, as all processes can see it; until the reader or its process is gone."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self.path = cache.folder / _LEASES / f"{os.getpid()}-{secrets.token_hex(8)}"
+        with cache.locked():
+            descriptor = _try_lock(self.path)
+        assert descriptor is not None, "nobody else knows the name"
+        self._descriptor = descriptor
+        weakref.finalize(self, _end_lease, descriptor, self.path, os.getpid())
+
+    def write(self, keys: Iterable[Key]) -> None:
+        """From now on these are needed, and nothing else. Within `Cache.locked`."""
+        text = "".join(f"{digest}/{name}\n" for digest, name in keys).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text, 0)
+
+
+def default_folder() -> Path:
+    """`RAWPACK_CACHE`, or `rawpack` where the user's caches lie."""
+    named = os.environ.get("RAWPACK_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "rawpack"
+
+
+def byte_count(name: str, value: object) -> int:
+    """A number of bytes: 200_000_000_000, "200GB", "1.5 TiB". Raises UsageError."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _BYTES.fullmatch(value) if isinstance(value, str) else None
+    unit = match["unit"].lower() if match else ""
+    base = 1024 if unit.endswith("i") else 1000
+    count = int(float(match["number"]) * base ** _UNITS[unit[:1]]) if match else 0
+    if count < 1:
+        raise UsageError(f'{name}={value!r}: a number of bytes, such as 200_000_000_000 or "200GB"')
+    return count
+
+
+def _try_lock(path: Path, *, make: bool = True) -> int | None:
+    """The descriptor of a file that is now locked by this caller alone; None where somebody else has it, or where it is
+    missing and not to be made."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0), 0o666)
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            if make:
+                raise
+            return None  # another user's, who may be using it
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # It may have been removed or renamed since it was opened: a lock on it would keep nobody out.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder; nothing where it is gone."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _end_lease(descriptor: int, path: Path, process: int) -> None:
+    if os.getpid() == process:
+        path.unlink(missing_ok=True)
+    os.close(descriptor)

@@ -1,0 +1,97 @@
+"""A store behind a URL, opened: its manifest and columns lie in the cache, its shards come as they are needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rawpack.errors import StoreError, UsageError
+from rawpack.manifest import NAME, FileRecord, Manifest, parse
+from rawpack.remote.cache import Cache
+from rawpack.remote.fetcher import Fetcher, Item
+from rawpack.remote.transfer import PATIENCE_S, Remote
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a store comes from that is read out of the cache."""
+
+    remote: Remote
+    fetcher: Fetcher
+    sealed: bytes
+    """The manifest."""
+    manifest: Manifest
+    digest: str
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie as far as they have come."""
+        return self.fetcher.cache.store(self.digest)
+
+    def item(self, record: FileRecord, name: str = "") -> Item:
+        """A file of the store, for the fetcher. name: where it does not lie in the store's folder itself."""
+        return Item(self.remote, (self.digest, name or record.name), record)
+
+    def held(self, records: Iterable[FileRecord], soon: Iterable[FileRecord] = ()) -> AbstractContextManager[None]:
+        """Within this block these shard files lie in the cache; `soon` come after them. Raises as `Ticket.wait`."""
+        return self.fetcher.held([self.item(record) for record in records], [self.item(record) for record in soon])
+
+
+def open_origins(
+    urls: Sequence[str],
+    cache: Cache,
+    options: Mapping[str, Any] | None = None,
+    patience: float | None = None,
+) -> list[Origin]:
+    """The stores at these URLs, which share one fetcher: manifests and columns are fetched now.
+
+    options: fsspec's `storage_options`. patience: seconds for which a file is tried for without a byte of it coming.
+    Raises StoreError where there is no store, or it cannot be reached.
+    """
+    patience = PATIENCE_S if patience is None else patience
+    if not isinstance(patience, int | float) or isinstance(patience, bool) or not patience > 0:
+        raise UsageError(f"patience={patience!r}: seconds, more than 0")
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"storage_options= is a dict of what fsspec takes, not {type(options).__name__}")
+    fetcher = Fetcher(cache, patience)
+    return [_open(Remote(url, options or {}, patience), fetcher) for url in urls]
+
+
+def _open(remote: Remote, fetcher: Fetcher) -> Origin:
+    where = remote.where(NAME)
+    try:
+        sealed = remote.read(NAME, lambda data: parse(data, where))
+    except FileNotFoundError:
+        raise StoreError(
+            f"{remote} is not a rawpack store: it has no {NAME}; it comes last when a store is packed or copied there"
+        ) from None
+    manifest, digest = parse(sealed, where)
+    fetcher.keep_store(digest)
+    origin = Origin(remote, fetcher, sealed, manifest, digest)
+    small = [
+        origin.item(record, f"{columns.folder}/{record.name}")
+        for columns in manifest.columns
+        for record in columns.files
+    ]
+    small.append(origin.item(manifest.rejects.file))
+    need = len(sealed) + sum(item.record.bytes for item in small)
+    largest = max((record.bytes for shard in manifest.shards for record in shard.files), default=0)
+    if need + largest > fetcher.cache.limit:
+        raise UsageError(
+            f"{remote} needs {need + largest} bytes of cache at least: {need} for its columns, {largest} for its "
+            f"largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger cache_bytes="
+        )
+    origin.folder.mkdir(parents=True, exist_ok=True)
+    path = origin.folder / NAME
+    if not path.exists():
+        # So that a store which has come as a whole is one that anything can open.
+        temporary = path.with_name(f"{NAME}.{os.getpid()}-{id(fetcher):x}.tmp")
+        temporary.write_bytes(sealed)
+        temporary.replace(path)
+    with fetcher.held(small):
+        pass
+    return origin

@@ -1,0 +1,234 @@
+"""One file of a store behind a URL, fetched: in pieces, each tried again where that may help, and checked."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, TypeVar, cast
+
+import xxhash
+
+from rawpack.errors import DamagedStoreError, RawpackError, StoreError
+from rawpack.manifest import FileRecord
+from rawpack.remote.url import filesystem, join, scrubbed, shown
+
+T = TypeVar("T")
+PATIENCE_S = 120.0
+"""How long a file is tried for without a byte of it coming, where the caller does not say."""
+_STALL_S = 30.0
+"""What one request is given at most; less where patience is short."""
+_PIECE, _LEAST_PIECE, _MOST_PIECE = 2 << 20, 64 << 10, 8 << 20
+"""Bytes that one request asks for, at first and within bounds: so many that asking costs little beside them, so few
+that a slow line brings them before the request is taken for dead."""
+_QUICK_S = 0.5
+_WRONG = 3
+"""How often a file may come with a checksum that is not its own."""
+_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
+_REFUSED = (400, 405, 501)
+_NO_CREDENTIALS = ("Credential", "ProfileNotFound", "TokenRetrieval", "SSOToken")
+
+
+class Remote:
+    """The folder of a store behind a URL. Any number of threads may use one; a forked child as well."""
+
+    def __init__(self, url: str, options: Mapping[str, Any], patience: float) -> None:
+        """options: fsspec's, for the file system of this URL. Raises as `filesystem`."""
+        self.url, self._options, self.patience = url, dict(options), patience
+        self._ignores_ranges = False
+        filesystem(url, self._options)
+
+    def __str__(self) -> str:
+        return shown(self.url)
+
+    def where(self, name: str) -> str:
+        """The URL of a file, for messages."""
+        return shown(join(self.url, name))
+
+    def read(self, name: str, check: Callable[[bytes], Any]) -> bytes:
+        """All bytes of a small file.
+
+        check: raises DamagedStoreError where they are not what they should be; then they are fetched again. Raises
+        FileNotFoundError where there is no such file, StoreError where it cannot be had, and what `check` raised last.
+        """
+        attempts, wrong = _Attempts(self, name), 0
+        while True:
+            try:
+                data = self._request(name, None, None, self.patience)
+            except Exception as error:
+                attempts.failed(error)
+                continue
+            try:
+                check(data)
+                return data
+            except DamagedStoreError:
+                wrong += 1
+                if wrong == _WRONG:
+                    raise
+
+    def download(
+        self, name: str, record: FileRecord, file: BinaryIO, wanted: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Complete `file`, which holds nothing or the first bytes of file `name`: it is then the one that was packed.
+
+        wanted: asked between pieces; where it says no, False is returned, and what has come stays for another time.
+        Raises StoreError where the file cannot be had, DamagedStoreError where it comes with wrong bytes, OSError of
+        `file`.
+        """
+        attempts, wrong, piece = _Attempts(self, name), 0, _PIECE
+        while True:
+            done, seen = self._resume(file, record)
+            while done < record.bytes:
+                if not wanted():
+                    return False
+                began = time.monotonic()
+                try:
+                    data = self._piece(name, done, min(piece, record.bytes - done), record.bytes)
+                except Exception as error:
+                    if is_timeout(error):
+                        piece = max(_LEAST_PIECE, piece // 4)
+                    attempts.failed(error)
+                    continue
+                attempts.progressed()
+                if time.monotonic() - began < _QUICK_S:
+                    piece = min(_MOST_PIECE, piece * 2)
+                file.write(data)
+                seen.update(data)
+                done += len(data)
+            file.flush()
+            if seen.hexdigest() == record.xxh3:
+                return True
+            wrong += 1
+            if wrong == _WRONG:
+                raise DamagedStoreError(
+                    f"{self.where(name)} came {wrong} times with other bytes than were packed: checksum "
+                    f"{seen.hexdigest()}, and {record.xxh3} in the manifest; upload the file or the store again"
+                )
+            file.seek(0)
+            file.truncate()
+
+    def error(self, name: str, error: BaseException, seconds: float = 0.0) -> StoreError:
+        """What to raise for a request that failed. seconds: how long it was tried."""
+        what = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
+        where = self.where(name)
+        if is_forbidden(error):
+            return StoreError(
+                f"{where} may not be read ({what}): are the credentials there, right and not expired? They come from "
+                "the environment, or from storage_options="
+            )
+        if is_timeout(error):
+            what = "the server answers nothing"
+        tried = f", tried for {seconds:.0f} s" if seconds else ""
+        return StoreError(f"{where} cannot be read{tried}: {what}")
+
+    def _resume(self, file: BinaryIO, record: FileRecord) -> tuple[int, Any]:
+        """Go to the end of what has come of a file: how many bytes, and their running checksum."""
+        seen = xxhash.xxh3_64()
+        file.seek(0)
+        done = 0
+        while data := file.read(_PIECE):
+            seen.update(data)
+            done += len(data)
+        if done > record.bytes:
+            file.seek(0)
+            file.truncate()
+            return 0, xxhash.xxh3_64()
+        return done, seen
+
+    def _piece(self, name: str, start: int, size: int, total: int) -> bytes:
+        """`size` bytes from `start` on, or all to the end from a server that knows no ranges."""
+        if self._ignores_ranges:
+            data = self._request(name, None, None, self.patience)
+            if len(data) != total:
+                raise _WrongLengthError(f"{len(data)} bytes came, and {total} were packed")
+            return data[start:]
+        data = self._request(name, start, start + size, min(_STALL_S, self.patience / 3))
+        if len(data) == total and total != size:
+            self._ignores_ranges = True
+            return data[start:]
+        if len(data) != size:
+            raise _WrongLengthError(f"{len(data)} bytes came, and {size} were asked for, from {start} of {total} on")
+        return data
+
+    def _request(self, name: str, start: int | None, stop: int | None, seconds: float) -> bytes:
+        """Bytes start..stop-1 of a file, or all. Raises whatever the file system raises, and TimeoutError."""
+        system, path = filesystem(join(self.url, name), self._options)
+        data: bytes
+        if system.async_impl:
+            from fsspec.asyn import sync
+
+            data = sync(system.loop, system._cat_file, path, start=start, end=stop, timeout=seconds)
+        else:
+            data = bounded(lambda: system.cat_file(path, start=start, end=stop), seconds)
+        return data
+
+
+class _WrongLengthError(OSError):
+    """A server gave more or less than it was asked for."""
+
+
+class _Attempts:
+    """When a file is asked for again, and when no more."""
+
+    def __init__(self, remote: Remote, name: str) -> None:
+        self._remote, self._name = remote, name
+        self.progressed()
+
+    def progressed(self) -> None:
+        self._began, self._failed = time.monotonic(), 0
+
+    def failed(self, error: Exception) -> None:
+        """Return when it is time to try again. Raises StoreError, or FileNotFoundError, where that makes no sense."""
+        if isinstance(error, RawpackError):
+            raise error
+        if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
+            raise FileNotFoundError(self._remote.where(self._name)) from None
+        past = time.monotonic() - self._began
+        if is_hopeless(error) or is_forbidden(error) or past >= self._remote.patience:
+            raise self._remote.error(self._name, error, past) from None
+        pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * random.uniform(0.5, 1.5)
+        self._failed += 1
+        time.sleep(min(pause, max(0.0, self._remote.patience - past)))
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether it is a matter of credentials, so that trying again is no use."""
+    kind = type(error).__name__
+    return (
+        isinstance(error, PermissionError)
+        or getattr(error, "status", None) in (401, 403, 407)
+        or any(name in kind for name in _NO_CREDENTIALS)
+    )
+
+
+def is_hopeless(error: BaseException) -> bool:
+    """Whether it was asked wrongly, so that trying again is no use."""
+    wrong = isinstance(error, ValueError | TypeError | NotImplementedError | ImportError)
+    return wrong or getattr(error, "status", None) in _REFUSED
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether a server has not answered in time."""
+    return isinstance(error, TimeoutError)  # fsspec's and asyncio's are ones too
+
+
+def bounded(call: Callable[[], T], seconds: float) -> T:
+    """What `call` returns or raises; TimeoutError where it takes longer, and is left behind."""
+    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((call(), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True, name="rawpack-request").start()
+    try:
+        answer, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return cast(T, answer)

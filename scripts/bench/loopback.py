@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""A file server on loopback with a bandwidth: what the subjects of the table `remote` read from.
+
+    python loopback.py FOLDER BYTES_PER_SECOND      prints its port, and ends when its standard input does
+
+It answers GET and HEAD, with ranges, as HTTP servers and S3 (by path: /bucket/key) do. Connections share the bandwidth.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+_PIECE = 256 << 10
+
+
+class Wire:
+    """A bandwidth that threads share."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._free, self._lock = rate, time.monotonic(), threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Return when so many bytes may be sent."""
+        with self._lock:
+            self._free = max(self._free, time.monotonic()) + size / self._rate
+            until = self._free
+        time.sleep(max(0.0, until - time.monotonic()))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"
+    folder: Path
+    wire: Wire
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+    def _answer(self) -> None:
+        path = (self.folder / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
+        if not path.is_relative_to(self.folder) or not path.is_file():
+            self.send_error(404)
+            return
+        size = path.stat().st_size
+        start, stop = 0, size
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if match:
+            start, stop = int(match[1]), min(size, int(match[2] or size - 1) + 1)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(stop - start))
+        self.send_header("ETag", f'"{size:x}"')
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        self.wfile.flush()
+        with path.open("rb") as file, suppress(BrokenPipeError, ConnectionResetError):
+            while start < stop:
+                piece = min(_PIECE, stop - start)
+                self.wire.take(piece)
+                start += os.sendfile(self.connection.fileno(), file.fileno(), start, piece)
+
+
+def main() -> None:
+    Handler.folder, Handler.wire = Path(sys.argv[1]).resolve(), Wire(float(sys.argv[2]))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.server_port, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""Servers on loopback for the tests of remote stores: HTTP, and S3 as far as its clients ask, with scripted faults.
+
+A fault is a function of the request. It returns True where it has answered itself:
+
+    server.faults.append(on("shard-00001", status(503), 2))
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+Fault = Callable[["Request"], bool]
+
+
+class Server:
+    """One server: paths -> bytes, the log of what was asked, and the faults that come before the right answer."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.log: list[tuple[str, str]] = []
+        """(method, path) of each request."""
+        self.faults: list[Fault] = []
+        self.ranges = True
+        """Whether it knows ranges."""
+        self.ended = threading.Event()
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Request,), {"server_state": self}))
+        self.http.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http.server_port}"
+
+    def put_folder(self, prefix: str, files: dict[str, bytes]) -> None:
+        """Serve files (of `conftest.files_of`) below a prefix."""
+        self.files |= {f"{prefix}/{name}": data for name, data in files.items()}
+
+    def asked(self, part: str, method: str = "GET") -> int:
+        """How many requests named a path with `part` in it."""
+        return sum(part in path for asked, path in list(self.log) if asked == method)
+
+
+class Request(BaseHTTPRequestHandler):
+    """One request."""
+
+    server_state: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+    @property
+    def name(self) -> str:
+        """The path, without the slash before it."""
+        return unquote(urlsplit(self.path).path).lstrip("/")
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """(start, stop) that were asked for, within the file."""
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        data = self.server_state.files.get(self.name, b"")
+        if not match or not self.server_state.ranges:
+            return None
+        return int(match[1]), min(int(match[2] or len(data)) + 1, len(data))
+
+    def wanted(self) -> bytes:
+        """The right bytes for a GET."""
+        data = self.server_state.files.get(self.name, b"")
+        return data[slice(*self.range)] if self.range else data
+
+    def reply(self, status: int, body: bytes = b"", length: int | None = None, **headers: str) -> None:
+        """Send an answer; length: what Content-Length says, where it lies."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+            self.wfile.flush()
+
+    def _answer(self) -> None:
+        state = self.server_state
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("X-Amz-Content-Sha256", "").startswith("STREAMING"):
+            body = _unchunked(body)
+        state.log.append((self.command, self.name))
+        try:
+            if not any(fault(self) for fault in state.faults):
+                self._right(body)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def _right(self, body: bytes) -> None:
+        state, query = self.server_state, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if self.command in ("GET", "HEAD") and ("list-type" in query or "location" in query):
+            self._list(query)
+        elif self.command in ("GET", "HEAD"):
+            if self.name not in state.files:
+                self.reply(404, _error("NoSuchKey"), Content_Type="application/xml")
+            elif self.command == "HEAD":
+                self.reply(200, b"", len(state.files[self.name]), ETag='"x"', Accept_Ranges="bytes")
+            elif self.range:
+                start, stop = self.range
+                if start >= len(state.files[self.name]):
+                    self.reply(416, _error("InvalidRange"))
+                    return
+                total = len(state.files[self.name])
+                self.reply(206, self.wanted(), ETag='"x"', Content_Range=f"bytes {start}-{stop - 1}/{total}")
+            else:
+                self.reply(200, self.wanted(), ETag='"x"')
+        elif self.command == "PUT" and "uploadId" in query:
+            state.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
+            self.reply(200, ETag='"part"')
+        elif self.command == "PUT":
+            state.files[self.name] = body
+            self.reply(200, ETag='"x"')
+        elif self.command == "POST" and "uploads" in query:
+            number = uuid.uuid4().hex
+            state.uploads[number] = {}
+            self.reply(200, f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId>"
+                       "</InitiateMultipartUploadResult>".encode())  # fmt: skip
+        elif self.command == "POST" and "uploadId" in query:
+            parts = state.uploads.pop(query["uploadId"][0])
+            state.files[self.name] = b"".join(parts[k] for k in sorted(parts))
+            self.reply(200, b"<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>")
+        elif self.command == "POST" and "delete" in query:
+            for name in re.findall(r"<Key>(.*?)</Key>", body.decode()):
+                state.files.pop(f"{self.name.rstrip('/')}/{name}", None)
+            self.reply(200, b"<DeleteResult></DeleteResult>")
+        elif self.command == "DELETE":
+            state.files.pop(self.name, None)
+            self.reply(204)
+        else:
+            self.reply(501)
+
+    def _list(self, query: dict[str, list[str]]) -> None:
+        bucket = self.name.rstrip("/")
+        prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+        keys = sorted(name.removeprefix(f"{bucket}/") for name in list(self.server_state.files))
+        contents, folders = "", set()
+        for key in keys:
+            if not key.startswith(prefix):
+                continue
+            rest = key[len(prefix) :]
+            if delimiter and delimiter in rest:
+                folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
+                continue
+            size = len(self.server_state.files[f"{bucket}/{key}"])
+            contents += (
+                f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+                f"<ETag>x</ETag><Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            )
+        shared = "".join(f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(folders))
+        found = (
+            f"<Name>{bucket}</Name><KeyCount>{len(keys)}</KeyCount><IsTruncated>false</IsTruncated>{contents}{shared}"
+        )
+        self.reply(200, f"<ListBucketResult>{found}</ListBucketResult>".encode(), Content_Type="application/xml")
+
+
+def _error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+
+
+def _unchunked(body: bytes) -> bytes:
+    """What S3 clients send in signed chunks, without what is between them."""
+    data = b""
+    while body:
+        head, _, rest = body.partition(b"\r\n")
+        size = int(head.partition(b";")[0], 16)
+        if not size:
+            break
+        data, body = data + rest[:size], rest[size + 2 :]
+    return data
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """A server that ends with the block, with all that it still answers."""
+    server = Server()
+    thread = threading.Thread(target=server.http.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.ended.set()
+        server.http.shutdown()
+        server.http.server_close()
+        thread.join()
+
+
+# ---------------------------------------------------------------------------------------------- faults
+
+
+def on(part: str, fault: Fault, count: float = math.inf, method: str = "GET") -> Fault:
+    """The fault, at the first `count` requests for a path that has `part` in it."""
+    left, lock = [count], threading.Lock()
+
+    def maybe(request: Request) -> bool:
+        with lock:
+            if request.command != method or part not in request.name or left[0] < 1:
+                return False
+            left[0] -= 1
+        return fault(request)
+
+    return maybe
+
+
+def status(code: int) -> Fault:
+    """An answer of this status."""
+
+    def fault(request: Request) -> bool:
+        request.reply(code, _error({403: "AccessDenied"}.get(code, "InternalError")))
+        return True
+
+    return fault
+
+
+def stalls(request: Request) -> bool:
+    """Half of the answer, and then nothing."""
+    body = request.wanted()
+    request.reply(206 if request.range else 200, body[: len(body) // 2], len(body))
+    request.server_state.ended.wait(20)
+    request.close_connection = True
+    return True
+
+
+def truncates(request: Request) -> bool:
+    """Half of the answer, and the connection ends."""
+    body = request.wanted()
+    request.reply(206 if request.range else 200, body[: len(body) // 2], len(body))
+    request.close_connection = True
+    return True
+
+
+def shortens(request: Request) -> bool:
+    """Half of the answer, as if that were all."""
+    body = request.wanted()
+    request.reply(206 if request.range else 200, body[: len(body) // 2])
+    return True
+
+
+def flips(request: Request) -> bool:
+    """The answer with one bit changed."""
+    body = bytearray(request.wanted())
+    body[len(body) // 2] ^= 1
+    request.reply(206 if request.range else 200, bytes(body))
+    return True
+
+
+def slow(seconds: float) -> Fault:
+    """The right answer, later."""
+
+    def fault(request: Request) -> bool:
+        time.sleep(seconds)
+        return False
+
+    return fault

@@ -1,0 +1,584 @@
+"""Stores behind URLs: read as local ones, fetched once into a bounded cache, from servers that fail, stall and lie."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import environment, files_of, run_here
+from numpy.typing import NDArray
+from reading import WAYS, nothing_left, rows_of, running, said, script, wait_until
+
+import rawpack_packer
+from rawpack import DamagedStoreError, MissingExtraError, Reader, StoreError, UsageError
+from rawpack.remote import url as urls
+from rawpack.remote.cache import Cache, byte_count
+
+pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
+pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
+
+from store_server import (
+    Fault,
+    Request,
+    Server,
+    flips,
+    on,
+    serving,
+    shortens,
+    slow,
+    stalls,
+    status,
+    truncates,
+)
+
+SHARDS, ROWS, SIDE = 10, 64, 24
+SAMPLES = SHARDS * ROWS
+SHARD_BYTES = 4096 + ROWS * SIDE * SIDE * 3
+BATCH = 16
+
+
+@pytest.fixture(scope="module")
+def truth() -> NDArray[np.uint8]:
+    """The images, each unlike all others."""
+    return np.random.default_rng(0).integers(0, 256, (SAMPLES, SIDE, SIDE, 3)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def folder(truth: NDArray[np.uint8], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of ten shards; never change it."""
+    path = tmp_path_factory.mktemp("remote") / "store"
+    samples = [{"image": image, "label": i % 3} for i, image in enumerate(truth)]
+    rawpack_packer.pack(samples, path, shard_size=1, workers=0)
+    assert len(list(path.glob("shard-*"))) == SHARDS
+    return path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    with serving() as server:
+        server.put_folder("bucket/store", files_of(folder))
+        yield server
+
+
+@pytest.fixture
+def opened(server: Server, tmp_path: Path) -> Callable[..., Reader]:
+    """`opened(shards=3)`: a reader of the store behind HTTP, whose cache holds so many shards and the columns."""
+
+    def open_it(shards: float = 100, **options: Any) -> Reader:
+        small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
+        limit = small + int(shards * SHARD_BYTES)
+        options = {"cache": tmp_path / "cache", "cache_bytes": limit, "patience": 6} | options
+        return Reader(f"{server.url}/bucket/store", **options)
+
+    return open_it
+
+
+def right(batches: Any, truth: NDArray[np.uint8]) -> list[int]:
+    """The rows of an epoch, whose images are held against the truth."""
+    rows = []
+    for batch in batches:
+        assert np.array_equal(batch["image"], truth[batch["index"]])
+        rows += batch["index"].tolist()
+    return rows
+
+
+def cached(tmp_path: Path) -> int:
+    """Bytes of all files of stores in the cache."""
+    total = 0
+    for folder, _, names in os.walk(tmp_path / "cache"):
+        for name in names if Path(folder).name not in ("cache", "leases") else ():
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(folder) / name).stat().st_size
+    return total
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_the_same_batches_as_a_local_store(
+    opened: Callable[..., Reader], folder: Path, truth: NDArray[np.uint8], way: str, shuffle: Any
+) -> None:
+    """A store behind a URL gives the batches of the same folder, by workers of every kind, in the same order."""
+    options = {"shuffle": shuffle, "seed": 4, "block": 8, "window": 4}
+    assert right(opened().batches(BATCH, **options, **WAYS[way]), truth) == rows_of(
+        Reader(folder).batches(BATCH, **options, workers=0)
+    )
+
+
+def test_s3(server: Server, truth: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An S3-compatible server is read through s3fs, with its endpoint and credentials from storage_options."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options)
+    assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
+
+
+def test_any_other_file_system(folder: Path, truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """What fsspec knows can be read, also file systems that are not asynchronous."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/far/store/{name}": data for name, data in files_of(folder).items()})
+    assert right(Reader("memory://far/store", cache=tmp_path / "cache").batches(BATCH), truth) == list(range(SAMPLES))
+    assert len(Reader(folder.as_uri())) == SAMPLES
+
+
+def test_one_sample(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:
+    """`reader[i]` fetches the shard that it needs, and no other; a selection and a pickled copy do the same."""
+    reader = opened()
+    assert np.array_equal(reader[130]["image"], truth[130])
+    assert np.array_equal(reader.select([190, 3])[0]["image"], truth[190])
+    assert np.array_equal(pickle.loads(pickle.dumps(reader))[129]["image"], truth[129])
+    assert server.asked("shard-00002") == server.asked("shard-") == 1
+
+
+def test_preloaded(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """preload=True reads a store into memory that is larger than its cache."""
+    reader = opened(2, preload=True)
+    assert right(reader.batches(BATCH, shuffle=True, workers=2), truth) != list(range(SAMPLES))
+    assert len(list((tmp_path / "cache").rglob("shard-*"))) <= 2
+
+
+def test_local_and_remote_as_one(opened: Callable[..., Reader], folder: Path, truth: NDArray[np.uint8]) -> None:
+    """Stores here and behind URLs are read one after the other as one."""
+    url = opened()._paths[0]
+    both = Reader([folder, url], cache=folder.parent / "cache", verify=True)  # type: ignore[list-item]
+    rows = rows_of(both.batches(BATCH, workers=2))
+    assert rows == list(range(2 * SAMPLES))
+    assert np.array_equal(both[SAMPLES + 5]["image"], truth[5])
+
+
+# ---------------------------------------------------------------------------------------------- the cache
+
+
+def test_each_file_is_fetched_once(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:
+    """Epochs, readers and processes after the first fetch nothing but the manifest."""
+    reader = opened()
+    for _ in range(2):
+        assert len(right(reader.batches(BATCH, shuffle=True, workers=2), truth)) == SAMPLES
+    right(opened().batches(BATCH), truth)
+    assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
+    assert server.asked("columns-1") == sum("columns-1" in name for name in server.files)
+    assert server.asked("store.json") == 2
+
+
+def test_a_cached_store_is_a_store(opened: Callable[..., Reader], folder: Path, tmp_path: Path) -> None:
+    """What lies in the cache after an epoch is the store itself, byte for byte."""
+    reader = opened()
+    rows_of(reader.batches(BATCH))
+    digest = reader._library.stores[0].digest
+    expected = {name: data for name, data in files_of(folder).items() if not name.startswith("provenance")}
+    assert files_of(tmp_path / "cache" / digest) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cache_smaller_than_the_store(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path, way: str
+) -> None:
+    """The bound holds at every moment, also of what is on its way, and each shard comes once in the stored order."""
+    reader, most = opened(3.5), 0
+    limit = reader._library.fetcher.cache.limit  # type: ignore[union-attr]
+    rows = []
+    for batch in reader.batches(BATCH, **WAYS[way]):
+        assert np.array_equal(batch["image"], truth[batch["index"]])
+        rows += batch["index"].tolist()
+        most = max(most, cached(tmp_path))
+    assert rows == list(range(SAMPLES))
+    assert most <= limit
+    assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
+
+
+def test_space_is_given_back(opened: Callable[..., Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was pushed out of the cache is no longer mapped, so that the disk has its space again."""
+    monkeypatch.setattr("rawpack.store._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("rawpack.store._LOOK_SHARE", 0)
+    batches = opened(3.5).batches(BATCH, workers=2, backend="thread")
+    for _ in range(2):
+        assert rows_of(batches) == list(range(SAMPLES))
+    shards = [line for line in Path("/proc/self/maps").read_text().splitlines() if f"{tmp_path}/cache" in line]
+    shards = [line for line in shards if "/shard-" in line]
+    assert 0 < len(shards) <= 5
+    assert sum("(deleted)" in line for line in shards) <= 2
+
+
+def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) -> None:
+    """A batch whose shards do not fit is refused with the numbers and the cure; an epoch that would fetch the store
+    many times is warned of."""
+    warned = r"fetches the remote store about \d+ times.*cache_bytes="
+    refused = r"needs \d+ files .* shuffle=\"block\", block=64, window=.*cache_bytes="
+    with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
+        next(iter(opened(8.5).batches(200, shuffle=True)))
+    assert told[0].filename == __file__
+
+
+def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:
+    """A cache that cannot hold the columns and one shard is refused with what it takes; nonsense is named."""
+    with pytest.raises(UsageError, match=r"needs \d+ bytes of cache at least"):
+        opened(0.5)
+    with pytest.raises(UsageError, match="cache_bytes='much'"):
+        opened(cache_bytes="much")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="RAWPACK_CACHE"):
+        opened(cache=tmp_path / "file")
+    assert byte_count("n", "1.5 GiB") == 3 << 29
+    assert byte_count("n", "200GB") == 200 * 10**9
+
+
+def test_a_damaged_file_in_the_cache(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """A shard in the cache that was cut short is fetched again."""
+    rows_of(opened().batches(BATCH))
+    shard = next((tmp_path / "cache").rglob("shard-00004.npy"))
+    os.truncate(shard, 100)
+    assert len(right(opened().batches(BATCH), truth)) == SAMPLES
+
+
+def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The cache lies where RAWPACK_CACHE says, else with the user's caches; half of the free space is its bound."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("RAWPACK_CACHE", raising=False)
+    cache = Cache()
+    assert cache.folder == tmp_path / "xdg" / "rawpack"
+    free = os.statvfs(tmp_path)
+    assert cache.limit == pytest.approx(free.f_bavail * free.f_frsize / 2, rel=0.05)
+    monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "named"))
+    assert Cache().folder == tmp_path / "named"
+
+
+READ = """
+import sys
+from rawpack import Reader
+url, cache, limit = sys.argv[1:]
+reader = Reader(url, cache=cache, cache_bytes=int(limit), patience=20)
+print("open", flush=True)
+sys.stdin.readline()
+print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
+"""
+
+
+def test_processes_share(server: Server, truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """Three processes that read at once fetch each shard once between them."""
+    server.faults.append(on("shard-", slow(0.05)))
+    path = script(tmp_path / "user", READ)
+    command = [sys.executable, str(path), f"{server.url}/bucket/store", str(tmp_path / "cache"), str(10**9)]
+    processes = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        said(process, "open")
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    try:
+        for process in processes:
+            assert int(said(process, "sum")) == int(truth.sum(dtype=np.int64))
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
+
+
+def test_a_process_that_died_while_fetching(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """What a killed process was fetching is taken over at once, from where it was; its lease ends with it."""
+    server.faults.append(on("shard-00000", stalls, 1))
+    path = script(tmp_path / "user", READ.replace("sys.stdin.readline()", "pass"))
+    arguments = (f"{server.url}/bucket/store", tmp_path / "cache", 10**9)
+    with running(path, *arguments) as process:
+        said(process, "open")
+        wait_until(lambda: server.asked("shard-00000") == 1, "it asks for the first shard")
+        process.kill()
+        process.wait()
+    assert len(right(opened().batches(BATCH), truth)) == SAMPLES
+    opened(3)  # looks at leases only when room is needed
+    rows_of(opened(3.5).batches(BATCH))
+    assert len(list((tmp_path / "cache" / "leases").iterdir())) <= 4
+
+
+def test_a_process_that_is_stopped_while_fetching(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """Nobody waits for ever for a process that holds a file on its way and makes no progress."""
+    reader = opened()
+    reader._library.fetcher._patience = 0.5  # type: ignore[union-attr]
+    folder = reader._library.stores[0].path
+    with (folder / f"shard-00000.npy.{SHARD_BYTES}.part").open("wb") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)
+        assert len(right(reader.batches(BATCH), truth)) == SAMPLES
+
+
+def test_what_another_reader_needs_stays(opened: Callable[..., Reader], tmp_path: Path) -> None:
+    """A reader never pushes out what another one needs right now: it waits, and says why it cannot go on."""
+    first = iter(opened(3).batches(ROWS, workers=2, backend="thread"))
+    next(first)
+    before = {path.name for path in (tmp_path / "cache").rglob("shard-*.npy")}
+    reader = opened(3)
+    reader._library.fetcher._patience = 0.5  # type: ignore[union-attr]
+    greedy = reader.batches(2 * ROWS, sampler=np.arange(5 * ROWS, 7 * ROWS))
+    with pytest.raises(StoreError, match="are needed right now by readers on this machine"):
+        next(iter(greedy))
+    assert {f"shard-0000{k}.npy" for k in range(2)} & before <= {
+        p.name for p in (tmp_path / "cache").rglob("shard-*.npy")
+    }
+    assert len(rows_of(first)) == SAMPLES - ROWS
+
+
+# ---------------------------------------------------------------------------------------------- trouble
+
+FAULTS: dict[str, Fault] = {
+    "500": on("shard-00001", status(500), 3),
+    "503": on("", status(503), 3),
+    "stalls": on("shard-00001", stalls, 1),
+    "truncates": on("shard-00001", truncates, 2),
+    "shortens": on("shard-00001", shortens, 2),
+    "flips": on("shard-00001", flips, 2),
+    "flips a column": on("label.npy", flips, 2),
+    "flips the manifest": on("store.json", flips, 2),
+    "truncates the manifest": on("store.json", shortens, 2),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_trouble_that_passes(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], fault: str
+) -> None:
+    """A server that fails, stalls, breaks off or lies for a while costs time and nothing else."""
+    server.faults.append(FAULTS[fault])
+    assert right(opened().batches(BATCH, workers=2), truth) == list(range(SAMPLES))
+
+
+def test_s3_trouble_that_passes(server: Server, truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """The same through s3fs."""
+    server.faults += [
+        on("shard-00001", status(500), 1),
+        on("shard-00002", truncates, 1),
+        on("shard-00003", flips, 1),
+    ]
+    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options, patience=20)
+    assert right(reader.batches(BATCH), truth) == list(range(SAMPLES))
+
+
+LASTING: dict[str, tuple[Fault, type[Exception], str]] = {
+    "500": (on("shard-00001", status(500)), StoreError, r"shard-00001.npy cannot be read, tried for \d s: .*500"),
+    "stalls": (on("shard-00001", stalls), StoreError, r"shard-\d+.npy cannot be read.*answers nothing"),
+    "shortens": (on("shard-00001", shortens), StoreError, "bytes came, and .* were asked for"),
+    "flips": (on("shard-00001", flips), DamagedStoreError, "came 3 times with other bytes.*checksum [0-9a-f]{16}"),
+    "403": (on("shard-00001", status(403)), StoreError, "may not be read.*credentials"),
+    "404": (on("shard-00001", status(404)), DamagedStoreError, "shard-00001.npy is missing; the manifest names it"),
+    "manifest 403": (on("store.json", status(403)), StoreError, "store.json may not be read.*credentials"),
+    "manifest 404": (on("store.json", status(404)), StoreError, "is not a rawpack store: it has no store.json"),
+    "manifest": (on("store.json", flips), DamagedStoreError, "store.json was changed"),
+}
+
+
+@pytest.mark.parametrize("fault", LASTING)
+def test_trouble_that_stays(opened: Callable[..., Reader], server: Server, fault: str) -> None:
+    """What does not pass ends the epoch with one error that names the file, what came, and the cure."""
+    broken, kind, message = LASTING[fault]
+    server.faults.append(broken)
+    with pytest.raises(kind, match=message) as raised:
+        rows_of(opened(patience=2).batches(BATCH, workers=2))
+    assert server.url in str(raised.value)
+
+
+def test_a_server_that_is_gone(opened: Callable[..., Reader], server: Server, tmp_path: Path) -> None:
+    """No connection at all: an error after the patience that was asked for."""
+    with pytest.raises(StoreError, match=r"cannot be read, tried for \d+ s"):
+        Reader("http://127.0.0.1:9/store", cache=tmp_path / "cache", patience=0.3)
+
+
+def test_a_server_without_ranges(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:
+    """A server that answers whole files whatever it is asked serves as well."""
+    server.ranges = False
+    assert right(opened().batches(BATCH), truth) == list(range(SAMPLES))
+
+
+def test_goes_on_where_a_connection_broke(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a break, only what is missing is asked for."""
+    monkeypatch.setattr("rawpack.remote.transfer._PIECE", 1 << 15)
+    monkeypatch.setattr("rawpack.remote.transfer._MOST_PIECE", 1 << 15)
+    met: list[tuple[int, int]] = []
+
+    def note(request: Request) -> bool:
+        if request.range:
+            met.append(request.range)
+        return False
+
+    server.faults.append(on("shard-00000", note))
+    broken = on("shard-00000", truncates, 1)
+    server.faults.append(lambda request: bool(request.range and request.range[0]) and broken(request))
+    assert np.array_equal(opened()[5]["image"], truth[5])
+    starts = [start for start, _ in met]
+    assert starts == sorted(starts)
+    assert starts.count(0) == 1
+    assert len(starts) == -(-SHARD_BYTES // (1 << 15)) + 1
+
+
+def test_a_full_disk(opened: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full while shards come is an error that names the cache and what helps."""
+    reader = opened()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rawpack.remote.fetcher.os.fsync", full)
+    with pytest.raises(StoreError, match=r"the disk of the cache .* is full .* cache_bytes="):
+        rows_of(reader.batches(BATCH))
+
+
+def test_a_store_that_was_packed_anew(opened: Callable[..., Reader], server: Server, tmp_path: Path) -> None:
+    """A store that another one has replaced is noticed, whether a shard changed or went."""
+    reader = opened()
+    other = tmp_path / "other"
+    changed = np.zeros((SAMPLES, SIDE, SIDE, 3), np.uint8)
+    rawpack_packer.pack([{"image": image, "label": 0} for image in changed], other, shard_size=1, workers=0)
+    server.put_folder("bucket/store", files_of(other))
+    with pytest.raises(StoreError, match="was packed anew since it was opened here"):
+        rows_of(reader.batches(BATCH))
+    assert not opened()[0]["image"].any()
+
+
+def test_secrets_stay_secret(server: Server, tmp_path: Path) -> None:
+    """Users, passwords and signatures of a URL, and secrets among the options, are in no message and no repr."""
+    server.faults.append(on("shard-", status(403)))
+    url = f"{server.url}/bucket/store?X-Signature=abcdef123456&token=opensesame"
+    reader = Reader(url, cache=tmp_path / "cache", storage_options={"headers": {"Authorization": "Bearer moonshine"}})
+    texts = [repr(reader)]
+    with pytest.raises(StoreError) as raised:
+        reader[0]
+    texts.append(str(raised.value))
+    with pytest.raises(StoreError) as raised:
+        Reader("http://me:letmein99@127.0.0.1:9/s?sig=abcdef123456", cache=tmp_path / "cache", patience=0.1)
+    texts.append(str(raised.value))
+    for text in texts:
+        assert not any(word in text for word in ("abcdef123456", "opensesame", "moonshine", "letmein99")), text
+    assert urls.scrubbed("no letmein99 here", "ftp://me:letmein99@host/x", {}) == "no ... here"
+
+
+def test_what_is_not_installed(tmp_path: Path) -> None:
+    """A protocol whose package is missing, or that nobody knows, is refused with what to install or that name."""
+    if importlib.util.find_spec("gcsfs") is None:
+        with pytest.raises(MissingExtraError, match="gcsfs"):
+            Reader("gs://bucket/store", cache=tmp_path / "cache")
+    with pytest.raises(UsageError, match="nonsense"):
+        Reader("nonsense://bucket/store", cache=tmp_path / "cache")
+
+
+# ---------------------------------------------------------------------------------------------- processes, time
+
+
+def test_nothing_is_left(opened: Callable[..., Reader], server: Server) -> None:
+    """Loops that are left early, and readers that are let go, leave no process, descriptor, thread or lease behind."""
+    rows_of(opened().batches(BATCH))  # fsspec's own thread and connections stay
+    with nothing_left():
+        reader = opened(3.5)
+        for _, _ in zip(reader.batches(BATCH, workers=2), range(3), strict=False):
+            pass
+        folder = reader._library.fetcher.cache.folder  # type: ignore[union-attr]
+        del reader
+        wait_until(
+            lambda: not any(thread.name == "rawpack-fetch" for thread in threading.enumerate()), "threads have ended"
+        )
+    assert list((folder / "leases").iterdir()) == []
+
+
+def test_a_forked_child_reads(opened: Callable[..., Reader], truth: NDArray[np.uint8]) -> None:
+    """A child forked from a process that has fetched can fetch by itself."""
+    code = """
+import os, sys
+from rawpack import Reader
+reader = Reader(sys.argv[1], cache=sys.argv[2], patience=20)
+reader[0]
+pid = os.fork()
+if not pid:
+    os._exit(0 if reader[600]["image"].sum() == int(sys.argv[3]) else 3)
+print(os.waitpid(pid, 0)[1])
+"""
+    reader = opened()
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(reader._paths[0]), str(reader._library.fetcher.cache.folder),  # type: ignore[union-attr]
+         str(int(truth[600].sum()))],
+        capture_output=True, text=True, env=environment(), timeout=30, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
+
+
+def test_stats_tell_of_fetching(opened: Callable[..., Reader], server: Server) -> None:
+    """Where a loop waits for the network, the figures and the verdict say so."""
+    server.faults.append(on("shard-", slow(0.1)))
+    batches = opened(1.2).batches(BATCH, workers=2)
+    rows_of(batches)
+    stats = batches.stats()
+    assert 0.3 < stats["fetching_s"] <= stats["waited_s"]
+    assert "fetching from the remote store" in stats["verdict"]
+
+
+def test_resumes(opened: Callable[..., Reader], truth: NDArray[np.uint8]) -> None:
+    """A state taken in the middle of an epoch goes on there, also with a cache that holds little."""
+    batches = opened(3.5).batches(BATCH, shuffle="block", block=ROWS, window=1, seed=3)
+    iterator = iter(batches)
+    first = [row for _ in range(7) for row in next(iterator)["index"].tolist()]
+    state = batches.state_dict()
+    iterator.close()
+    again = opened(3.5).batches(BATCH, shuffle="block", block=ROWS, window=1, seed=3)
+    again.load_state_dict(state)
+    assert sorted(first + right(again, truth)) == list(range(SAMPLES))
+
+
+# ---------------------------------------------------------------------------------------------- the command
+
+
+def test_inspect(server: Server, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rawpack inspect URL` says what `rawpack inspect` of the folder says, and fetches no shard."""
+    monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "cache"))
+    url = f"{server.url}/bucket/store"
+    ran = run_here("inspect", url)
+    assert (ran.code, ran.err) == (0, "")
+    here = run_here("inspect", folder).out
+    assert ran.out.splitlines()[0] == url
+    assert here[here.index("  format") : here.index("made\n")].strip() in ran.out
+    assert server.asked("shard-") == 0
+    assert run_here("inspect", "--grid", tmp_path / "sheet.png", "--html", tmp_path / "page.html", url).code == 0
+    assert (tmp_path / "sheet.png").stat().st_size > 0
+    assert url in (tmp_path / "page.html").read_text()
+    for words in (("inspect", "--verify"), ("bench",)):
+        ran = run_here(*words, url)
+        assert ran.code == 2
+        assert "rawpack warm" in ran.err
+
+
+def test_warm(server: Server, tmp_path: Path) -> None:
+    """`rawpack warm URL` fetches a whole store, checked; training then asks for the manifest alone."""
+    url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
+    ran = run_here("warm", "--cache", cache, url)
+    assert (ran.code, ran.err) == (0, ""), ran
+    assert "fetched" in ran.out
+    server.log.clear()
+    rows_of(Reader(url, cache=cache).batches(BATCH, workers=2))
+    assert [path for _, path in server.log] == ["bucket/store/store.json"]
+    ran = run_here("warm", "--cache", tmp_path / "small", "--cache-bytes", 4 * SHARD_BYTES, url)
+    assert ran.code == 2
+    assert "cache-bytes" in ran.err

@@ -1,0 +1,186 @@
+"""Packing to a URL: byte for byte the store of a folder, whatever the server does, and after kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Ran, files_of, pack, run_here, started
+from reading import wait_until
+
+import rawpack_packer
+from rawpack import Reader
+
+pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
+
+from store_server import Server, on, serving, slow, status
+
+URL = "s3://bucket/some/store"
+SHARDS, ROWS, SIDE = 5, 64, 16
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    """An S3-compatible server that s3fs finds by itself."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
+        monkeypatch.delenv(name)
+    with serving() as server:
+        monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", server.url)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame-open")
+        monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "cache"))
+        import fsspec.config
+
+        monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": server.url})
+        yield server
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of arrays that makes five shards."""
+    path = tmp_path_factory.mktemp("arrays") / "images.npy"
+    images = np.random.default_rng(1).integers(0, 256, (SHARDS * ROWS, SIDE, SIDE, 3)).astype(np.uint8)
+    np.save(path, images)
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(arrays: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of the store that a folder gets."""
+    return stable(files_of(pack(arrays, tmp_path_factory.mktemp("plain") / "store", "--shard-size", 1)))
+
+
+def stable(files: dict[str, bytes]) -> dict[str, bytes]:
+    """All that does not differ between two runs."""
+    return {name: data for name, data in files.items() if not name.startswith("provenance")}
+
+
+def uploaded(server: Server) -> dict[str, bytes]:
+    prefix = URL.removeprefix("s3://") + "/"
+    return {name.removeprefix(prefix): data for name, data in server.files.items() if name.startswith(prefix)}
+
+
+def run(arrays: Path, *options: object) -> Ran:
+    return run_here("pack", "--workers", 0, "--shard-size", 1, *options, arrays, URL)
+
+
+def test_the_same_store(server: Server, arrays: Path, plain: dict[str, bytes], tmp_path: Path) -> None:
+    """A store that was packed to a URL is the one that a folder gets; nothing stays here but an empty folder, and the
+    manifest was written last."""
+    ran = run(arrays)
+    assert ran.code == 0, ran
+    assert f"lies in  {URL}" in ran.out
+    assert stable(uploaded(server)) == plain
+    assert files_of(tmp_path / "cache") == {}
+    written = [path for method, path in server.log if method == "PUT"]
+    assert written[-1].endswith("/store.json")
+    assert len(Reader(URL)) == SHARDS * ROWS
+
+
+def test_again(server: Server, arrays: Path) -> None:
+    """The same command on a whole store does nothing; another recipe is refused; --restart packs anew."""
+    assert run(arrays, "--quiet").code == 0
+    server.log.clear()
+    ran = run(arrays, "--json")
+    assert json.loads(ran.out)["already_complete"] is True
+    assert not [path for method, path in server.log if method in ("PUT", "POST", "DELETE")]
+    ran = run(arrays, "--format", "hdf5")
+    assert ran.code == 2
+    assert "another recipe" in ran.err
+    assert run(arrays, "--quiet", "--format", "hdf5", "--restart").code == 0
+    assert {name.partition(".")[2] for name in uploaded(server) if name.startswith("shard-")} == {"h5"}
+
+
+@pytest.mark.parametrize("moment", ["shard-00003", "store.json"])
+def test_killed(server: Server, arrays: Path, plain: dict[str, bytes], tmp_path: Path, moment: str) -> None:
+    """Killed at any moment, the same command goes on; what is there is no store until all of it is."""
+    server.faults.append(on(moment, slow(30), 1, method="PUT"))
+    with started("pack", "--workers", 1, "--shard-size", 1, arrays, URL) as process:
+        wait_until(lambda: server.asked(moment, "PUT") == 1, f"{moment} is being uploaded")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert "store.json" not in uploaded(server)
+    server.faults.clear()
+    before = {name for name in uploaded(server) if name.startswith("shard-")}
+    server.log.clear()
+    assert run(arrays, "--quiet").code == 0
+    assert stable(uploaded(server)) == plain
+    again = {path.rpartition("/")[2] for method, path in server.log if method == "PUT"}
+    assert not before - {max(before, default="")} & again
+    assert files_of(tmp_path / "cache") == {}
+
+
+def test_what_was_uploaded_went_away(server: Server, arrays: Path, plain: dict[str, bytes]) -> None:
+    """A shard that an earlier run uploaded and that is gone is packed again."""
+    server.faults.append(on("columns-1", status(403), method="PUT"))
+    ran = run(arrays)
+    assert ran.code == 1
+    assert "may not be written" in ran.err
+    assert "sesame" not in ran.err
+    (store,) = (Path(os.environ["RAWPACK_CACHE"]) / "packing").glob("*/store")
+    assert (store / "shard-00001.npy").stat().st_blocks == 0, "what was uploaded takes no space here"
+    server.faults.clear()
+    del server.files["bucket/some/store/shard-00001.npy"]
+    assert run(arrays, "--quiet").code == 0
+    assert stable(uploaded(server)) == plain
+
+
+def test_trouble_that_passes(server: Server, arrays: Path, plain: dict[str, bytes]) -> None:
+    """A server that fails now and then costs time and nothing else."""
+    server.faults += [on("shard-00002", status(503), 1, method="PUT"), on("store.json", status(500), 1, method="PUT")]
+    assert run(arrays, "--quiet").code == 0
+    assert stable(uploaded(server)) == plain
+
+
+def test_one_run_at_a_time(server: Server, arrays: Path, plain: dict[str, bytes]) -> None:
+    """A second run to the same URL is refused while the first is at work, and disturbs nothing."""
+    server.faults.append(on("shard-00002", slow(1.5), 1, method="PUT"))
+    with started("pack", "--workers", 1, "--shard-size", 1, arrays, URL) as process:
+        wait_until(lambda: server.asked("shard-00002", "PUT") == 1, "a shard is being uploaded")
+        ran = run(arrays, "--restart")
+        assert ran.code == 2
+        assert "another run on this machine is packing" in ran.err
+        assert process.wait(60) == 0
+    assert stable(uploaded(server)) == plain
+
+
+def test_other_files_stay(server: Server, arrays: Path) -> None:
+    """A place that holds other files is refused, and nothing is written or removed there."""
+    server.files["bucket/some/store/thesis.tex"] = b"years"
+    before = dict(server.files)
+    for options in ((), ("--restart",)):
+        ran = run(arrays, *options)
+        assert ran.code == 2
+        assert "holds other files (thesis.tex)" in ran.err
+    assert server.files == before
+
+
+def test_where_nothing_can_be_written(server: Server, arrays: Path) -> None:
+    """A URL that is only for reading is refused before anything is packed."""
+    ran = run_here("pack", arrays, f"{server.url}/store")
+    assert ran.code == 2
+    assert "cannot be" in ran.err
+
+
+def test_large_files_come_in_parts(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that is larger than one upload takes is uploaded in parts, and is whole behind the URL."""
+    monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda size, chunksize=None: 5 << 20)
+    images = np.random.default_rng(2).integers(0, 256, (64, 256, 256, 3)).astype(np.uint8)
+    rawpack_packer.pack(images, URL, workers=0)
+    assert server.asked("shard-00000", "POST") == 2
+    reader: Any = Reader(URL)
+    assert all(np.array_equal(reader[i]["image"], images[i]) for i in (0, 31, 63))
+
+
+def test_dry_run(server: Server, arrays: Path, tmp_path: Path) -> None:
+    """--dry-run says what packing would take, and neither uploads nor writes."""
+    ran = run(arrays, "--dry-run", "--json")
+    assert json.loads(ran.out)["samples"] == SHARDS * ROWS
+    assert not server.files
+    assert not (tmp_path / "cache").exists()
