@@ -212,6 +212,31 @@ def test_boxes_masks_and_images_move_together(fields: list[str], kept: Path) -> 
             check(mask * np.uint8(255), boxes, 1.6)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_boxes_move_with_the_frames_of_clips(workers: int, tmp_path: Path) -> None:
+    """All frames of a clip are cropped and turned alike, and each frame's boxes with them."""
+    frames = []
+    for i in range(40):
+        left, top = 20 + 3 * (i % 20), 60 - 2 * (i % 20)
+        image = np.zeros((120, 140, 3), np.uint8)
+        image[top : top + 30, left : left + 26] = 255
+        boxes = np.array([[left, top, left + 26, top + 30, 7]], np.float64)
+        frames.append({"image": image, "boxes": boxes, "video": i // 20, "frame": i % 20})
+    rawpack_packer.pack(frames, tmp_path / "s", workers=0, fields={"boxes": "xyxy"})
+    batches = Reader(tmp_path / "s").clips(5, step=2).batches(
+        4, shuffle=True, fields=["image", "boxes"], workers=workers,
+        transform=[RandomResizedCrop(64), RandomHorizontalFlip(), RandomVerticalFlip()],
+    )  # fmt: skip
+    seen = [
+        check(image, boxes, 1.6)
+        for batch in batches
+        for clip, its in _pairs(batch)
+        for image, boxes in zip(clip, its, strict=True)
+    ]
+    assert len(seen) == 16 * 5
+    assert sum(seen) > 40
+
+
 def test_boxes_move_where_images_differ_in_size(kept: Path) -> None:
     """Without image_size=, each box moves by the size of its own image; values and axes may change after that."""
     transform = [RandomHorizontalFlip(), Resize(64), CenterCrop(48), Normalize((0.0,) * 3, (1.0,) * 3), ToCHW()]

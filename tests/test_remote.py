@@ -119,6 +119,28 @@ def test_the_same_batches_as_a_local_store(
     )
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_clips_as_a_local_store(tmp_path: Path, way: str) -> None:
+    """Clips of a store behind a URL are those of the same folder, also where the cache holds less than the store."""
+    store = tmp_path / "store"
+    random = np.random.default_rng(1)
+    samples = [
+        {"image": random.integers(0, 256, (SIDE, SIDE, 3), np.uint8), "video": i // 50, "frame": i % 50}
+        for i in range(400)
+    ]
+    rawpack_packer.pack(samples, store, shard_size=1, workers=0)
+    asked: dict[str, Any] = {"shuffle": "block", "block": 4, "window": 4}
+    expected = [batch["image"].copy() for batch in Reader(store).clips(6).batches(4, workers=0, **asked)]
+    with serving() as server:
+        server.put_folder("bucket/clips", files_of(store))
+        small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
+        limit = small + 5 * SHARD_BYTES
+        reader = Reader(f"{server.url}/bucket/clips", cache=tmp_path / "cache", cache_bytes=limit, patience=6)
+        found = [batch["image"].copy() for batch in reader.clips(6).batches(4, **asked, **WAYS[way])]
+    assert len(found) == len(expected)
+    assert all(map(np.array_equal, found, expected))
+
+
 def test_s3(server: Server, truth: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An S3-compatible server is read through s3fs, with its endpoint and credentials from storage_options."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:

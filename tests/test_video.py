@@ -246,6 +246,19 @@ def test_turned_videos_are_upright(tmp_path: Path, turn: int) -> None:
     assert source.counts["rotated"] == 1
 
 
+@here
+@needs_ffmpeg
+@pytest.mark.parametrize("aspect", ["1/1", "4/3"])
+def test_pixels_that_are_not_square_are_told(tmp_path: Path, aspect: str) -> None:
+    """Frames are stored with the pixels that they have; that these are to be shown wider is counted."""
+    flat = encode(tmp_path / "flat.mp4", "libx264", 5, options=FAST)
+    path = tmp_path / "wide.mp4"
+    ffmpeg("-i", flat, "-vf", f"setsar={aspect}", "-c:v", "libx264", path)
+    source = open_source(path)
+    assert np.asarray(source[0].image).shape == (HEIGHT, WIDTH, 3)
+    assert source.counts["not_square"] == (aspect != "1/1")
+
+
 COLORS = np.array([(255, 255, 255), (0, 0, 0), (230, 20, 30), (20, 200, 40), (30, 40, 220), (128, 128, 128)], np.uint8)
 MATRICES = {"bt709": (0.2126, 0.0722), "smpte170m": (0.299, 0.114)}
 
