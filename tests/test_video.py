@@ -378,6 +378,20 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
     assert "begun with another source (added: loose.avi#00000" in ran.err
 
 
+@here
+def test_another_decoder_is_refused(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe names PyAV and FFmpeg: other versions may make other pixels, so a run does not go on with them."""
+    store = tmp_path / "store"
+    assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
+    made = json.loads((store / "store.json").read_text())["recipe"]["libraries"]["video"]
+    assert made.startswith(f"pyav {av.__version__}, libavcodec ")
+    monkeypatch.setattr("rawpack_packer.video.library", lambda: "pyav 1.0.0")
+    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store)
+    assert ran.code == 2
+    assert "pyav 1.0.0" in ran.err
+    assert made in ran.err
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
 def test_a_video_that_changes_stops_the_run(clips: Path, tmp_path: Path) -> None:
     """A file that is written to while its frames are read is noticed; none of its frames is rejected for it."""

@@ -176,7 +176,7 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
         made = msgspec.convert(manifest.recipe, Recipe)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} was packed by a recipe that this rawpack does not know: {error}") from None
-    here = libraries(made)
+    here = libraries(made, video="video" in made.libraries)
     latest = {name: version.rpartition(THEN)[2] for name, version in made.libraries.items()}
     differing = [name for name in sorted({*here, *latest}) if here.get(name) != latest.get(name)]
     if not differing:

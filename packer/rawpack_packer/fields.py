@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 
 from rawpack import pngfile
 from rawpack.errors import UsageError
 from rawpack.manifest import Field
-from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe import Recipe, libraries
 from rawpack_packer.sources import FieldKind, ImageKind, Source
 from rawpack_packer.sources.base import check_names
 
@@ -101,3 +102,8 @@ def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, .
     if recipe.crop is not None and None not in shape:
         return (recipe.crop[3], recipe.crop[2], *shape[2:])
     return shape
+
+
+def made_here(recipe: Recipe, source: Source) -> Recipe:
+    """The recipe with the libraries that it and the source use, as they are here."""
+    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.kind == "video"))

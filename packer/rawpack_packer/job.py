@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 import rawpack
 from rawpack import machine
 from rawpack import manifest as manifests
@@ -25,11 +23,11 @@ from rawpack_packer.engines import Engine, HereEngine, LocalEngine
 from rawpack_packer.engines.far import TICKS
 from rawpack_packer.engines.pooled import PooledEngine
 from rawpack_packer.estimate import SAMPLES, Estimate, estimate, most_bytes
-from rawpack_packer.fields import exact_bytes, part_rows, store_fields
+from rawpack_packer.fields import exact_bytes, made_here, part_rows, store_fields
 from rawpack_packer.identical import Identical
 from rawpack_packer.layout import REJECTS, WORK
 from rawpack_packer.parts import PartTask, Tick, read_record
-from rawpack_packer.recipe import Recipe, libraries
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
@@ -116,7 +114,7 @@ def pack(
     """
     began = time.monotonic()
     limits, watch = limits or Limits(), watch or Nobody()
-    recipe = msgspec.structs.replace(recipe, libraries=libraries(recipe))
+    recipe = made_here(recipe, source)
     path = Path(destination)
     destinations.check(path, source.root)
     fields = store_fields(recipe, source)
@@ -184,8 +182,7 @@ def dry_run(
     path = Path(destination)
     destinations.check(path, source.root)
     if destinations.is_finished(path) and not (limits and limits.restart):
-        made_by = msgspec.structs.replace(recipe, libraries=libraries(recipe))
-        _already(path, source, made_by, store_fields(recipe, source), limits or Limits())
+        _already(path, source, made_here(recipe, source), store_fields(recipe, source), limits or Limits())
     workers = machine.cpus() if limits is None or limits.workers is None else limits.workers
     return estimate(source, recipe, workers), destinations.free_bytes(path)
 

@@ -256,8 +256,11 @@ def parse_bytes(option: str, text: str) -> int:
     return value
 
 
-def libraries(recipe: Recipe) -> dict[str, str]:
-    """The libraries that decide what bytes a store holds that is made by `recipe`, with their versions here."""
+def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
+    """The libraries that decide what bytes a store holds that is made by `recipe`, with their versions here.
+
+    video: whether samples are frames of videos.
+    """
     import cv2
 
     from rawpack import area, jpeg
@@ -283,12 +286,16 @@ def libraries(recipe: Recipe) -> dict[str, str]:
         import zlib
 
         used["zlib"] = zlib.ZLIB_RUNTIME_VERSION
+    if video:
+        from rawpack_packer.video import library
+
+        used["video"] = library()
     return used
 
 
 def check_libraries(recipe: Recipe) -> None:
     """Raise PackError, naming what differs, where this process has other libraries than those of `recipe`."""
-    here = libraries(recipe)
+    here = libraries(recipe, video="video" in recipe.libraries)
     wanted = {name: version.rpartition(THEN)[2] for name, version in recipe.libraries.items()}
     differing = [
         f"{name} {here.get(name, 'none')}, and the recipe has {wanted.get(name, 'none')}"

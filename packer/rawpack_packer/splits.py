@@ -18,11 +18,11 @@ from rawpack.splits import NAME as SPLITS
 from rawpack.splits import SplitSet, is_split_name, read_splits
 from rawpack_packer import destination as destinations
 from rawpack_packer import files, history, holdout
-from rawpack_packer.fields import store_fields
+from rawpack_packer.fields import made_here, store_fields
 from rawpack_packer.history import shown_field
 from rawpack_packer.job import Limits, check_space
 from rawpack_packer.layout import WORK
-from rawpack_packer.recipe import Recipe, libraries
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import printable
 from rawpack_packer.sources.view import View
@@ -142,8 +142,7 @@ def check_sources(
             known = _before(destination / name)
             if known is not None:
                 new.remove(name)
-                made_by = msgspec.structs.replace(recipes[name], libraries=libraries(recipes[name]))
-                history.check_recipe(destination / name, known.recipe, made_by)
+                history.check_recipe(destination / name, known.recipe, made_here(recipes[name], source))
                 history.check_fields(destination / name, known, fields[name], source)
     free = destinations.free_bytes(destination) + (destinations.own_bytes(destination) if restart else 0)
     check_space(destination, [(sources[name], recipes[name]) for name in new], machine.cpus(), free)

@@ -14,3 +14,14 @@ def need_av(path: str) -> None:
     """Raise MissingExtraError where PyAV is missing. path: printable, of what asked for it."""
     if importlib.util.find_spec("av") is None:
         raise MissingExtraError(f"{path} is video, which PyAV decodes: pip install 'rawpack[video]'")
+
+
+def library() -> str:
+    """What decodes videos here, with versions: "pyav 18.1.0, libavcodec 62.28.100, libswscale 9.5.100"; "none" without
+    it."""
+    if importlib.util.find_spec("av") is None:
+        return "none"
+    import av
+
+    parts = (f"{name} {'.'.join(map(str, av.library_versions[name]))}" for name in ("libavcodec", "libswscale"))
+    return f"pyav {av.__version__}, {', '.join(parts)}"
