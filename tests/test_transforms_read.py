@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -339,6 +340,31 @@ def test_whole_batches_before_an_error_are_handed_over(packed: Packed, way: str)
     assert rows == list(range(9))
     with pytest.raises(WorkerError, match="the tenth"):
         next(batches)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_in_a_batch_that_nobody_takes_is_nobodys(
+    packed: Packed, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that is left before the batch that fails has no error, and neither has the next epoch, as far as that goes
+    well."""
+    store = packed("memmap", "--size", 48)
+    fails = Reader(store)[9]["image"]
+
+    def trip_late(image: NDArray[Any]) -> NDArray[Any]:
+        if np.array_equal(image, fails):
+            raise KeyError("the tenth")
+        return image
+
+    monkeypatch.setattr("rawpack.batching.crew._PATIENCE_S", 0.2)
+    batches = Reader(store).batches(3, transform=[trip_late], **WAYS[way])
+    for _ in range(3):
+        rows = []
+        for batch in islice(batches, 3):
+            rows += batch["index"].tolist()
+            time.sleep(0.02)  # the workers come to the one that fails
+        assert rows == list(range(9))
+        time.sleep(0.2)
 
 
 def bad(batch: dict[str, Any]) -> dict[str, Any]:

@@ -422,8 +422,8 @@ def test_a_damaged_sample(packed: Packed, copy: Callable[[str], Path], way: str)
 
 @pytest.mark.timeout(60)
 def test_an_error_does_not_wait_for_others(store: Path, poison: Callable[..., None]) -> None:
-    """What a worker raises is raised here as soon as it is told, with row, key and the original traceback, although
-    another worker holds up the batches before it, and would for an hour."""
+    """What a worker raises is raised here within seconds, with row, key and the original traceback, although another
+    worker holds up the batches before it, and would for an hour."""
     reader, hung, victim = Reader(store), 3, 8
 
     def before(rows: Any, out: Any) -> None:

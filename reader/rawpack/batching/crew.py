@@ -27,6 +27,8 @@ _MAX_DEATHS = 3
 _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
 """What a worker is given to start, on a busy machine with slow disks, however short `timeout` is."""
+_PATIENCE_S = 2.0
+"""How long an error waits for the batches before its own to be handed over: not for ever, where one of them hangs."""
 _CALLER = 6
 """Frames from where the warning is given up to the loop over the batches."""
 _WARM_TASKS = 32
@@ -83,6 +85,8 @@ class Crew:
         self._next_task = 0
         self._warm = 0
         self._warned = False
+        self._failed: tuple[float, Failed] | None = None
+        """The first error that a worker told, and when."""
         self._seats: list[_Seat] = []
         try:
             for _ in range(workers):
@@ -125,6 +129,8 @@ class Crew:
             for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
                 if self._receive(seats[number]) is None:
                     replace_worker(number, "died", GRACE_S)
+            if self._failed is not None and time.monotonic() - self._failed[0] > _PATIENCE_S:
+                raise self._error(self._failed[1])
             if pending.left and pending.failed is None:
                 for number in self._stuck(seats):
                     replace_worker(number, f"made no progress for {self._timeout:g} s")
@@ -139,6 +145,8 @@ class Crew:
             while seat.slices:
                 if not poll.poll(self._timeout * 1000) or self._receive(seat) is None:
                     return False
+        # What went wrong in batches that nobody waited for concerns nobody.
+        self._failed = None
         return True
 
     def close(self) -> None:
@@ -199,8 +207,9 @@ class Crew:
             self._warm = 0 if reply.waited_for_disk else self._warm + 1
             piece.pending.left -= 1
             piece.pending.times.add(reply.times)
-        elif piece.pending.failed is None:
-            piece.pending.failed = reply
+        else:
+            piece.pending.failed = piece.pending.failed or reply
+            self._failed = self._failed or (time.monotonic(), reply)
         return reply
 
     def _stuck(self, seats: dict[int, _Seat]) -> list[int]:
