@@ -198,7 +198,7 @@ def test_other_libraries_than_the_recipes_are_refused(
 ) -> None:
     """Workers whose resizer is not the recipe's pack nothing; the error says what differs, and where."""
     here = recipes.libraries(recipe())
-    monkeypatch.setattr("rawpack_packer.job.libraries", lambda _: here | {"resizer": "stone 0.1"})
+    monkeypatch.setattr("rawpack_packer.fields.libraries", lambda *_, **__: here | {"resizer": "stone 0.1"})
     with opened(name) as engine, pytest.raises(PackError, match=r"resizer opencv.*the recipe has stone 0.1") as raised:
         run(source, tmp_path / "store", engine)
     assert not list((tmp_path / "store").glob("shard-*"))

@@ -14,6 +14,7 @@ import pytest
 from conftest import FORMATS, files_of, pack, picture, run_here, save
 from troubled import die, opening
 
+from rawpack_packer.fields import store_fields
 from rawpack_packer.parts import PartTask
 from rawpack_packer.pieces import Ahead, make_piece, starts
 from rawpack_packer.recipe import make_recipe
@@ -107,8 +108,9 @@ def main_on_a_full_disk(*args: Any) -> None:
 def test_a_piece_that_is_torn_is_not_believed(source: Path, tmp_path: Path) -> None:
     """Cut short or changed, or of another run: its samples are prepared again."""
     (tmp_path / ".rawpack").mkdir()
-    samples = open_source(str(source)).part(0, COUNT)
-    task = PartTask(0, 0, samples, make_recipe(size="32"), {}, str(tmp_path), token="abc")
+    opened, recipe = open_source(str(source)), make_recipe(size="32")
+    samples, fields = opened.part(0, COUNT), store_fields(recipe, opened)
+    task = PartTask(0, 0, samples, recipe, fields, str(tmp_path), token="abc")
     first = starts(task)[2]
     for damage in (lambda data: data, lambda data: data[:-3], lambda data: bytes([data[0] ^ 1]) + data[1:]):
         assert make_piece(task, first)
@@ -118,7 +120,7 @@ def test_a_piece_that_is_torn_is_not_believed(source: Path, tmp_path: Path) -> N
         assert (Ahead(task).take(first) is not None) == (damage(whole) == whole)
         assert not piece.exists()
     assert make_piece(task, first)
-    stranger = PartTask(0, 0, samples, task.recipe, {}, str(tmp_path), token="xyz")
+    stranger = PartTask(0, 0, samples, recipe, fields, str(tmp_path), token="xyz")
     assert Ahead(stranger).take(first) is None
     with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=1 << 20)):
         assert not make_piece(task, first)

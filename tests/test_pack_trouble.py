@@ -273,7 +273,7 @@ def test_another_version_of_a_library_is_refused(
     now = recipes.libraries(recipes.make_recipe(format=layout))
     assert len(now) >= 2
     for name in now:
-        monkeypatch.setattr("rawpack_packer.job.libraries", lambda _, name=name: now | {name: "stone 0.1"})
+        monkeypatch.setattr("rawpack_packer.fields.libraries", lambda *_, name=name, **__: now | {name: "stone 0.1"})
         ran = run_here("pack", "--workers", 0, *SMALL, *FORMATS[layout], source, store)
         assert ran.code == 2
         assert f"{name}: '{now[name]}' then, 'stone 0.1' now" in one_line(ran.err)
