@@ -775,3 +775,15 @@ def test_a_palette_of_images_that_pillow_reads(tmp_path: Path) -> None:
     for file, before in zip(values_of(tmp_path / "c"), values_of(tmp_path / "a"), strict=True):
         assert file == before
         assert Image.open(io.BytesIO(file)).size == (32, 32)
+
+
+@pytest.mark.parametrize("command", ["convert", "subset", "merge", "export"])
+def test_a_set_of_splits_is_named(tmp_path: Path, command: str) -> None:
+    """What takes a store says of a set of splits that one of them is to be named, and which there are."""
+    rawpack_packer.pack_splits([one | {"label": 0} for one in samples(70)], tmp_path / "set", holdout={"val": 10},
+                               fields=KINDS, classes=["a"], workers=0)  # fmt: skip
+    stores = [tmp_path / "set"] * (2 if command == "merge" else 1)
+    ran = run(command, "-q", *stores, tmp_path / "made")
+    assert ran.code == 2
+    assert f"is a set of splits: name one of them, {tmp_path / 'set' / 'train'}" in ran.err
+    assert not (tmp_path / "made").exists()

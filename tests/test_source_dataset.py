@@ -258,3 +258,11 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
         pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
     ):
         open_source(tmp_path, "broken")
+
+
+def test_a_key_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:
+    """Nothing is written for a dataset with such a key; the error shows it."""
+    images = [np.zeros((4, 4, 3), np.uint8)] * 2
+    with pytest.raises(UsageError, match=r"keys\[1\] is 'a\\udcff', which UTF-8 cannot hold"):
+        rawpack_packer.pack(images, tmp_path / "store", keys=["b", "a\udcff"], workers=0)
+    assert not (tmp_path / "store").exists()

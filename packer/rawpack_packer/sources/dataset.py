@@ -130,6 +130,11 @@ class DatasetSource(Whole):
         self.classes = self._classes(classes, about)
         self.counts: Mapping[str, int] = {}
         names_of = [f"{i:08d}" for i in range(count)] if keys is None else [str(key) for key in keys]
+        for i, key in enumerate(names_of):
+            try:
+                key.encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot hold: name the sample otherwise") from None
         if len(names_of) != count or len(set(names_of)) != count:
             raise UsageError(
                 f"keys= has {len(names_of)} keys, {len(set(names_of))} of them different, for {count} samples"

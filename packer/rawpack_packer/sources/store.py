@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackError, UsageError
 from rawpack.manifest import NAME
 from rawpack.mapped import map_file
+from rawpack.splits import split_names
 from rawpack.store import Store
 from rawpack.stores import FieldReader
 from rawpack_packer.sources.alike import IMAGE, KEY, LABEL, check_fields, field_kind, image_kind, numbers_of, united
@@ -276,6 +277,9 @@ def _opened(path: str, digest: str) -> Store:
 
 def _whole(path: Path) -> Store:
     """The store at `path`, its columns held against their checksums."""
+    splits = [] if is_store(path) or not path.is_dir() else split_names(path)
+    if splits:
+        raise UsageError(f"{path} is a set of splits: name one of them, {', '.join(str(path / s) for s in splits)}")
     store = Store(path)
     for columns in store.manifest.columns:
         for record in columns.files:

@@ -85,7 +85,8 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
         spelled = [folded(path) for path in names.paths(row, key).values()]
         for one in spelled:
             if _hash(one) in doubles and (one in found.folders or one in first):
-                same = f"is the same file as {printable(first.get(one, ''))!r} where case or Unicode form do not count"
+                file = printable(names.paths(row, key)[IMAGE])
+                same = f"and {printable(first.get(one, ''))!r} would be one file, {file!r}, on some disk"
                 found.problem(key, "is a folder of other keys" if one in found.folders else same)
                 break
         first |= dict.fromkeys((one for one in spelled if _hash(one) in doubles), key)
