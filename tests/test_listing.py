@@ -413,6 +413,38 @@ def test_what_is_said_must_be_true(options: list[str], words: str, small: Callab
     assert words in ran.err
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    ("cells", "options", "expected"),
+    [
+        (["1", "", "0"], (), [1, -1, 0]),
+        (["1.0", "", "0.0"], (), [1, -1, 0]),
+        (["", "", "7"], (), [-1, -1, 7]),
+        (["1", "", "0"], ("--field", "label:int64"), [1, -1, 0]),
+        (["0.5", "", "2"], (), [0.5, np.nan, 2.0]),
+        (["1", "", "0"], ("--field", "label:float64"), [1.0, np.nan, 0.0]),
+    ],
+)
+def test_labels_that_are_numbers_may_be_empty(
+    tmp_path: Path, suffix: str, cells: list[str], options: tuple[str, ...], expected: list[float]
+) -> None:
+    """A class that is not given is -1, also where the others are written as floats; a measure that is not is NaN."""
+    for i in range(3):
+        save(tmp_path / f"{i}.jpg", picture(20, 24, i))
+    listing = tmp_path / f"all{suffix}"
+    if suffix == ".csv":
+        listing.write_text("path,label\n" + "".join(f"{i}.jpg,{cell}\n" for i, cell in enumerate(cells)))
+    else:
+        rows = ({"path": f"{i}.jpg", "label": json.loads(cell or "null")} for i, cell in enumerate(cells))
+        listing.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = open_source(listing, fields=dict([options[1].split(":")]) if options else None)
+    labels = [np.asarray(source[i].fields["label"]) for i in range(3)]
+    assert {label.dtype for label in labels} == {np.array(expected).dtype}
+    np.testing.assert_array_equal(labels, expected)
+    whole = isinstance(expected[0], int)
+    assert source.counts["unlabelled"] == (cells.count("") if whole else 0)
+
+
 def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_path: Path) -> None:
     """With --classes, a number or a name that is none of them is a fault of its line."""
     names = small("a\nb\n", "names.txt")

@@ -23,10 +23,17 @@ from rawpack_packer.sources.listing.table import Column, Numbers, Texts, texts_o
 class Growing:
     """A column whose kind is found with its first value, where it was not said."""
 
-    def __init__(self, place: Place, said: FieldKind | None, texts: Callable[[Place], Taker]) -> None:
-        """texts: makes what takes the texts of a column that is seen to hold such."""
-        self._place, self._texts = place, texts
-        self._taker: Taker | None = _taker_said(place, said)
+    def __init__(
+        self,
+        place: Place,
+        said: FieldKind | None,
+        texts: Callable[[Place], Taker],
+        single: Callable[[Place, FieldKind | None], Taker],
+    ) -> None:
+        """texts, single: make what takes the texts, and the single numbers, of a column that is seen to hold such."""
+        self._place, self._texts, self._single = place, texts, single
+        whole = said is not None and not said.shape and said.dtype[0] in "iu"
+        self._taker: Taker | None = single(place, said) if whole else _taker_said(place, said)
         self._empty: list[tuple[Sequence[Any], Lines]] = []
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
@@ -36,7 +43,12 @@ class Growing:
                 self._empty.append((values, lines))
                 return
             value = of_cell(first) if self._place.cells else first
-            self._taker = self._texts(self._place) if isinstance(value, str) else NumberTaker(self._place, None)
+            if isinstance(value, str):
+                self._taker = self._texts(self._place)
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                self._taker = self._single(self._place, None)
+            else:
+                self._taker = NumberTaker(self._place, None)
             for before in self._empty:
                 self._taker.add(*before)
         self._taker.add(values, lines)
@@ -127,6 +139,36 @@ class ClassTaker:
         if any("\ud800" <= c <= "\udfff" for c in name):
             self._place.fault(line, "half of a surrogate pair is no text that UTF-8 can hold")
         return self._codes.setdefault(name, len(self._codes))
+
+
+class ClassNumberTaker:
+    """Labels that are the numbers of classes: int64, -1 where there is none; also where all are whole and written as
+    floats, as some tools write them beside an empty one. Other floats are measures, and NaN where they are empty."""
+
+    def __init__(self, place: Place, said: FieldKind | None) -> None:
+        self._said, self._numbers = said, NumberTaker(place, said)
+        self._none: Any = "-1" if place.cells else -1
+        self._empty: list[NDArray[np.bool_]] = []
+
+    @property
+    def unlabelled(self) -> int:
+        return sum(int(empty.sum()) for empty in self._empty)
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        empty = np.array([value is None or value == "" for value in values], np.bool_)
+        self._empty.append(empty)
+        self._numbers.add([self._none if no else value for value, no in zip(values, empty, strict=True)], lines)
+
+    def finish(self) -> tuple[FieldKind, Column]:
+        kind, column = self._numbers.finish()
+        if self._said is not None or kind != FieldKind("float64") or not isinstance(column, Numbers):
+            return kind, column
+        values = column.values
+        if np.array_equal(values, np.rint(values)) and (np.abs(values) < 1 << 53).all():
+            return FieldKind("int64"), Numbers(values.astype(np.int64))
+        empty = np.concatenate(self._empty)
+        self._empty = []
+        return kind, Numbers(np.where(empty, np.nan, values))
 
 
 def joined(blocks: Sequence[Texts]) -> Texts:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import RESERVED, FieldKind, check_names, printable, reason_of
 from rawpack_packer.sources.kinds import Said, kind_said
-from rawpack_packer.sources.listing.columns import ClassTaker, Growing, TextTaker
+from rawpack_packer.sources.listing.columns import ClassNumberTaker, ClassTaker, Growing, TextTaker
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.lines import SUFFIXES, Rows, long_cells, rows_of
+from rawpack_packer.sources.listing.numbers import NumberTaker
 from rawpack_packer.sources.listing.paths import PathTaker
 from rawpack_packer.sources.listing.place import Lines, Place, Taker
 from rawpack_packer.sources.listing.table import Column, Numbers, Table, TablePart, TableSource, Texts
@@ -99,6 +100,7 @@ class _Columns:
         self._faults, self._classes, self._said = faults, classes, said
         self._places = [Place(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)]
         self._label: ClassTaker | None = None
+        self._label_numbers: ClassNumberTaker | None = None
         self._paths = PathTaker(self._places[names.index(path)], root)
         self._keys = None if key is None else _KeyTaker(self._places[names.index(key)])
         self._key_place = self._places[names.index(path if key is None else key)]
@@ -158,14 +160,20 @@ class _Columns:
             states=state,
             empty_classes=empty,
             counts={
-                "unlabelled": 0 if self._label is None else self._label.unlabelled,
+                "unlabelled": sum(one.unlabelled for one in (self._label, self._label_numbers) if one is not None),
                 "empty_classes": len(empty),
             },
             problems=tuple(_plain_boxes(name, kind) for name, kind in kinds.items() if self._may_be_boxes(name, kind)),
         )
 
     def _growing(self, place: Place) -> Growing:
-        return Growing(place, self._said.get(place.name), self._classed if place.name == "label" else TextTaker)
+        label = place.name == "label"
+        texts, single = (self._classed, self._numbered) if label else (TextTaker, NumberTaker)
+        return Growing(place, self._said.get(place.name), texts, single)
+
+    def _numbered(self, place: Place, said: FieldKind | None) -> ClassNumberTaker:
+        self._label_numbers = ClassNumberTaker(place, said)
+        return self._label_numbers
 
     def _classed(self, place: Place) -> ClassTaker:
         self._label = ClassTaker(place, self._classes)
