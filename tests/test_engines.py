@@ -179,6 +179,27 @@ def test_the_same_bytes_by_every_engine(
     assert watch.seen[-1] == (COUNT, 1)
 
 
+@pytest.mark.parametrize("name", ["processes", *CLUSTERS])
+def test_all_that_makes_a_store_takes_an_engine(source: Path, tmp_path: Path, opened: Opened, name: str) -> None:
+    """Splits, appends, conversions, merges and subsets are, by an engine, what one process makes of them."""
+    more = tmp_path / "more"
+    for k in range(70):
+        save(more / "class 2" / f"{k:03d}.jpg", picture(30, 40, k))
+
+    def make(folder: Path, **by: Any) -> list[dict[str, bytes]]:
+        by |= {"max_rejects": 20}
+        rawpack_packer.pack_splits(source, folder / "sets", holdout={"val": 0.4}, size=64, shard_size=1, **by)
+        rawpack_packer.append(more, folder / "sets" / "train", **by)
+        rawpack_packer.convert(folder / "sets" / "train", folder / "converted", format="lmdb", **by)
+        rawpack_packer.merge([folder / "sets" / name for name in ("train", "val")], folder / "merged", **by)
+        rawpack_packer.subset(folder / "merged", folder / "part", every=2, **by)
+        return [settled(folder / name) for name in ("sets/train", "sets/val", "converted", "merged", "part")]
+
+    with opened(name) as engine:
+        made = make(tmp_path / "by engine", engine=engine)
+    assert made == make(tmp_path / "alone", workers=0)
+
+
 @pytest.mark.parametrize("name", [name for name in ENGINES if name != "here"])
 def test_a_sample_that_kills_costs_itself_alone(
     source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str
@@ -541,6 +562,11 @@ def test_a_cluster_that_does_not_answer(
     ran = run_here("pack", "--engine", name, "--address", address, source, tmp_path / "store")
     assert (ran.code, words in ran.err) == (2, True), ran.err
     assert not (tmp_path / "store").exists()
+    rawpack_packer.pack([picture(20, 20, k) for k in range(3)], tmp_path / "small", workers=0)
+    for words_of in (["convert"], ["subset", "--limit", "2"]):
+        ran = run_here(*words_of, "--engine", name, "--address", address, tmp_path / "small", tmp_path / "store")
+        assert (ran.code, words in ran.err) == (2, True), ran.err
+        assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(("library", "engine"), [("distributed", DaskEngine), ("ray", RayEngine)])

@@ -8,9 +8,11 @@ import fcntl
 import importlib.util
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -246,6 +248,22 @@ def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) 
     with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
         next(iter(opened(8.5).batches(200, shuffle=True)))
     assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("shards", [2.5, 3.5, 4.5, 6.5])
+def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: Server, shards: float) -> None:
+    """However small the cache, the warning names an order that it suffices for: no shard comes more than twice."""
+    with pytest.warns(RuntimeWarning, match=r"about \d+ times") as told:
+        next(iter(opened(shards).batches(1, shuffle=True, workers=0)))
+    found = re.search(r"block=(\d+), window=(\d+)", str(told[0].message))
+    assert found, told[0].message
+    block, window = map(int, found.groups())
+    server.log.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batches = opened(shards).batches(BATCH, shuffle="block", block=block, window=window, workers=0)
+        assert sorted(rows_of(batches)) == list(range(SAMPLES))
+    assert max(server.asked(name) for name in server.files if "/shard-" in name) <= 2
 
 
 def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:
@@ -597,7 +615,10 @@ def test_warm(server: Server, tmp_path: Path) -> None:
     url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
     ran = run_here("warm", "--cache", cache, url)
     assert (ran.code, ran.err) == (0, ""), ran
-    assert "fetched" in ran.out
+    shards = sum(len(data) for name, data in server.files.items() if "/shard-" in name)
+    assert f"{shards / 1e6:.3g} MB of shards fetched" in ran.out
+    ran = run_here("warm", "--cache", cache, url)
+    assert (ran.code, "fetched" in ran.out, "already" in ran.out) == (0, False, True)
     server.log.clear()
     rows_of(Reader(url, cache=cache).batches(BATCH, workers=2))
     assert [path for _, path in server.log] == ["bucket/store/store.json"]

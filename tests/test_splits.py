@@ -196,6 +196,17 @@ def test_a_number_is_of_each_class(tmp_path: Path) -> None:
     assert Counter(held(sets, "val").values()) == {"a": 1, "b": 2, "c": 3, "d": 3}
 
 
+def test_a_class_that_is_too_small_is_told(tmp_path: Path) -> None:
+    """Each split that gets less of a class than was asked for names the class; one that gets all says nothing."""
+    source = many(tmp_path / "photos", {"big": 30, "few": 6, "single": 1})
+    ran = run_here("pack", "--size", "8", "--holdout", "val=3,test=5", source, tmp_path / "sets")
+    assert ran.code == 0, ran
+    assert "1 class has too little to divide, and stays in train: single" in ran.err
+    assert "test gets less than was asked for, since one of each class stays in train: of 1 class, few" in ran.err
+    assert "val gets less" not in ran.err
+    assert len(held(tmp_path / "sets", "test")) == 5 + 2
+
+
 def test_the_draw_is_by_chance_and_by_nothing_else(tmp_path: Path) -> None:
     """The same seed draws the same; over 400 seeds each of 40 samples is held out about as often as the others."""
     source = open_source(many(tmp_path / "source", {"a": 40}))

@@ -375,7 +375,22 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
     assert "complete already" in run_here("pack", "--size", "16", "--fps", "5", clips, store).out
     ran = run_here("pack", "--quiet", "--size", "16", "--fps", "10", clips, store)
     assert ran.code == 2
-    assert "begun with another source (added: loose.avi#00000" in ran.err
+    assert "begun with other samples of the same files (added: loose.avi#00000" in ran.err
+    assert "such as --fps" in ran.err
+    assert "append" not in ran.err
+
+
+@here
+def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path) -> None:
+    """The summary speaks of frames, and holds the store against the videos' bytes, however few frames are taken."""
+    size = sum(path.stat().st_size for path in clips.rglob("*") if path.is_file())
+    for options in (), ("--every", "3"):
+        told = run_here("pack", "--json", "--size", "16", *options, clips, tmp_path / f"store{len(options)}")
+        told = json.loads(told.out)
+        # A frame's share is a whole number of bytes.
+        assert size - 100 <= told["bytes_in"] <= size
+    ran = run_here("pack", "--size", "16", clips, tmp_path / "more")
+    assert ran.err.startswith("rawpack: 85 frames in 2 classes in ")
 
 
 @here

@@ -55,9 +55,9 @@ class Appended:
     """Samples that the store has more."""
     rejected: int
     existing: int
-    """Samples of the source that the store had, or had rejected, and that were left out."""
+    """Samples of the source that the store, or a split drawn with it, had or had rejected, and that were left out."""
     changed: int
-    """Of these: whose file was changed since; the store keeps the old sample."""
+    """Of these: whose file has another size or time than then; the store keeps the old sample."""
     later: int
     """Samples that came to the source after an append was begun that this run ended: they are for the next."""
 

@@ -71,6 +71,11 @@ class Known:
         """keys: of all samples; None where they are too many."""
         self.digest, self._keys, self._states = digest, keys, states
 
+    def of_same_files(self, source: Source) -> bool:
+        """Whether the files are the same where samples are not: of videos, whose frames the samples are."""
+        states = source.states()
+        return 0 < len(states) < len(source) and np.array_equal(states, self._states)
+
     def files(self) -> Files | None:
         """None where they are too many."""
         if self._keys is None:
@@ -281,6 +286,11 @@ def check_source(path: Path | str, known: Known, source: Source, *, grown: str =
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
     shown = "; ".join(printable(line) for line in lines[:_SHOWN])
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    if known.of_same_files(source):
+        raise UsageError(
+            f"{path} was begun with other samples of the same files ({shown}{more}): give the options that choose them, "
+            "such as --fps, as they were then, or name another destination; --restart removes it and begins anew"
+        )
     only_added = bool(lines) and all(line.startswith("added") for line in lines)
     raise UsageError(
         f"{path} was begun with another source ({shown or 'their files, fields or order'}{more}); "

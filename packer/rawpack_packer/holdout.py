@@ -8,7 +8,7 @@ others at the end of each split.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,6 +34,8 @@ class Draw:
     """Split -> numbers of its samples, ascending; `train` first."""
     kept_whole: tuple[int, ...]
     """Labels of classes of a single group, all of which stays in train; -1 for samples without a class."""
+    short: Mapping[str, tuple[int, ...]]
+    """Split -> labels of other classes that are too small to give as many groups as were asked for."""
     by_class: bool
     """Whether labels were known before the samples are read; otherwise all samples count as one class."""
 
@@ -75,15 +77,21 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
     hashes = [xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"), key) for name in names]
     splits = [TRAIN, *holdout]
     taken, alone = np.zeros(len(names), np.int64), []
+    short: dict[str, list[int]] = {}
     for label in np.unique(classes).tolist():
         members = np.flatnonzero(classes == label)
         if len(members) == 1:
             alone.append(label)
         ranked = sorted(members.tolist(), key=lambda k: (hashes[k], names[k]))
         start = 0
-        for k, count in enumerate(_counts(len(members), list(holdout.values())), 1):
+        for k, (name, amount) in enumerate(holdout.items(), 1):
+            wanted = _wanted(len(members), amount)
+            # One remains; the last splits give way.
+            count = min(wanted, len(members) - 1 - start)
             taken[ranked[start : start + count]] = k
             start += count
+            if count < wanted and len(members) > 1:
+                short.setdefault(name, []).append(label)
     of_split = taken[of_sample]
     rows = {name: np.flatnonzero(of_split == k) for k, name in enumerate(splits)}
     empty = [name for name, found in rows.items() if not len(found)]
@@ -92,18 +100,14 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
             f"--holdout {empty[0]}={holdout[empty[0]]} takes nothing: the largest class of {source.root} has "
             f"{np.bincount(np.unique(classes, return_inverse=True)[1]).max()} to choose from, and one stays in {TRAIN}"
         )
-    return Draw(rows, tuple(alone), labels is not None)
+    told = {name: tuple(labels) for name, labels in short.items()}
+    return Draw(rows, tuple(alone), told, labels is not None)
 
 
-def _counts(size: int, amounts: Sequence[str]) -> list[int]:
-    """How many of a class of `size` each split gets: rounded, half up; at least one remains, the last give way."""
-    counts, left = [], size - 1
-    for amount in amounts:
-        value = share(amount)
-        wanted = int(value) if value >= 1 else int(value * size + Fraction(1, 2))
-        counts.append(min(wanted, left))
-        left -= counts[-1]
-    return counts
+def _wanted(size: int, amount: str) -> int:
+    """How many of a class of `size` a split is to get: rounded, half up."""
+    value = share(amount)
+    return int(value) if value >= 1 else int(value * size + Fraction(1, 2))
 
 
 def _groups(source: Source) -> tuple[list[str], NDArray[np.int64]]:

@@ -56,7 +56,9 @@ def make(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, Field]) 
     size = 0
     try:
         item = samples[i]
-        size = len(item.image) if isinstance(item.image, bytes) else item.image.nbytes
+        size = item.file_bytes
+        if size is None:
+            size = len(item.image) if isinstance(item.image, bytes) else item.image.nbytes
         sample = prepare_sample(item, recipe, fields)
     except DecodeError as error:
         return Made(samples.key(i), error, size, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from rawpack.errors import UsageError
 from rawpack_packer import destination as destinations
 from rawpack_packer.api import as_stored, recipe_for
 from rawpack_packer.choice import Choice, chosen
+from rawpack_packer.engines import Engine, as_engine
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.job import pack as run
 from rawpack_packer.recipe import Recipe
@@ -33,6 +35,7 @@ def convert(
     max_rejects: float = 0.01,
     strict: bool = False,
     restart: bool = False,
+    engine: Engine | Executor | None = None,
     watch: Watch | None = None,
     **recipe: Any,
 ) -> Summary:
@@ -47,7 +50,7 @@ def convert(
     """
     source = StoreSource(store)
     made = recipe_as_before(source, recipe)
-    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), watch)
+    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine), watch)
 
 
 def merge(
@@ -59,6 +62,7 @@ def merge(
     max_rejects: float = 0.01,
     strict: bool = False,
     restart: bool = False,
+    engine: Engine | Executor | None = None,
     watch: Watch | None = None,
     **recipe: Any,
 ) -> Summary:
@@ -69,7 +73,7 @@ def merge(
     number, and "/" in front of each key. The rest is as of `convert`.
     """
     source, made = merging(stores, recipe, prefix)
-    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), watch)
+    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine), watch)
 
 
 def subset(
@@ -88,6 +92,7 @@ def subset(
     max_rejects: float = 0.01,
     strict: bool = False,
     restart: bool = False,
+    engine: Engine | Executor | None = None,
     watch: Watch | None = None,
     **recipe: Any,
 ) -> Summary:
@@ -100,15 +105,20 @@ def subset(
     choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels)
     source = chosen(StoreSource(store), choice)
     made = recipe_as_before(source, recipe)
-    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), watch)
+    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine), watch)
 
 
 def packed(
-    source: StoreSource, recipe: Recipe, destination: Named, limits: Limits, watch: Watch | None = None
+    source: StoreSource,
+    recipe: Recipe,
+    destination: Named,
+    limits: Limits,
+    engine: Engine | None = None,
+    watch: Watch | None = None,
 ) -> Summary:
     """Run the job. See `job.pack`."""
     check_apart(source, destination)
-    return run(source, destination, recipe, limits, watch=watch)
+    return run(source, destination, recipe, limits, engine=engine, watch=watch)
 
 
 def check_apart(source: StoreSource, destination: Named) -> None:

@@ -48,6 +48,21 @@ def photos(work: Path, data: Path | None, images: int) -> Path:
     return folder
 
 
+def copies(work: Path, folder: Path) -> Path:
+    """The same files as in `folder`, none of them a link: each lies on the disk by itself."""
+    whole = work / f"copied-{folder.name}"
+    if not whole.is_dir():
+        partial = whole.with_name(whole.name + ".partial")
+        shutil.copytree(folder, partial)
+        partial.rename(whole)
+    return whole
+
+
+def image_files(folder: str | Path) -> list[Path]:
+    """The JPEG files below a folder of the benchmark's."""
+    return sorted(Path(folder).rglob("*.jpg"))
+
+
 def small_images(work: Path, images: int, side: int = 28) -> Path:
     """A folder of small grey PNG files in ten classes."""
     import cv2

@@ -54,7 +54,7 @@ _IMAGES = 16_000
 """An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
 _FEW = 64
-DEFAULT = "reading,small,cold,remote,memory,epochs,giant,packing,augment"
+DEFAULT = "reading,small,cold,remote,memory,epochs,giant,packing,passing,augment"
 
 
 def main() -> None:
@@ -138,6 +138,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "fewer photos": lambda: data.photos(work, asked.data, max(1, asked.images // 4)),
         "small": lambda: data.small_images(work, small),
         "packing": lambda: data.photos(work, asked.data, asked.pack_images),
+        "copies": lambda: data.copies(work, data.photos(work, asked.data, asked.pack_images)),
         "few": lambda: data.photos(work, asked.data, _FEW),
         "videos": lambda: videos.videos(work, asked.videos, *made_videos),
         "none": lambda: Path(),

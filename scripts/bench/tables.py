@@ -45,7 +45,7 @@ class Table:
     """Lines that are measured in turn, so that they share the machine's moods."""
 
     name: str
-    images: Literal["photos", "fewer photos", "small", "packing", "few", "videos", "none"]
+    images: Literal["photos", "fewer photos", "small", "packing", "copies", "few", "videos", "none"]
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -103,6 +103,10 @@ PACKING = (
     Entry("litdata optimize, jpeg", "pack lmdb"),
     Entry("copy files"),
     Entry("pack as they are", "copy files"),
+)
+PASSING = (
+    Entry("copy files, cold"),
+    Entry("pack as they are, cold", "copy files, cold", 0.9),
 )
 AUGMENT_256 = (
     Entry("FFCV crops, raw"),
@@ -179,6 +183,7 @@ def tables(
         _giant(giant),
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
+        Table("passing", "copies", replace(packing, workers=2), PASSING, (), "from the disk"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),

@@ -43,7 +43,7 @@ def recipe_options(command: Command) -> Command:
         click.option("--compression", type=click.Choice(["none", "gzip"]), help="Of hdf5 stores [default: none]."),
         click.option("--chunk", type=click.IntRange(1), help="Images per chunk in hdf5 stores [default: 1]."),
         click.option("--shard-size", default="256MiB", show_default=True, metavar="BYTES",
-                     help="Raw pixels that one shard is cut for."),
+                     help="Raw pixels that one shard is cut for; it has at least 64 samples."),
         click.option("--max-pixels", type=click.IntRange(1), default=178_000_000, show_default=True,
                      help="Reject images with more, by their header."),
         click.option("--fast", is_flag=True,

@@ -54,6 +54,7 @@ def run(stores: tuple[str, ...], dst: str, making: Making, how: JobOptions, *, d
     for store in stores:
         destinations.check_apart(Path(dst), store_folder(store))
     destinations.check(Path(dst), "<stores>")
+    engine = how.connect()
     with scanning(quiet=how.quiet) as progress:
         source, recipe = making(progress)
     if not how.silent:
@@ -62,7 +63,7 @@ def run(stores: tuple[str, ...], dst: str, making: Making, how: JobOptions, *, d
     if dry_run:
         click.echo(_would_take(source, dst, recipe, how))
         return
-    how.run(lambda watch: rework.packed(source, recipe, dst, how.limits, watch))
+    how.run(lambda watch: rework.packed(source, recipe, dst, how.limits, engine, watch))
 
 
 def _would_take(source: StoreSource, dst: str, recipe: Recipe, how: JobOptions) -> str:

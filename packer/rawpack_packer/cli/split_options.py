@@ -100,9 +100,16 @@ def _told(source: Source, drawn: Draw) -> list[str]:
     lines = [f"drawn: {', '.join(f'{show.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
     alone = [(source.classes or ())[label] for label in drawn.kept_whole if 0 <= label < len(source.classes or ())]
     if alone:
-        names = ", ".join(map(show.plain, alone[:_SHOWN])) + (", ..." if len(alone) > _SHOWN else "")
         what = "class has too little to divide, and stays" if len(alone) == 1 else "classes have too little, and stay"
-        lines.append(f"{len(alone):,} {what} in {TRAIN}: {names}")
+        lines.append(f"{len(alone):,} {what} in {TRAIN}: {_names(alone)}")
+    for name, labels in drawn.short.items():
+        what = f"{show.plain(name)} gets less than was asked for, since one of each class stays in {TRAIN}"
+        few = [(source.classes or ())[label] for label in labels if 0 <= label < len(source.classes or ())]
+        lines.append(what + (f": of {show.count(len(few), 'class', 'classes')}, {_names(few)}" if few else ""))
     if not drawn.by_class:
         lines.append("drawn from all samples together: their classes are not known before they are read")
     return lines
+
+
+def _names(classes: list[str]) -> str:
+    return ", ".join(map(show.plain, classes[:_SHOWN])) + (", ..." if len(classes) > _SHOWN else "")

@@ -12,12 +12,13 @@ from rawpack_packer.counts import COUNTS
 from rawpack_packer.estimate import Estimate
 from rawpack_packer.job import Summary
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.view import noun_of
 
 
 def images(source: Source) -> str:
-    """What a source holds, in a few words: "12 images in 2 classes"."""
+    """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
     classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
-    return f"{show.count(len(source), 'image')}{classes}"
+    return f"{show.count(len(source), noun_of(source))}{classes}"
 
 
 def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free: int) -> str:
@@ -125,11 +126,14 @@ def appended_text(done: Appended) -> str:
     told = []
     if done.existing:
         told.append(
-            ("existing", f"{show.count(done.existing, 'sample')} left out: the store has, or has rejected, them")
+            ("existing", f"{show.count(done.existing, 'sample')} left out: they were packed, or rejected, before")
         )
     if done.changed:
         told.append(
-            ("changed", f"{show.count(done.changed, 'file')} of these changed since: the store keeps what it has")
+            (
+                "changed",
+                f"{show.count(done.changed, 'file')} of these changed, or copied anew, since: the store keeps what it has",
+            )
         )
     if summary.already:
         head = f"{path} has nothing to add of {show.count(summary.seen, 'sample')}: {manifest.samples:,} stay."

@@ -68,12 +68,16 @@ def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool)
             f"{show.size(holds.limit)}: pass a larger --cache-bytes, or another --cache"
         )
     records = [record for shard in store.manifest.shards for record in shard.files]
+    records = [record for record in records if not holds.has(store.origin.item(record).key, record)]
+    missing = sum(record.bytes for record in records)
     with tqdm(
-        total=total, unit="B", unit_scale=True, desc="fetching", leave=False, delay=1.0,
+        total=missing, unit="B", unit_scale=True, desc="fetching", leave=False, delay=1.0,
         disable=quiet or not sys.stderr.isatty(),
     ) as bar:  # fmt: skip
         for done, record in enumerate(records):
             with store.origin.held([record], soon=records[done + 1 :]):
                 bar.update(record.bytes)
     if not quiet:
-        click.echo(f"{show.plain(store.where)}: {show.size(total + small)} fetched into {show.plain(str(store.path))}")
+        came = f"{show.size(missing)} of shards fetched, so that all" if missing else "all"
+        where = f"{show.size(total + small)} lie in {show.plain(str(store.path))}"
+        click.echo(f"{show.plain(store.where)}: {came} {where}{'' if missing else ' already'}")

@@ -147,6 +147,9 @@ class Item:
     where the source says what its images are, just such an array, or a file of just such pixels."""
     fields: Mapping[str, Value]
     """One value for each of the source's `fields`."""
+    file_bytes: int | None = None
+    """What of the source's files this sample is, where that is not the image's bytes: of a frame, its share of the
+    video."""
     planes: NDArray[np.uint8] | None = None
     """(n,): the image as planes of YCbCr 4:2:0 too, where it comes from a store that has it so. A recipe for such
     planes that changes nothing else stores them as they are: made of the pixels again, they would differ."""
@@ -176,7 +179,7 @@ class Samples(Protocol):
 class Source(Samples, Protocol):
     """All samples of a source, in an order that is the same on every machine and in every run.
 
-    It may say more of them before they are read: `labels()`, `group(i)` and `numbered`, see `sources.view`.
+    It may say more of them before they are read: `labels()`, `group(i)`, `noun` and `numbered`, see `sources.view`.
     """
 
     @property

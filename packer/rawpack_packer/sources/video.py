@@ -49,9 +49,10 @@ class _Video:
     def shot(self, video: int, start: int, stop: int) -> Shot:
         """Those from the start-th to the stop-th that are taken."""
         if isinstance(self.found, DecodeError):
-            return Shot(self.place, video, self.label, None, self.found)
+            return Shot(self.place, video, self.label, None, fault=self.found)
         numbers = np.arange(start, stop, dtype=np.int64) if self.numbers is None else self.numbers[start:stop]
-        return Shot(self.place, video, self.label, self.found.run(numbers))
+        # Of all frames that are taken: the others, whose packets may have to be read too, are paid for by these.
+        return Shot(self.place, video, self.label, self.found.run(numbers), self.place.state[0] // len(self))
 
 
 class VideoSource:
@@ -66,6 +67,7 @@ class VideoSource:
     """
 
     kind = "video"
+    noun = "frame"
     image = None
 
     def __init__(

@@ -31,6 +31,8 @@ class Shot:
     """Its number in the source."""
     label: int | None
     run: Run | None
+    frame_bytes: int = 0
+    """The share of one frame in the video's file."""
     fault: DecodeError | None = None
 
     def __len__(self) -> int:
@@ -63,7 +65,9 @@ class VideoPart:
         fields: dict[str, Value] = {
             "video": shot.video, "frame": int(shot.run.numbers[k]), "pts_seconds": shot.run.seconds(k)
         }  # fmt: skip
-        return Item(key, image, fields if shot.label is None else {"label": shot.label, **fields})
+        if shot.label is not None:
+            fields = {"label": shot.label, **fields}
+        return Item(key, image, fields, file_bytes=shot.frame_bytes)
 
     def __del__(self) -> None:
         self._close()

@@ -71,7 +71,7 @@ class View:
         of the source's."""
         self._source, self._first = source, first
         self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
-        self.kind, self.root = source.kind, source.root
+        self.kind, self.root, self.noun = source.kind, source.root, noun_of(source)
         self.image: ImageKind | None = source.image
         self.fields: Mapping[str, FieldKind] = source.fields
         self.problems = source.problems
@@ -165,6 +165,12 @@ def labels_of(source: Source) -> Rows | None:
     labels = getattr(source, "labels", None)
     found = None if labels is None else labels()
     return None if found is None else np.asarray(found, np.int64)
+
+
+def noun_of(source: Source) -> str:
+    """What one of its samples is called: "image". A source of other things, such as frames, has a `noun`."""
+    noun: str = getattr(source, "noun", "image")
+    return noun
 
 
 def group_of(source: Source, i: int) -> str:

@@ -28,6 +28,10 @@ Batch = dict[str, Any]
 _SLICE_BYTES = 1 << 18
 """A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
 
+_LOOK_EVERY = 8
+"""One of so many batches is looked at, whether it lies in the page cache: it costs a hundredth of a batch of raw images,
+and a worker that waits for the disk says so itself."""
+
 
 @dataclass(slots=True)
 class Step:
@@ -92,6 +96,8 @@ class BatchIterator(Iterator[Batch]):
         self._process = os.getpid()
         self._ended = False
         self._busy = threading.Lock()
+        self._unseen = _LOOK_EVERY
+        """Batches since one was looked at, whether it is cached."""
         self._last = 0.0
 
     def __reduce__(self) -> NoReturn:
@@ -204,12 +210,20 @@ class BatchIterator(Iterator[Batch]):
             step.write(views)
             # A shard that is damaged is a matter for the worker that reads it, and names the sample.
             with contextlib.suppress(RawpackError):
-                if crew.asks_ahead or self._filler.looks_cold(step.rows):
+                if crew.asks_ahead or self._looks_cold(step):
                     self._filler.will_need(step.rows)
             size = self._ring.layout.size * rows // self._ring.layout.batch_size
             pieces = 1 if self._filler.whole_batches else max(1, min(len(crew), size // _SLICE_BYTES))
             crew.submit(pending, pieces)
             self._pending.append((step, pending))
+
+    def _looks_cold(self, step: Step) -> bool:
+        """Whether a batch should be asked of the disk though no worker has waited for it lately."""
+        self._unseen += 1
+        if self._unseen < _LOOK_EVERY:
+            return False
+        self._unseen = 0
+        return self._filler.looks_cold(step.rows)
 
     def _slot(self) -> Any:
         began = time.perf_counter()

@@ -13,8 +13,9 @@ _MAX_DESCRIPTORS = 4
 class Channel:
     """One end of a socket pair. One thread sends and one receives."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
+    def __init__(self, sock: socket.socket, *, takes_descriptors: bool = False) -> None:
+        """takes_descriptors: whether they come to this end, which costs more than bytes alone."""
+        self.socket, self._takes_descriptors = sock, takes_descriptors
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -45,10 +46,13 @@ class Channel:
         data = b""
         while len(data) < size:
             try:
-                piece, received, _, _ = socket.recv_fds(self.socket, size - len(data), _MAX_DESCRIPTORS)
+                if self._takes_descriptors:
+                    piece, received, _, _ = socket.recv_fds(self.socket, size - len(data), _MAX_DESCRIPTORS)
+                    descriptors += received
+                else:
+                    piece = self.socket.recv(size - len(data))
             except ConnectionError:
                 return None
-            descriptors += received
             if not piece:
                 return None
             data += piece
@@ -56,6 +60,6 @@ class Channel:
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Two connected ends."""
+    """Two connected ends. Descriptors may be sent from either, and are taken where another process has the other."""
     ours, theirs = socket.socketpair()
     return Channel(ours), Channel(theirs)

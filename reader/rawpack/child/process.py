@@ -112,7 +112,7 @@ class Child:
 def serve_main(descriptor: int, parent: int, errors: int) -> None:
     """What runs in the child. Its standard error is `Child.last_words` until it is ready, and then `errors`."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    channel = Channel(socket.socket(fileno=descriptor))
+    channel = Channel(socket.socket(fileno=descriptor), takes_descriptors=True)
     first = channel.receive()
     if first is None:
         return

@@ -180,13 +180,13 @@ class Supply(Iterator["Step"]):
         """What helps where the order needs more at once than the cache holds."""
         larger, (ends, sizes) = "pass a larger cache_bytes=", self._library.shard_table(self._names)
         rows, size = int(np.diff(ends, prepend=0).max()), int(sizes.max())
-        for shards in _BLOCK_SHARDS:
-            # Half of the cache is for the window after this one.
-            window = min(self._cache.limit // (2 * (shards + 1) * size), MAX_WINDOW_SAMPLES // (shards * rows))
-            if window > 1:
-                return (
-                    f'shuffle="block", block={shards * rows}, window={window} reads few shards at a time; or {larger}'
-                )
+        # Best where half of the cache is for the window after this one; but any is better than none.
+        for times, least in ((2, 2), (1, 2), (1, 1)):
+            for shards in _BLOCK_SHARDS:
+                window = min(self._cache.limit // (times * (shards + 1) * size), MAX_WINDOW_SAMPLES // (shards * rows))
+                if window >= least:
+                    order = f'shuffle="block", block={shards * rows}, window={window}'
+                    return f"{order} reads few shards at a time; or {larger}"
         return larger
 
 

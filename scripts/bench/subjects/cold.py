@@ -68,6 +68,8 @@ def drop(files: list[Path]) -> None:
     """Have these files, and no others, out of the page cache. Where that fails, as root, everything."""
     from rawpack_packer.measure import cache
 
+    if not files:
+        raise SystemExit("there is nothing to read from the disk")
     if cache.drop(files):
         return
     everything = Path("/proc/sys/vm/drop_caches")

@@ -5,15 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from pathlib import Path
 
 from contract import Epoch, Settings
+from data import image_files
+from subjects.cold import drop
 
 
 class CopyFiles:
     """Each process does every n-th file; their start and the sync are part of the time."""
 
     needs: tuple[str, ...] = ()
+
+    def __init__(self, *, cold: bool = False) -> None:
+        """cold: from the disk."""
+        self._cold = cold
 
     def prepare(self, settings: Settings) -> None: ...
 
@@ -22,8 +27,10 @@ class CopyFiles:
 
     def epoch(self, n: int) -> Epoch:
         settings, of = self._settings, self._settings.workers or 1
+        if self._cold:
+            drop(image_files(settings.images))
         began = time.perf_counter()
-        files = sorted(str(path) for path in Path(settings.images).rglob("*.jpg"))
+        files = [str(path) for path in image_files(settings.images)]
         outputs = [settings.folder / f"copied-{number}" for number in range(of)]
         context = multiprocessing.get_context("spawn")
         team = [context.Process(target=copy, args=(files[k::of], str(outputs[k]))) for k in range(of)]

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from contract import Epoch, Settings
+from data import image_files
+from subjects.cold import drop
 
 
 class RawpackPack:
@@ -14,9 +16,9 @@ class RawpackPack:
 
     needs: tuple[str, ...] = ()
 
-    def __init__(self, form: str, *, as_they_are: bool = False) -> None:
-        """as_they_are: with `--size keep --quality keep`, whatever the settings' shape."""
-        self._form, self._as_they_are = form, as_they_are
+    def __init__(self, form: str, *, as_they_are: bool = False, cold: bool = False) -> None:
+        """as_they_are: with `--size keep --quality keep`, whatever the settings' shape. cold: from the disk."""
+        self._form, self._as_they_are, self._cold = form, as_they_are, cold
 
     def prepare(self, settings: Settings) -> None: ...
 
@@ -37,6 +39,8 @@ class RawpackPack:
         from rawpack_packer.sources import open_source
 
         shutil.rmtree(self._destination, ignore_errors=True)
+        if self._cold:
+            drop(image_files(self._source))
         began = time.perf_counter()
         summary = pack(open_source(self._source), self._destination, self._recipe, self._limits)
         took = time.perf_counter() - began
