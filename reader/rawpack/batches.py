@@ -2,72 +2,41 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack import machine
 from rawpack.batching.crew import Crew, Pending
-from rawpack.batching.iterator import Batch, BatchIterator, Step
-from rawpack.batching.loose import IN_NO_SLOT, Loose, Ragged
+from rawpack.batching.iterator import Batch, BatchIterator, Begun, Step
+from rawpack.batching.loose import IN_NO_SLOT, Loose
 from rawpack.batching.slots import SlotField, SlotLayout, SlotRing
+from rawpack.batching.teams import Team, Teams
 from rawpack.batching.work import CLIP, INDEX, Filler, WorkSpec
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import dump
+from rawpack.options import Options, check_travels, tiny
 from rawpack.order import Order, RankSplit
 from rawpack.stats import Stats
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
     from rawpack.remote.supply import Supply
-    from rawpack.transforms.boxes import BoxMover
-    from rawpack.transforms.pipeline import Pipeline
 
-Backend = Literal["process", "thread"]
 AHEAD = 2
 """Batches in the making while the caller holds one."""
-RESIZABLE = ("uint8", "uint16", "float32")
-"""What OpenCV resizes."""
 STATE_VERSION = 1
-Idle = tuple[Crew | None, SlotRing, list[Pending]]
-"""Workers, their slots, and the batches that they are still making for an iterator that has ended."""
-_TINY_SAMPLE_BYTES = 4096
-"""Samples this small are gathered faster in this process than a worker can be told to."""
 _TOGETHER_BYTES = 1 << 19
 """Without workers, so many bytes of small batches are read at once: to find and to ask for 64 samples of 784 bytes
 takes longer than to copy them. No more than a core's cache holds."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What `Reader.batches` was asked for, checked."""
-
-    batch_size: int
-    fields: tuple[str, ...]
-    pipeline: Pipeline | None
-    """What is done to samples; None where they are only copied or decoded."""
-    mover: BoxMover | None
-    """What that does to boxes; None where no boxes were chosen."""
-    planes: tuple[str, ...]
-    """Fields that come as planes, as they are stored."""
-    workers: int
-    backend: Backend
-    timeout: float
-    max_slots: int | None
-    ragged: Ragged
-    order_name: str
-    """What kind of order, with what shapes it: part of a state."""
-    progress: bool
-    verify: bool
 
 
 class Batches(Iterable[Batch]):
@@ -108,7 +77,7 @@ class Batches(Iterable[Batch]):
             stores, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, fleeting
         )
         if options.workers and options.backend == "process" and options.pipeline is not None:
-            _check_travels(options.pipeline)
+            check_travels(options.pipeline)
         self._filler = Filler(self._spec, library)
         self.counted = Stats(options.workers, layout.sample_bytes)
         self._epoch = self._position = 0
@@ -137,18 +106,19 @@ class Batches(Iterable[Batch]):
             epoch, position = self._epoch, self._position
             self._begin_at(epoch + 1, 0)
             self._state, self._latest = (epoch, position), None
-        crew, ring = self._rehire() or self._hire()
-        steps, supply = self._steps(epoch, position), None
+        team = self._teams.hire(epoch, position) or self._new_team()
+        steps, supply = islice(self._steps(epoch, position), len(team.begun), None), None
         if self._library.fetcher is not None:
             steps = supply = self._supply(steps, epoch, position)
         iterator = BatchIterator(
             self,
             steps,
-            crew,
-            ring,
+            team.crew,
+            team.ring,
             self._filler,
             self._loose if self._loose.names else None,
             supply,
+            team.begun,
             seed=self._seed,
             epoch=epoch,
             ahead=AHEAD,
@@ -199,12 +169,22 @@ class Batches(Iterable[Batch]):
         if self._latest is not None and self._latest() is iterator:
             self._state = (iterator.epoch, step.position)
 
-    def ended(self, crew: Crew | None, ring: SlotRing, left: list[Pending] | None) -> None:
+    def following(self, iterator: BatchIterator) -> Iterator[Step]:
+        """Asked by an iterator: see `Owner`."""
+        latest = self._latest is not None and self._latest() is iterator
+        next_epoch = (self._epoch, self._position) == (iterator.epoch + 1, 0)
+        if latest and next_epoch and self._order.foreseeable and self._library.fetcher is None:
+            return self._steps(iterator.epoch + 1, 0)
+        return iter(())
+
+    def ended(
+        self, crew: Crew | None, ring: SlotRing, left: list[Pending] | None, epoch: int, following: Begun
+    ) -> None:
         """Told by an iterator: see `Owner`."""
         if left is None:
-            _dismiss([(crew, ring, [])], self._process)
+            self._teams.dismiss(Team(crew, ring))
         else:
-            self._idle.append((crew, ring, left))
+            self._teams.give_back(Team(crew, ring, tuple(left), epoch, following))
 
     def _begin_at(self, epoch: int, position: int) -> None:
         self._epoch, self._position = epoch, position
@@ -253,32 +233,19 @@ class Batches(Iterable[Batch]):
         }
 
     def _own(self) -> None:
-        self._idle: list[Idle] = []
         self._process = os.getpid()
         self._taking = threading.Lock()
         """Held while an iterator takes its epoch, so that two threads take two."""
-        weakref.finalize(self, _dismiss, self._idle, self._process)
+        self._teams = Teams()
 
-    def _rehire(self) -> tuple[Crew | None, SlotRing] | None:
-        """Workers and slots of an iterator that has ended, once they have finished what it had begun."""
-        while True:
-            try:
-                crew, ring, left = self._idle.pop()
-            except IndexError:
-                return None
-            if crew is None or crew.drain():
-                for pending in left:
-                    ring.put_back(pending.slot)
-                return crew, ring
-            _dismiss([(crew, ring, [])], self._process)
-
-    def _hire(self) -> tuple[Crew | None, SlotRing]:
+    def _new_team(self) -> Team:
+        """New workers, and slots for them."""
         options = self.options
         shared = options.workers > 0 and options.backend == "process"
         ring = SlotRing(self._spec.layout, AHEAD + 2, options.max_slots, shared=shared)
         if not options.workers:
-            return None, ring
-        return Crew(self._spec, options.workers, options.backend, ring, self._filler, options.timeout), ring
+            return Team(None, ring)
+        return Team(Crew(self._spec, options.workers, options.backend, ring, self._filler, options.timeout), ring)
 
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, and lie in one slot: more than one only where tiny samples are copied in
@@ -289,7 +256,7 @@ class Batches(Iterable[Batch]):
         if self._library.fetcher is not None:
             return 1  # each batch when its shards are there
         frames = 1 if self._clips is None else self._clips.shape.frames
-        if not _tiny(self._library, options.fields, options.planes, frames):
+        if not tiny(self._library, options.fields, options.planes, frames):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
 
@@ -305,148 +272,3 @@ class Batches(Iterable[Batch]):
     def _axes(self, name: str) -> tuple[int, ...]:
         """The axes of a field between the batch's and those of a sample in the store: of clips, the frames."""
         return () if self._clips is None or name in self._clips.once else (self._clips.shape.frames,)
-
-
-def _dismiss(idle: list[Idle], process: int) -> None:
-    """End workers and let go of slots; in the process that started them."""
-    if os.getpid() == process:
-        for crew, ring, _ in idle:
-            if crew is not None:
-                crew.close()
-            ring.close()
-        idle.clear()
-
-
-def _check_travels(pipeline: Pipeline) -> None:
-    """Raise UsageError where a transform cannot be sent to worker processes."""
-    import cloudpickle
-
-    try:
-        cloudpickle.dumps(pipeline)
-    except Exception as error:
-        raise UsageError(
-            f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "
-            'hold open files, locks and the like; or pass backend="thread" or workers=0'
-        ) from error
-
-
-def choose_fields(
-    library: Library, fields: Sequence[str] | None, image_size: tuple[int, int] | None, transformed: bool
-) -> tuple[str, ...]:
-    """The fields of a batch: numbers, images and masks by default. transformed: by what `Reader.batches` was given."""
-    if isinstance(fields, str):
-        raise UsageError(f"fields={fields!r}: a list of names, such as [{fields!r}]")
-    if fields is None:
-        fields = [name for name, field in library.fields.items() if field.kind not in IN_NO_SLOT]
-    chosen = tuple(dict.fromkeys(name for name in fields if name != INDEX))
-    for name in chosen:
-        if name not in library.fields:
-            raise UsageError(f"there is no field {name!r}; the store has {', '.join(library.fields)}")
-        field = library.fields[name]
-        if field.kind == "image" and image_size is not None and (field.dtype not in RESIZABLE or len(field.shape) != 3):
-            raise UsageError(
-                f"image_size= resizes (height, width, channels) of {', '.join(RESIZABLE)}; {name!r} is {field.dtype} "
-                f"{field.shape}: leave it out with fields="
-            )
-        if field.in_shards and not field.uniform and image_size is None and not transformed:
-            raise UsageError(
-                f"the samples of {name!r} have different sizes, so they make no batch: pass image_size=224 (resize and "
-                "centre crop in the workers) or image_size=(height, width), a transform= that makes one size, leave "
-                "the field out with fields=, or pack with --size"
-            )
-    return chosen
-
-
-def choose_planes(
-    library: Library, fields: Sequence[str] | None, color: str | None, transformed: bool
-) -> tuple[str, ...]:
-    """The fields that come as planes. transformed: by what `Reader.batches` was given."""
-    if color is None:
-        return ()
-    if color != "yuv420":
-        raise UsageError(f"color={color!r}: 'yuv420' for the planes as they are stored, or None for pixels")
-    if transformed:
-        raise UsageError(
-            f"color={color!r} gives planes as they are stored; transform= and image_size= work on pixels: leave "
-            "out the one or the other"
-        )
-    names = [name for name in library.fields if fields is None or name in fields]
-    planar = [name for name in names if all(store.fields[name].planar for store in library.stores)]
-    if not planar:
-        raise UsageError(f"color={color!r}: no field of the batch is stored so; pack with --color {color}")
-    for name in planar:
-        if not library.fields[name].uniform:
-            raise UsageError(
-                f"the planes of {name!r} have different sizes, so they make no batch: leave color= out and pass "
-                "image_size=, or pack with --size"
-            )
-    return tuple(planar)
-
-
-def choose_workers(
-    library: Library,
-    fields: Sequence[str],
-    planes: Sequence[str],
-    workers: int | None,
-    backend: str | None,
-    transformed: bool,
-    frames: int,
-) -> tuple[int, Backend]:
-    """How many workers and of which kind, where the caller leaves it open: see `Reader.batches`.
-
-    planes: those of the fields that come as they are stored. transformed: whether workers do more with samples than
-    copying them. frames: of a clip, or 1.
-    """
-    if backend not in (None, "process", "thread"):
-        raise UsageError(f"backend={backend!r}: 'process', 'thread' or None")
-    if workers is not None and (not isinstance(workers, int | np.integer) or isinstance(workers, bool) or workers < 0):
-        raise UsageError(f"workers={workers!r}: 0 (in this process), more, or None to choose")
-    raw = _copied(library, fields, planes)
-    if workers is None:
-        workers = 0 if _tiny(library, fields, planes, frames) and not transformed else machine.cpus()
-    if backend is None:
-        # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
-        # others no page fault, which in another process takes as long as the copy.
-        backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
-    return int(workers), "process" if backend == "process" else "thread"
-
-
-def check_ragged(library: Library, fields: Sequence[str], ragged: object) -> None:
-    """Raise UsageError where `ragged=` is none of what `Reader.batches` takes, or too short for a sample."""
-    if ragged in ("list", "pad"):
-        return
-    if isinstance(ragged, bool) or not isinstance(ragged, int | np.integer) or ragged < 1:
-        raise UsageError(f"ragged={ragged!r}: 'list', 'pad', or a length to pad to")
-    for name in fields:
-        longest = library.longest(name) if library.fields[name].kind == "ragged" else 0
-        if longest > ragged:
-            raise UsageError(f"ragged={ragged}: a sample has {longest} of {name!r}; pad to that, or pass 'pad'")
-
-
-def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of `image_size=`."""
-    if value is None:
-        return None
-    pair: Any = (value, value) if isinstance(value, int | np.integer) else value
-    whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | np.integer) for n in pair)
-    if isinstance(value, bool) or not whole or not all(0 < n <= 65535 for n in pair):
-        raise UsageError(f"image_size={value!r}: a side in pixels, or (height, width)")
-    return int(pair[0]), int(pair[1])
-
-
-def _copied(library: Library, fields: Sequence[str], planes: Sequence[str]) -> bool:
-    """Whether samples of these fields come as they lie in the files."""
-    return all(library.fields[name].encoding == ("yuv420" if name in planes else "raw") for name in fields)
-
-
-def _tiny(library: Library, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
-    """Whether samples of these fields are so small that copying them costs less than arranging for it."""
-    size = sum(_sample_bytes(library, name) for name in fields) * frames
-    return _copied(library, fields, planes) and size <= _TINY_SAMPLE_BYTES
-
-
-def _sample_bytes(library: Library, name: str) -> int:
-    field = library.fields[name]
-    if field.kind in IN_NO_SLOT or not field.uniform:
-        return _TINY_SAMPLE_BYTES + 1
-    return np.dtype(field.dtype).itemsize * math.prod(field.stored_shape)

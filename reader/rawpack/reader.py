@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.batches import Batches, Options, check_ragged, choose_fields, choose_planes, choose_workers, image_size_of
+from rawpack.batches import Batches
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import Field
+from rawpack.options import Options, check_ragged, choose_fields, choose_planes, choose_workers, image_size_of
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import is_url, join, local_path, shown

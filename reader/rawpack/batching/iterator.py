@@ -29,8 +29,8 @@ _SLICE_BYTES = 1 << 18
 """A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
 
 _LOOK_EVERY = 8
-"""One of so many batches is looked at, whether it lies in the page cache: it costs a hundredth of a batch of raw images,
-and a worker that waits for the disk says so itself."""
+"""One of so many batches is looked at, whether it lies in the page cache: that costs a hundredth of a batch of raw
+images, and a worker that waits for the disk says so itself."""
 
 
 @dataclass(slots=True)
@@ -52,17 +52,26 @@ class Step:
             views[CLIP][start:stop] = self.clips
 
 
+Begun = deque[tuple[Step, Pending]]
+"""Batches in the making, in order."""
+
+
 class Owner(Protocol):
     """Who made the iterator: `Batches`."""
 
     counted: Stats
 
+    def following(self, iterator: BatchIterator) -> Iterator[Step]:
+        """The steps of the next epoch, as far as it is foreseen that they will be asked for, with the same workers."""
+
     def handed_over(self, iterator: BatchIterator, step: Step) -> None:
         """A batch was handed over."""
 
-    def ended(self, crew: Crew | None, ring: SlotRing, left: list[Pending] | None) -> None:
-        """The iterator is done with its workers and slots. left: batches still in the making; None where something
-        went wrong, so that nobody may use them again."""
+    def ended(
+        self, crew: Crew | None, ring: SlotRing, left: list[Pending] | None, epoch: int, following: Begun
+    ) -> None:
+        """The iterator is done with its workers and slots. left: batches still in the making that nobody wants; None
+        where something went wrong, so that nobody may use them again. following: the first of epoch `epoch`."""
 
 
 class BatchIterator(Iterator[Batch]):
@@ -77,6 +86,7 @@ class BatchIterator(Iterator[Batch]):
         filler: Filler,
         loose: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
         supply: Supply | None = None,
+        begun: Begun | None = None,
         *,
         seed: int,
         epoch: int,
@@ -84,14 +94,18 @@ class BatchIterator(Iterator[Batch]):
         together: int,
     ) -> None:
         """crew: None to do all in this process. loose: gives the fields of rows that lie in no slot, by seed and epoch,
-        if any were asked for. supply: the steps, where files of theirs must be fetched first. ahead: batches to have in
-        the making. together: in this process, so many whole batches have room in a slot, and are read at once."""
+        if any were asked for. supply: the steps, where files of theirs must be fetched first. begun: the batches before
+        those of `steps`, which the crew has in the making. ahead: batches to have in the making. together: in this
+        process, so many whole batches have room in a slot, and are read at once."""
         self._owner, self._steps, self._crew, self._ring = owner, steps, crew, ring
         self._filler, self._loose, self._ahead, self._together = filler, loose, ahead, together
         self._supply = supply
         self._seed, self.epoch = seed, epoch
         self._bar: Any = None
-        self._pending: deque[tuple[Step, Pending]] = deque()
+        self._pending: Begun = deque() if begun is None else begun
+        self._beyond: Begun = deque()
+        """Of the next epoch."""
+        self._following: Iterator[Step] | None = None
         self._made: deque[tuple[Step, Batch]] = deque()
         self._process = os.getpid()
         self._ended = False
@@ -203,19 +217,35 @@ class BatchIterator(Iterator[Batch]):
                 return
             step = next(self._steps, None)
             if step is None:
+                self._submit_beyond(crew)
                 return
-            rows = len(step.rows)
-            pending = Pending(self._slot(), rows, self._seed, self.epoch)
-            views = self._ring.layout.views(pending.slot.memory, rows)
-            step.write(views)
-            # A shard that is damaged is a matter for the worker that reads it, and names the sample.
-            with contextlib.suppress(RawpackError):
-                if crew.asks_ahead or self._looks_cold(step):
-                    self._filler.will_need(step.rows)
-            size = self._ring.layout.size * rows // self._ring.layout.batch_size
-            pieces = 1 if self._filler.whole_batches else max(1, min(len(crew), size // _SLICE_BYTES))
-            crew.submit(pending, pieces)
-            self._pending.append((step, pending))
+            self._pending.append((step, self._begin(crew, step, self.epoch)))
+
+    def _submit_beyond(self, crew: Crew) -> None:
+        """All of this epoch is in the making: begin the next, so that its first batch is there when it is asked for."""
+        if self._following is None:
+            self._following = self._owner.following(self)
+        # Where there is no memory for more, whoever asks for that epoch is told.
+        with contextlib.suppress(RawpackError):
+            while len(self._pending) + len(self._beyond) <= self._ahead and not self._ring.full:
+                step = next(self._following, None)
+                if step is None:
+                    return
+                self._beyond.append((step, self._begin(crew, step, self.epoch + 1)))
+
+    def _begin(self, crew: Crew, step: Step, epoch: int) -> Pending:
+        """Give a batch out to the workers."""
+        rows = len(step.rows)
+        pending = Pending(self._slot(), rows, self._seed, epoch)
+        step.write(self._ring.layout.views(pending.slot.memory, rows))
+        # A shard that is damaged is a matter for the worker that reads it, and names the sample.
+        with contextlib.suppress(RawpackError):
+            if crew.asks_ahead or self._looks_cold(step):
+                self._filler.will_need(step.rows)
+        size = self._ring.layout.size * rows // self._ring.layout.batch_size
+        pieces = 1 if self._filler.whole_batches else max(1, min(len(crew), size // _SLICE_BYTES))
+        crew.submit(pending, pieces)
+        return pending
 
     def _looks_cold(self, step: Step) -> bool:
         """Whether a batch should be asked of the disk though no worker has waited for it lately."""
@@ -254,7 +284,9 @@ class BatchIterator(Iterator[Batch]):
     def _leave(self) -> None:
         """End, with batches in the making."""
         if not self._ended and os.getpid() == self._process:
-            self._end([pending for _, pending in self._pending])
+            left = [pending for _, pending in (*self._pending, *self._beyond)]
+            self._beyond.clear()
+            self._end(left)
 
     def _end(self, left: list[Pending] | None) -> None:
         self._ended = True
@@ -264,7 +296,7 @@ class BatchIterator(Iterator[Batch]):
         self._made.clear()
         if self._supply is not None:
             self._supply.close()
-        self._owner.ended(self._crew, self._ring, left)
+        self._owner.ended(self._crew, self._ring, left, self.epoch + 1, self._beyond)
 
 
 def _let_go(bar: Any, close: bool) -> None:

@@ -28,6 +28,9 @@ class Order(ABC):
     version: ClassVar[int] = 1
     """Goes up when the same arguments would give other samples. A resume compares it."""
 
+    foreseeable: bool = True
+    """Whether it may be asked for an epoch before that epoch begins: not where it calls what a user wrote."""
+
     _kept: tuple[tuple[int, int, int, Samples], ...] = ()
     """(epoch, start, stop, samples) of the last windows."""
 
