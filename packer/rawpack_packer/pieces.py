@@ -56,8 +56,9 @@ def make(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, Field]) 
     size = 0
     try:
         item = samples[i]
-        size = item.file_bytes
-        if size is None:
+        if item.file_bytes is not None:
+            size = item.file_bytes
+        else:
             size = len(item.image) if isinstance(item.image, bytes) else item.image.nbytes
         sample = prepare_sample(item, recipe, fields)
     except DecodeError as error:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from rawpack import machine
+from rawpack.batching.ahead import Ahead
 from rawpack.batching.crew import Crew, Pending
-from rawpack.batching.iterator import Batch, BatchIterator, Begun, Step
+from rawpack.batching.iterator import Batch, BatchIterator, Begun, Step, Steps
 from rawpack.batching.loose import IN_NO_SLOT, Loose
 from rawpack.batching.slots import SlotField, SlotLayout, SlotRing
 from rawpack.batching.teams import Team, Teams
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 AHEAD = 2
 """Batches in the making while the caller holds one."""
+_AHEAD_SHARE = 1 / 8
+"""Of the memory that is free, for what is read ahead of the batches; as much again for what they are read from."""
+_MOST_AHEAD = 1 << 16
+"""Samples that the disk is asked for in one go, at most."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
 """Without workers, so many bytes of small batches are read at once: to find and to ask for 64 samples of 784 bytes
@@ -107,9 +112,14 @@ class Batches(Iterable[Batch]):
             self._begin_at(epoch + 1, 0)
             self._state, self._latest = (epoch, position), None
         team = self._teams.hire(epoch, position) or self._new_team()
-        steps, supply = islice(self._steps(epoch, position), len(team.begun), None), None
+        steps: Steps = self._steps(epoch, position)
+        supply = None
         if self._library.fetcher is not None:
             steps = supply = self._supply(steps, epoch, position)
+        elif self._filler.asks_disk:
+            steps = self._ahead(steps, epoch, position)
+        for _ in team.begun:
+            next(steps)
         iterator = BatchIterator(
             self,
             steps,
@@ -190,7 +200,7 @@ class Batches(Iterable[Batch]):
         self._epoch, self._position = epoch, position
         self._state = (epoch, position)
 
-    def _steps(self, epoch: int, position: int) -> Iterator[Step]:
+    def _steps(self, epoch: int, position: int) -> Generator[Step]:
         split = self._split_of(epoch)
         for step in range(split.count(position)):
             span, after = split.batch(step, position), split.reached(step + 1, position)
@@ -201,6 +211,19 @@ class Batches(Iterable[Batch]):
                 yield Step(samples, after)
             else:
                 yield Step(self._clips.rows(samples, self._seed, epoch), after, samples)
+
+    def _ahead(self, steps: Iterator[Step], epoch: int, position: int) -> Ahead:
+        """The same steps, the disk asked for what they come to."""
+        free = machine.available_memory_bytes()
+        most = _MOST_AHEAD if free is None else int(free * _AHEAD_SHARE / max(1.0, self._filler.stored_bytes))
+        return Ahead(
+            steps,
+            position,
+            lambda at: self._order.region_end(epoch, at),
+            self._filler.is_cached,
+            self._filler.will_need,
+            min(most, _MOST_AHEAD),
+        )
 
     def _supply(self, steps: Iterator[Step], epoch: int, position: int) -> Supply:
         """The same steps, each when its shards have come."""

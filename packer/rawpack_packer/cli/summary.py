@@ -132,7 +132,7 @@ def appended_text(done: Appended) -> str:
         told.append(
             (
                 "changed",
-                f"{show.count(done.changed, 'file')} of these changed, or copied anew, since: the store keeps what it has",
+                f"{show.count(done.changed, 'file')} of these changed or copied since: the store keeps what it has",
             )
         )
     if summary.already:

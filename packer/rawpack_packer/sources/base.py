@@ -147,12 +147,12 @@ class Item:
     where the source says what its images are, just such an array, or a file of just such pixels."""
     fields: Mapping[str, Value]
     """One value for each of the source's `fields`."""
-    file_bytes: int | None = None
-    """What of the source's files this sample is, where that is not the image's bytes: of a frame, its share of the
-    video."""
     planes: NDArray[np.uint8] | None = None
     """(n,): the image as planes of YCbCr 4:2:0 too, where it comes from a store that has it so. A recipe for such
     planes that changes nothing else stores them as they are: made of the pixels again, they would differ."""
+    file_bytes: int | None = None
+    """What of the source's files this sample is, where that is not the image's bytes: of a frame, its share of the
+    video."""
 
 
 class Samples(Protocol):

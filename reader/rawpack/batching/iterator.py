@@ -52,6 +52,13 @@ class Step:
             views[CLIP][start:stop] = self.clips
 
 
+class Steps(Iterator[Step], Protocol):
+    """The steps of an epoch, from some position on."""
+
+    def close(self) -> None:
+        """No further one is wanted."""
+
+
 Begun = deque[tuple[Step, Pending]]
 """Batches in the making, in order."""
 
@@ -80,7 +87,7 @@ class BatchIterator(Iterator[Batch]):
     def __init__(
         self,
         owner: Owner,
-        steps: Iterator[Step],
+        steps: Steps,
         crew: Crew | None,
         ring: SlotRing,
         filler: Filler,
@@ -97,9 +104,10 @@ class BatchIterator(Iterator[Batch]):
         if any were asked for. supply: the steps, where files of theirs must be fetched first. begun: the batches before
         those of `steps`, which the crew has in the making. ahead: batches to have in the making. together: in this
         process, so many whole batches have room in a slot, and are read at once."""
-        self._owner, self._steps, self._crew, self._ring = owner, steps, crew, ring
+        self._owner, self._crew, self._ring = owner, crew, ring
+        self._steps: Iterator[Step] = steps
         self._filler, self._loose, self._ahead, self._together = filler, loose, ahead, together
-        self._supply = supply
+        self._supply, self._close_steps = supply, steps.close
         self._seed, self.epoch = seed, epoch
         self._bar: Any = None
         self._pending: Begun = deque() if begun is None else begun
@@ -294,8 +302,7 @@ class BatchIterator(Iterator[Batch]):
             self._bar.close()
         self._pending.clear()
         self._made.clear()
-        if self._supply is not None:
-            self._supply.close()
+        self._close_steps()
         self._owner.ended(self._crew, self._ring, left, self.epoch + 1, self._beyond)
 
 

@@ -130,6 +130,21 @@ class Filler:
         for name in self._images:
             self._library.will_need(name, rows.reshape(-1))
 
+    @property
+    def asks_disk(self) -> bool:
+        """Whether the disk is to be asked for samples ahead of time."""
+        return bool(self._images)
+
+    @property
+    def stored_bytes(self) -> float:
+        """Of a sample in the shards, on the average."""
+        stores = self._library.stores
+        return sum(store.manifest.shard_bytes for store in stores) / max(1, len(self._library))
+
+    def is_cached(self, row: int) -> bool:
+        """Whether a sample lies in the page cache; see `looks_cold`."""
+        return all(self._library.is_cached(name, row) for name in self._images)
+
     def looks_cold(self, rows: NDArray[np.int64]) -> bool:
         """Whether the first of these samples is not in the page cache: then it is worth asking for all.
 

@@ -13,6 +13,9 @@ from rawpack.order.keys import whole_number
 
 MAX_SAMPLES = 1 << 62
 
+REGION = 4096
+"""Samples that the disk is asked for together, where the order itself goes from region to region."""
+
 Samples = NDArray[np.int64]
 """Samples, int64 (n,)."""
 
@@ -71,6 +74,10 @@ class Order(ABC):
             gathered[at - start : high - start] = samples[at - low : high - low]
             at = high
         return gathered
+
+    def region_end(self, epoch: int, position: int) -> int:
+        """Up to which position the samples from `position` on are best asked of a disk together: see `Ahead`."""
+        return min(position + REGION, self.length(epoch))
 
     def _keep(self, epoch: int, position: int) -> tuple[int, Samples]:
         """`_window`, kept."""

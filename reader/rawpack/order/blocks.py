@@ -72,6 +72,10 @@ class BlockShuffled(Order):
     def length(self, epoch: int) -> int:
         return self.n
 
+    def region_end(self, epoch: int, position: int) -> int:
+        low, samples = self._keep(epoch, position)
+        return low + samples.size
+
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
         full, short = divmod(self.n, self.block)
         # One block has fewer samples. Without any it comes, empty, after all others.
