@@ -235,7 +235,7 @@ class BatchIterator(Iterator[Batch]):
             self._following = self._owner.following(self)
         # Where there is no memory for more, whoever asks for that epoch is told.
         with contextlib.suppress(RawpackError):
-            while len(self._pending) + len(self._beyond) <= self._ahead and not self._ring.full:
+            while len(self._pending) + len(self._beyond) <= self._ahead and self._ring.spare:
                 step = next(self._following, None)
                 if step is None:
                     return

@@ -141,6 +141,11 @@ class SlotRing:
         self.collect()
         return not self._free and self.max_slots is not None and len(self.slots) >= self.max_slots
 
+    @property
+    def spare(self) -> bool:
+        """Whether a slot of the ring can be acquired, without memory beyond it."""
+        return not self.full and (bool(self._free) or len(self.slots) < self.ring)
+
     def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays that keep it from being used again while any of them, or a view, lives."""
         lease = slot.lease_type.from_buffer(slot.memory)
