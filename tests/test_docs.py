@@ -39,7 +39,7 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-TOLD_BY_ITERATORS = {"handed_over", "ended"}
+TOLD_BY_ITERATORS = {"handed_over", "following", "ended"}
 """Methods of `Batches` that are no business of a user."""
 LANGUAGES = {"python", "console", "text", "json", "toml", ""}
 

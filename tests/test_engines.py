@@ -86,7 +86,7 @@ def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
 
 def settled(store: Path) -> dict[str, bytes]:
     """The files that must be those of an undisturbed run: all but provenance."""
-    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
+    return {name: data for name, data in files_of(store).items() if not name.startswith(("provenance.", "provenance-"))}
 
 
 @pytest.fixture(scope="module")

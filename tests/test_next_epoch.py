@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from conftest import Packed
 from numpy.typing import NDArray
 from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
 
-from rawpack import Reader, WorkerError
+from rawpack import RawpackError, Reader, WorkerError
 from rawpack.batches import AHEAD
+from rawpack.batching.slots import SlotRing
 
 BATCH = 5
 CREWS = [way for way in WAYS if way != "here"]
@@ -39,17 +39,19 @@ def truth(store: Path) -> Truth:
 
 
 class Counting:
-    """A transform that counts its samples, and can be told to fail."""
+    """A transform that counts its samples in a file, from whatever process, and fails while another file is there."""
 
-    def __init__(self) -> None:
-        self.samples = 0
-        self.fails = False
-        self._lock = threading.Lock()
+    def __init__(self, folder: Path) -> None:
+        self.log, self.fails = folder / "log", folder / "fails"
+
+    @property
+    def samples(self) -> int:
+        return self.log.stat().st_size if self.log.exists() else 0
 
     def __call__(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        with self._lock:
-            self.samples += 1
-        if self.fails:
+        with self.log.open("ab") as log:
+            log.write(b".")
+        if self.fails.exists():
             raise ValueError("told to fail")
         return image
 
@@ -61,14 +63,28 @@ def alone(reader: Reader, epoch: int, **options: Any) -> list[int]:
     return rows_of(batches)
 
 
-def test_it_is_begun_before_it_is_asked_for(reader: Reader) -> None:
+def test_it_is_begun_before_it_is_asked_for(reader: Reader, tmp_path: Path) -> None:
     """At the end of an epoch, as many batches of the next are made as else while a batch is held; and once only."""
-    count = Counting()
-    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="thread")
+    count = Counting(tmp_path)
+    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="process")
     for epoch in range(1, 4):
         rows_of(batches)
         made = epoch * len(reader) + (AHEAD + 1) * BATCH
         wait_until(lambda made=made: count.samples == made, "the next epoch is begun")
+    assert count.samples == made
+
+
+def test_a_transform_may_be_changed_between_epochs(reader: Reader) -> None:
+    """With threads it is the caller's own object: nothing is made by it before an epoch is asked for."""
+    value = [0]
+
+    def paint(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return np.full_like(image, value[0])
+
+    batches = reader.batches(BATCH, shuffle=True, transform=[paint], workers=2, backend="thread")
+    for epoch in range(3):
+        value[0] = epoch
+        assert all((batch["image"] == epoch).all() for batch in batches)
 
 
 @pytest.mark.parametrize("way", CREWS)
@@ -127,18 +143,59 @@ def test_a_sampler_is_not_asked_early(reader: Reader) -> None:
         assert set(asked) == set(range(epoch + 1))
 
 
-def test_what_fails_in_it_is_told_in_it(reader: Reader) -> None:
+def test_what_fails_in_it_is_told_in_it(reader: Reader, tmp_path: Path) -> None:
     """An error of its first batches is no business of the epoch before, and none of a loop that never comes to it."""
-    count = Counting()
-    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="thread", timeout=30)
+    count = Counting(tmp_path)
+    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="process")
     epoch = iter(batches)
     rows = [row for _ in range(len(batches) - 1) for row in next(epoch)["index"].tolist()]
-    wait_until(lambda: count.samples >= len(reader), "this epoch is made")
-    count.fails = True
+    # All of this epoch is made, and one batch of the next is begun with its last but one.
+    wait_until(lambda: count.samples == len(reader) + BATCH, "this epoch is made")
+    count.fails.touch()
     rows += [row for batch in epoch for row in batch["index"].tolist()]
     assert rows == alone(reader, 0)
+    made = []
     with pytest.raises(WorkerError, match="told to fail"):
-        rows_of(batches)
+        made += [batch["index"].tolist() for batch in batches]
+
+
+def test_a_sample_that_kills_in_it_is_told_in_it(reader: Reader, tmp_path: Path) -> None:
+    """Nor is one that ends each worker that touches it."""
+    armed = tmp_path / "armed"
+
+    def kill(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if armed.exists():
+            os._exit(3)
+        return image
+
+    count = Counting(tmp_path)
+    batches = reader.batches(BATCH, shuffle=True, transform=[kill, count], workers=2, backend="process")
+    epoch = iter(batches)
+    rows = [row for _ in range(len(batches) - 2) for row in next(epoch)["index"].tolist()]
+    wait_until(lambda: count.samples == len(reader), "this epoch is made")
+    armed.touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows += [row for batch in epoch for row in batch["index"].tolist()]
+        assert rows == alone(reader, 0)
+        with pytest.raises(WorkerError, match="died"):
+            rows_of(batches)
+
+
+@pytest.mark.parametrize("way", CREWS)
+def test_without_memory_for_it_nothing_is_lost(reader: Reader, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Where a slot for its second batch cannot be had, it begins with the first, and goes on with the second."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    acquire, calls = SlotRing.acquire, [0]
+
+    def fails_once(ring: SlotRing) -> Any:
+        calls[0] += 1
+        if calls[0] == len(batches) + 2:
+            raise RawpackError("no memory")
+        return acquire(ring)
+
+    monkeypatch.setattr(SlotRing, "acquire", fails_once)
+    assert [rows_of(batches) for _ in range(3)] == [alone(reader, epoch, workers=0) for epoch in range(3)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL and /proc")
@@ -164,9 +221,8 @@ def test_nothing_stays_behind(reader: Reader, way: str) -> None:
         del batches
 
 
-def test_the_order_of_calls_does_not_matter(reader: Reader) -> None:
-    """Each of two batches objects over one reader has its own."""
-    first, second = (reader.batches(BATCH, shuffle=True, seed=seed, workers=1, backend="thread") for seed in (1, 2))
-    turns: list[Callable[[], list[int]]] = [lambda: rows_of(first), lambda: rows_of(second)]
-    found = [[turn() for _ in range(2)] for turn in turns]
-    assert found == [[alone(reader, epoch, seed=seed) for epoch in range(2)] for seed in (1, 2)]
+def test_two_over_one_reader_take_turns(reader: Reader) -> None:
+    """Each of two batches objects has its own next epoch."""
+    both = [reader.batches(BATCH, shuffle=True, seed=seed, workers=1, backend="thread") for seed in (1, 2)]
+    found = [[rows_of(batches) for batches in both] for _ in range(3)]
+    assert found == [[alone(reader, epoch, seed=seed, workers=0) for seed in (1, 2)] for epoch in range(3)]

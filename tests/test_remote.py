@@ -250,20 +250,27 @@ def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) 
     assert told[0].filename == __file__
 
 
-@pytest.mark.parametrize("shards", [2.5, 3.5, 4.5, 6.5])
-def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: Server, shards: float) -> None:
-    """However small the cache, the warning names an order that it suffices for: no shard comes more than twice."""
-    with pytest.warns(RuntimeWarning, match=r"about \d+ times") as told:
-        next(iter(opened(shards).batches(1, shuffle=True, workers=0)))
-    found = re.search(r"block=(\d+), window=(\d+)", str(told[0].message))
-    assert found, told[0].message
-    block, window = map(int, found.groups())
-    server.log.clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        batches = opened(shards).batches(BATCH, shuffle="block", block=block, window=window, workers=0)
-        assert sorted(rows_of(batches)) == list(range(SAMPLES))
-    assert max(server.asked(name) for name in server.files if "/shard-" in name) <= 2
+def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: Server) -> None:
+    """A warning names an order that the cache suffices for, or how large it must be for one. Batches divide nothing."""
+
+    def advice(shards: float) -> str:
+        with pytest.warns(RuntimeWarning, match=r"about \d+ times") as told:
+            next(iter(opened(shards).batches(1, shuffle=True, workers=0)))
+        return str(told[0].message)
+
+    least = re.search(r"cache_bytes=, from (\d+) on", advice(5.5))
+    assert least
+    for shards in (int(least[1]) / SHARD_BYTES, 9.5):
+        found = re.search(r"block=(\d+), window=(\d+)", advice(shards))
+        assert found
+        block, window = map(int, found.groups())
+        server.log.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for workers in (0, 2):
+                batches = opened(shards).batches(50, shuffle="block", block=block, window=window, workers=workers)
+                assert sorted(rows_of(batches)) == list(range(SAMPLES))
+        assert max(server.asked(name) for name in server.files if "/shard-" in name) <= 2 * 2
 
 
 def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:

@@ -75,9 +75,7 @@ def pack(
     a killed run did is not done again. Raises UsageError with nothing written, PackError where it ran and stopped.
     """
     about = {"fields": fields, "image": image, "classes": classes, "keys": keys, "names": names}
-    parts_by = as_engine(engine)
-    if parts_by is not None and workers is not None:
-        raise UsageError("workers= is for processes of this machine; how many work side by side is up to engine=")
+    parts_by = as_engine(engine, workers)
     opened = _ready(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe}, workers)
     limits = Limits(workers, max_rejects, strict, restart)
     chosen = recipe_for(opened, {"format": format, "size": size, **recipe})
@@ -113,7 +111,7 @@ def pack_splits(
 
     The same call goes on where an earlier one was stopped. Raises as `pack`.
     """
-    parts_by = as_engine(engine)
+    parts_by = as_engine(engine, workers)
     known = {name: options.pop(name) for name in (*_ABOUT, *OPTIONS) if name in options}
     limits = Limits(workers, max_rejects, strict, restart)
     if isinstance(source, Mapping):
@@ -169,7 +167,7 @@ def append(
         limits,
         skip_existing=skip_existing,
         other_libraries=other_libraries,
-        engine=as_engine(engine),
+        engine=as_engine(engine, workers),
         watch=watch,
     )
 

@@ -288,8 +288,9 @@ def check_source(path: Path | str, known: Known, source: Source, *, grown: str =
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
     if known.of_same_files(source):
         raise UsageError(
-            f"{path} was begun with other samples of the same files ({shown}{more}): give the options that choose "
-            "them, such as --fps, as they were then, or name another destination; --restart removes it and begins anew"
+            f"{path} was begun with other samples of the same files ({shown or 'their order'}{more}): give the options "
+            "that choose them, such as --fps, as they were then, or name another destination; --restart removes it and "
+            "begins anew"
         )
     only_added = bool(lines) and all(line.startswith("added") for line in lines)
     raise UsageError(

@@ -50,7 +50,9 @@ def convert(
     """
     source = StoreSource(store)
     made = recipe_as_before(source, recipe)
-    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine), watch)
+    return packed(
+        source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine, workers), watch
+    )
 
 
 def merge(
@@ -73,7 +75,9 @@ def merge(
     number, and "/" in front of each key. The rest is as of `convert`.
     """
     source, made = merging(stores, recipe, prefix)
-    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine), watch)
+    return packed(
+        source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine, workers), watch
+    )
 
 
 def subset(
@@ -105,7 +109,9 @@ def subset(
     choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels)
     source = chosen(StoreSource(store), choice)
     made = recipe_as_before(source, recipe)
-    return packed(source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine), watch)
+    return packed(
+        source, made, destination, Limits(workers, max_rejects, strict, restart), as_engine(engine, workers), watch
+    )
 
 
 def packed(

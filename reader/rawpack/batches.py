@@ -183,7 +183,9 @@ class Batches(Iterable[Batch]):
         """Asked by an iterator: see `Owner`."""
         latest = self._latest is not None and self._latest() is iterator
         next_epoch = (self._epoch, self._position) == (iterator.epoch + 1, 0)
-        if latest and next_epoch and self._order.foreseeable and self._library.fetcher is None:
+        # A transform that threads do is the caller's own object, which may be changed between two epochs.
+        foreseeable = self._order.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
+        if latest and next_epoch and foreseeable and self._library.fetcher is None:
             return self._steps(iterator.epoch + 1, 0)
         return iter(())
 
@@ -259,6 +261,8 @@ class Batches(Iterable[Batch]):
         self._process = os.getpid()
         self._taking = threading.Lock()
         """Held while an iterator takes its epoch, so that two threads take two."""
+        self._of_parent = getattr(self, "_teams", None)
+        """In a forked child: what must not be let go of here, for it would be ended."""
         self._teams = Teams()
 
     def _new_team(self) -> Team:

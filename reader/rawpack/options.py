@@ -167,15 +167,15 @@ def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None
     return int(pair[0]), int(pair[1])
 
 
-def _copied(library: Library, fields: Sequence[str], planes: Sequence[str]) -> bool:
-    """Whether samples of these fields come as they lie in the files."""
-    return all(library.fields[name].encoding == ("yuv420" if name in planes else "raw") for name in fields)
-
-
 def tiny(library: Library, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
     """Whether samples of these fields are so small that copying them costs less than arranging for it."""
     size = sum(_sample_bytes(library, name) for name in fields) * frames
     return _copied(library, fields, planes) and size <= _TINY_BYTES
+
+
+def _copied(library: Library, fields: Sequence[str], planes: Sequence[str]) -> bool:
+    """Whether samples of these fields come as they lie in the files."""
+    return all(library.fields[name].encoding == ("yuv420" if name in planes else "raw") for name in fields)
 
 
 def _sample_bytes(library: Library, name: str) -> int:

@@ -68,10 +68,12 @@ def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool)
             f"{show.size(holds.limit)}: pass a larger --cache-bytes, or another --cache"
         )
     records = [record for shard in store.manifest.shards for record in shard.files]
-    records = [record for record in records if not holds.has(store.origin.item(record).key, record)]
-    missing = sum(record.bytes for record in records)
+    keys = [store.origin.item(record).key for record in records]
+    missing = sum(record.bytes for key, record in zip(keys, records, strict=True) if not holds.has(key, record))
+    # What is there is wanted as well: it must not make room for what comes.
+    holds.touch(keys)
     with tqdm(
-        total=missing, unit="B", unit_scale=True, desc="fetching", leave=False, delay=1.0,
+        total=total, unit="B", unit_scale=True, desc="fetching", leave=False, delay=1.0,
         disable=quiet or not sys.stderr.isatty(),
     ) as bar:  # fmt: skip
         for done, record in enumerate(records):

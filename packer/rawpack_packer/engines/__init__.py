@@ -45,8 +45,11 @@ def engine_at(name: str, address: str | None) -> DaskEngine | RayEngine | None:
     return DaskEngine(address) if name == "dask" else RayEngine(address)
 
 
-def as_engine(thing: Any) -> Engine | None:
-    """What a user passes as `engine=`: an engine, or any `concurrent.futures.Executor`. UsageError for what is none."""
+def as_engine(thing: Any, workers: int | None = None) -> Engine | None:
+    """What a user passes as `engine=`: an engine, or any `concurrent.futures.Executor`. Raises UsageError for what is
+    none, and where `workers=` was given beside it."""
+    if thing is not None and workers is not None:
+        raise UsageError("workers= is for processes of this machine; how many work side by side is up to engine=")
     if thing is None or hasattr(thing, "run"):
         engine: Engine | None = thing
         return engine

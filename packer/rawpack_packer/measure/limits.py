@@ -38,6 +38,7 @@ def copy_limit(tables: Sequence[NDArray[np.uint8]], batch: int) -> Callable[[int
         runs = [
             (table, rows)
             for table in tables
+            if len(table)
             for rows in np.array_split(random.permutation(len(table)), -(-len(table) // batch))
         ]
         filled = 0

@@ -81,7 +81,7 @@ class StorePart:
         reader, at, stored = _sound(store, IMAGE, row)
         field = store.fields[IMAGE]
         image = stored.tobytes() if field.encoding == "jpeg" else _read(reader, at, IMAGE)
-        return Item(origin.prefix + key_of(store, row), image, fields, stored if field.planar else None)
+        return Item(origin.prefix + key_of(store, row), image, fields, planes=stored if field.planar else None)
 
     def small(self, i: int) -> dict[str, Value]:
         """The fields of sample i that lie in columns, but for its key. Raises DecodeError."""

@@ -1,4 +1,4 @@
-"""A crew: the workers of one iterator, the tasks they hold, and what is done when one of them fails.
+"""A crew: the workers of one iterator after another, the tasks they hold, and what is done when one of them fails.
 
 The crew has no thread of its own: it works while its caller waits for a batch. A worker has its tasks in advance, so
 it goes on while the caller computes.
@@ -50,8 +50,8 @@ class Pending:
     """How many workers died of the slice that begins at a row."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, together."""
-    failed: Failed | None = None
-    """What a worker raised for one of its slices: told when it is this batch's turn, after the whole ones before it."""
+    failed: WorkerError | None = None
+    """What went wrong with one of its slices: raised when it is this batch's turn, after the whole ones before it."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class _Seat:
 
 
 class Crew:
-    """The workers of one iterator and the slots that they fill. Used by one thread at a time."""
+    """The workers of one iterator at a time, and the slots that they fill. Used by one thread at a time."""
 
     def __init__(
         self, spec: WorkSpec, workers: int, backend: str, ring: SlotRing, filler: Filler, timeout: float
@@ -85,8 +85,8 @@ class Crew:
         self._next_task = 0
         self._warm = 0
         self._warned = False
-        self._failed: tuple[float, Failed] | None = None
-        """The first error that a worker told, and when."""
+        self._failed: tuple[float, Pending] | None = None
+        """The first batch that a worker told an error of, and when."""
         self._seats: list[_Seat] = []
         try:
             for _ in range(workers):
@@ -113,7 +113,7 @@ class Crew:
 
     def wait(self, pending: Pending) -> None:
         """Return when the batch is whole. Raises what a worker raised; replaces workers that die or hang."""
-        poll = select.poll()
+        began, poll = time.monotonic(), select.poll()
         seats = {seat.worker.channel.fileno(): seat for seat in self._seats}
         for number in seats:
             poll.register(number, select.POLLIN)
@@ -121,7 +121,7 @@ class Crew:
         def replace_worker(number: int, what: str, grace: float = 0.0) -> None:
             seat = seats.pop(number)
             poll.unregister(number)
-            self._replace(seat, what, grace)
+            self._replace(seat, what, grace, pending.epoch)
             seats[seat.worker.channel.fileno()] = seat
             poll.register(seat.worker.channel.fileno(), select.POLLIN)
 
@@ -129,13 +129,17 @@ class Crew:
             for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
                 if self._receive(seats[number]) is None:
                     replace_worker(number, "died", GRACE_S)
-            if self._failed is not None and time.monotonic() - self._failed[0] > _PATIENCE_S:
-                raise self._error(self._failed[1])
+            if self._failed is not None and pending.left:
+                since, failed = self._failed
+                # One of the next epoch is no business of this one.
+                if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _PATIENCE_S:
+                    assert failed.failed is not None
+                    raise failed.failed
             if pending.left and pending.failed is None:
                 for number in self._stuck(seats):
                     replace_worker(number, f"made no progress for {self._timeout:g} s")
         if pending.failed is not None:
-            raise self._error(pending.failed)
+            raise pending.failed
 
     def drain(self) -> bool:
         """Wait until no worker holds a slice, so that all slots are ours again. False where a worker is gone."""
@@ -152,6 +156,8 @@ class Crew:
     def close(self) -> None:
         """End all workers. Nothing they hold matters any more."""
         seats, self._seats = self._seats, []
+        for seat in seats:
+            seat.worker.channel.close()  # first, so that none begins another slice while one is waited for
         for seat in seats:
             seat.worker.kill()
 
@@ -208,8 +214,8 @@ class Crew:
             piece.pending.left -= 1
             piece.pending.times.add(reply.times)
         else:
-            piece.pending.failed = piece.pending.failed or reply
-            self._failed = self._failed or (time.monotonic(), reply)
+            piece.pending.failed = piece.pending.failed or self._error(reply)
+            self._failed = self._failed or (time.monotonic(), piece.pending)
         return reply
 
     def _stuck(self, seats: dict[int, _Seat]) -> list[int]:
@@ -223,8 +229,12 @@ class Crew:
                 stuck.append(number)
         return stuck
 
-    def _replace(self, seat: _Seat, what: str, grace: float) -> None:
-        """Put a new worker in the place of one that is gone, and give its slices out again."""
+    def _replace(self, seat: _Seat, what: str, grace: float, epoch: int) -> None:
+        """Put a new worker in the place of one that is gone, and give its slices out again.
+
+        epoch: the one that the caller is in. Raises WorkerError where that makes no sense: a slice of this epoch has
+        ended several; of one of the next epoch, whoever comes to it is told.
+        """
         task, position, beat = seat.worker.notes.read()
         ended = seat.worker.kill(grace)
         status, words = seat.worker.status(), seat.worker.last_words()
@@ -247,7 +257,11 @@ class Crew:
             deaths = first.pending.deaths[first.task.start]
             if deaths >= _MAX_DEATHS:
                 cure = "" if ended else ": is the disk or network share of the store alive?"
-                raise WorkerError(f"{how} {deaths} times at {self._name(first, position)}; it ends here{cure}{said}")
+                error = WorkerError(f"{how} {deaths} times at {self._name(first, position)}; it ends here{cure}{said}")
+                if first.pending.epoch == epoch or not ended:
+                    raise error
+                first.pending.failed = first.pending.failed or error
+                slices = [piece for piece in slices if piece.pending is not first.pending]
         if not self._warned:
             self._warned = True
             warnings.warn(

@@ -233,13 +233,15 @@ class BatchIterator(Iterator[Batch]):
         """All of this epoch is in the making: begin the next, so that its first batch is there when it is asked for."""
         if self._following is None:
             self._following = self._owner.following(self)
-        # Where there is no memory for more, whoever asks for that epoch is told.
-        with contextlib.suppress(RawpackError):
+        try:
             while len(self._pending) + len(self._beyond) <= self._ahead and self._ring.spare:
                 step = next(self._following, None)
                 if step is None:
                     return
                 self._beyond.append((step, self._begin(crew, step, self.epoch + 1)))
+        except RawpackError:
+            # Whoever asks for that epoch is told. What is begun must be its first batches, with none left out.
+            self._following = iter(())
 
     def _begin(self, crew: Crew, step: Step, epoch: int) -> Pending:
         """Give a batch out to the workers."""
@@ -303,7 +305,8 @@ class BatchIterator(Iterator[Batch]):
         self._pending.clear()
         self._made.clear()
         self._close_steps()
-        self._owner.ended(self._crew, self._ring, left, self.epoch + 1, self._beyond)
+        beyond, self._beyond = self._beyond, deque()
+        self._owner.ended(self._crew, self._ring, left, self.epoch + 1, beyond)
 
 
 def _let_go(bar: Any, close: bool) -> None:

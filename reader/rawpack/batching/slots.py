@@ -102,7 +102,7 @@ class Slot:
 
 
 class SlotRing:
-    """The slots of one iterator's batches. Used by one thread at a time; leases may end in any."""
+    """The slots of one iterator's batches at a time. Used by one thread at a time; leases may end in any."""
 
     def __init__(self, layout: SlotLayout, ring: int, max_slots: int | None = None, *, shared: bool = True) -> None:
         """shared: whether worker processes write into the slots."""

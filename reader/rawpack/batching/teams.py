@@ -45,10 +45,12 @@ class Teams:
         batches of just these that it has in the making; what else it had in hand is finished first."""
         while True:
             try:
-                team = self._idle.pop()
+                # The one that has begun just this, or the last.
+                fits = [k for k, team in enumerate(self._idle) if team.begun and (team.epoch, 0) == (epoch, position)]
+                team = self._idle.pop(fits[-1] if fits else -1)
             except IndexError:
                 return None
-            if team.begun and not team.left and (team.epoch, 0) == (epoch, position):
+            if team.begun and (team.epoch, 0) == (epoch, position):
                 return team
             if team.crew is None or team.crew.drain():
                 for pending in (*team.left, *(pending for _, pending in team.begun)):

@@ -14,7 +14,8 @@ class Channel:
     """One end of a socket pair. One thread sends and one receives."""
 
     def __init__(self, sock: socket.socket, *, takes_descriptors: bool = False) -> None:
-        """takes_descriptors: whether they come to this end, which costs more than bytes alone."""
+        """takes_descriptors: whether they come to this end, which costs more than bytes alone. Otherwise those that do
+        come are closed by the system."""
         self.socket, self._takes_descriptors = sock, takes_descriptors
 
     def fileno(self) -> int:
@@ -60,6 +61,6 @@ class Channel:
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Two connected ends. Descriptors may be sent from either, and are taken where another process has the other."""
+    """Two connected ends, neither of which takes descriptors; a `Channel` over the socket of one may, elsewhere."""
     ours, theirs = socket.socketpair()
     return Channel(ours), Channel(theirs)

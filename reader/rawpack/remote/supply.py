@@ -32,6 +32,8 @@ _CALLER = 5
 """Frames from where the warning is given up to the loop over the batches."""
 _BLOCK_SHARDS = (4, 2, 1)
 """Shards in a block: it lies in at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
+_LEAST_SHARDS = 2 * (min(_BLOCK_SHARDS) + 1) * 2
+"""Shards that the cache must hold for that: of two windows of two blocks."""
 
 
 class Supply(Iterator["Step"]):
@@ -180,14 +182,14 @@ class Supply(Iterator["Step"]):
         """What helps where the order needs more at once than the cache holds."""
         larger, (ends, sizes) = "pass a larger cache_bytes=", self._library.shard_table(self._names)
         rows, size = int(np.diff(ends, prepend=0).max()), int(sizes.max())
-        # Best where half of the cache is for the window after this one; but any is better than none.
-        for times, least in ((2, 2), (1, 2), (1, 1)):
-            for shards in _BLOCK_SHARDS:
-                window = min(self._cache.limit // (times * (shards + 1) * size), MAX_WINDOW_SAMPLES // (shards * rows))
-                if window >= least:
-                    order = f'shuffle="block", block={shards * rows}, window={window}'
-                    return f"{order} reads few shards at a time; or {larger}"
-        return larger
+        for shards in _BLOCK_SHARDS:
+            # Half of the cache is for the window after this one.
+            window = min(self._cache.limit // (2 * (shards + 1) * size), MAX_WINDOW_SAMPLES // (shards * rows))
+            if window > 1:
+                return (
+                    f'shuffle="block", block={shards * rows}, window={window} reads few shards at a time; or {larger}'
+                )
+        return f"{larger}, from {_LEAST_SHARDS * size} on: then a block shuffle reads few shards at a time"
 
 
 def _fillings(
