@@ -122,7 +122,11 @@ class StoreMeter:
 
     def cold(self, setting: Setting, seconds: float) -> Pace | None:
         """Read for about so many seconds, at most each sample once, from files that the page cache does not hold; None
-        where the system does not let go of them."""
+        where the system does not let go of them.
+
+        The disk is asked ahead for all of it, as for a window of a block shuffle: a full shuffle of a large store jumps
+        about more.
+        """
         self.close()
         if not drop(self.files):
             return None
@@ -132,21 +136,21 @@ class StoreMeter:
             return None
         batch = max(1, min(setting.batch, len(self) // (_COLD_BATCHES + 1)))
         random = np.random.default_rng(self._seed).permutation(len(self))[:_LONG]
-        # Workers start on one batch that comes several times; the clock runs from when the first other row is asked.
-        lead = np.tile(random[:batch], AHEAD + _STARTED)
-        rows = np.concatenate([lead, random[batch:]]) if len(random) > batch else lead
-        batches = _batches(Reader(self.path), replace(setting, batch=batch), rows)
-        epoch = iter(batches)
-        for _ in range(_STARTED):
-            next(epoch)
-        clock, images = time.perf_counter(), -batch * AHEAD
+        lead, rest = np.tile(random[:batch], AHEAD + _STARTED), random[batch:]
+        if not len(rest):
+            return None
+        # An epoch of a few rows, that come again and again, before the others: the workers start in it.
+        batches = _batches(Reader(self.path), replace(setting, batch=batch), lambda epoch: rest if epoch else lead)
+        for _ in batches:
+            pass
+        clock, images, epoch = time.perf_counter(), 0, iter(batches)
         for one in epoch:
             images += len(one["index"])
-            if images > 0 and time.perf_counter() - clock > seconds:
+            if time.perf_counter() - clock > seconds:
                 break
         took = time.perf_counter() - clock
         epoch.close()
-        return Pace(max(images, 0) / took, first) if images > 0 else None
+        return Pace(images / took, first)
 
     def disk(self, seconds: float) -> float | None:
         """Bytes per second at which the disk gives this store's files, read in order; None where it cannot be told."""
@@ -202,8 +206,10 @@ class StoreMeter:
         return np.concatenate([random.permutation(self._pool) for _ in range(-(-_LONG // len(self._pool)))])
 
 
-def _batches(reader: Reader, setting: Setting, order: NDArray[np.int64] | None) -> Batches:
-    """order: None for a shuffled epoch of all samples."""
+def _batches(
+    reader: Reader, setting: Setting, order: NDArray[np.int64] | Callable[[int], NDArray[np.int64]] | None
+) -> Batches:
+    """order: the rows, of each epoch or by epoch; None for a shuffled epoch of all samples."""
     return reader.batches(
         setting.batch,
         shuffle=order is None,
