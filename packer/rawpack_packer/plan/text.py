@@ -114,7 +114,7 @@ def legend(planned: Planned) -> list[str]:
             f"from disk: not measured, as the system keeps the files of {planned.where} in memory; --tmp names a disk."
         )
     else:
-        lines.append(f"from disk: nothing in memory, on the disk of {planned.where}.")
+        lines.append(f"from disk: nothing in memory, by a block shuffle, on the disk of {planned.where}.")
     if planned.memory is not None:
         large = [one.candidate.name for one in planned.predictions if not one.fits]
         what = "everything fits" if not large else f"{', '.join(large)} {'does' if len(large) == 1 else 'do'} not fit"
