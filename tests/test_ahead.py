@@ -16,6 +16,8 @@ import rawpack_packer
 from rawpack import RawpackError, Reader
 from rawpack.batching.ahead import Ahead
 from rawpack.batching.iterator import Step
+from rawpack.batching.work import Filler
+from rawpack.library import Library
 from rawpack.order import BlockShuffled, Order, Shuffled
 from rawpack_packer.measure.cache import drop
 
@@ -92,9 +94,32 @@ def test_windows_are_asked_for_one_ahead_and_in_the_order_of_the_files() -> None
     ended(steps)
     assert len(disk.asked) > before
     for _ in steps:
-        pass
-    ended(steps)
+        ended(steps)
     assert sorted(disk.asked) == list(range(SAMPLES))
+
+
+def test_what_is_past_is_not_asked_for() -> None:
+    """A disk that falls behind goes on with what is still to come: regions that are past are not asked for."""
+    disk = Disk()
+    disk.goes_on.clear()
+    steps = ahead(disk, BLOCKS)
+    taken = [next(steps) for _ in range(SAMPLES // BATCH)]
+    disk.goes_on.set()
+    ended(steps)
+    late = set(disk.asked[64:])
+    assert not late & {row for step in taken[:20] for row in step.rows.tolist()}
+
+
+def test_without_a_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking ahead is a hint: batches come without it."""
+
+    def none(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    disk = Disk()
+    assert len(list(ahead(disk, BLOCKS))) == -(-SAMPLES // BATCH)
+    assert not disk.asked
 
 
 def test_no_more_than_memory_has_room_for() -> None:
@@ -146,12 +171,20 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("shuffle", [True, "block"])
-def test_a_store_from_the_disk(large: Path, way: str, shuffle: Any) -> None:
-    """Read cold, each epoch is whole and right, and leaves no thread behind."""
-    truth = Truth(large)
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_store_from_the_disk(
+    large: Path, way: str, shuffle: Any, tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read cold, the disk is asked for it, also where the system does not tell what is cached; each epoch is whole and
+    right, and leaves no thread behind."""
+    truth, asked = Truth(large), []
     threads = threading.active_count()
+    monkeypatch.setattr(Library, "tells_cached", tells)
+    need = Filler.will_need
+    monkeypatch.setattr(Filler, "will_need", lambda filler, rows: (asked.append(len(rows)), need(filler, rows))[1])
     with nothing_left():
         for epoch in range(2):
+            wait_until(lambda: threading.active_count() <= threads, "no thread is left")
             if not drop(sorted(large.glob("shard-*"))):
                 pytest.skip("the page cache keeps the files of this disk")
             batches = Reader(large).batches(16, shuffle=shuffle, block=8, window=4, **WAYS[way])
@@ -162,4 +195,6 @@ def test_a_store_from_the_disk(large: Path, way: str, shuffle: Any) -> None:
                 rows += batch["index"].tolist()
             assert sorted(rows) == list(range(300))
             del batches, batch
+            if tells or way != "here":
+                assert sum(asked) >= 300 * (epoch + 1)
     wait_until(lambda: threading.active_count() <= threads, "no thread is left")

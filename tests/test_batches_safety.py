@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -269,3 +271,23 @@ def test_descriptors_come_back(reader: Reader) -> None:
             next(iter(batches))
             del batches
     assert descriptors() > 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_that_was_caught_holds_nothing(store: Path, way: str) -> None:
+    """After an error in a worker, batches go with the last name for them, and not when the collector comes."""
+
+    def fails(image: Array) -> Array:
+        raise ValueError("told to fail")
+
+    gc.collect()
+    gc.disable()
+    try:
+        batches = Reader(store).batches(BATCH, transform=[fails], **WAYS[way])
+        left = weakref.ref(batches)
+        with contextlib.suppress(RawpackError):
+            next(iter(batches))
+        del batches
+        assert left() is None
+    finally:
+        gc.enable()

@@ -25,7 +25,7 @@ from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import dump
 from rawpack.options import Options, check_travels, tiny
-from rawpack.order import Order, RankSplit
+from rawpack.order import Order, RankSplit, ranks_here
 from rawpack.stats import Stats
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Batches(Iterable[Batch]):
         if self._library.fetcher is not None:
             steps = supply = self._supply(steps, epoch, position)
         elif self._filler.asks_disk:
-            steps = self._ahead(steps, epoch, position)
+            steps = self._ahead(steps, epoch, position, team.crew)
         for _ in team.begun:
             next(steps)
         iterator = BatchIterator(
@@ -214,18 +214,24 @@ class Batches(Iterable[Batch]):
             else:
                 yield Step(self._clips.rows(samples, self._seed, epoch), after, samples)
 
-    def _ahead(self, steps: Iterator[Step], epoch: int, position: int) -> Ahead:
+    def _ahead(self, steps: Iterator[Step], epoch: int, position: int, crew: Crew | None) -> Ahead:
         """The same steps, the disk asked for what they come to."""
-        free = machine.available_memory_bytes()
-        most = _MOST_AHEAD if free is None else int(free * _AHEAD_SHARE / max(1.0, self._filler.stored_bytes))
-        return Ahead(
-            steps,
-            position,
-            lambda at: self._order.region_end(epoch, at),
-            self._filler.is_cached,
-            self._filler.will_need,
-            min(most, _MOST_AHEAD),
-        )
+        free, most, ranks = machine.available_memory_bytes(), _MOST_AHEAD, self._split.world_size
+        if free is not None:
+            # Ranks on one machine share its memory.
+            each = free * _AHEAD_SHARE / ranks_here(ranks)
+            most = min(most, int(each / max(1.0, self._filler.stored_bytes)))
+
+        def nobody_waits(row: int) -> bool:
+            return crew is None or not crew.asks_ahead
+
+        # Where the system does not tell, workers that had to wait are all that is known.
+        is_cached = self._filler.is_cached if self._filler.tells_cached else nobody_waits
+
+        def region_end(at: int) -> int:
+            return self._order.region_end(epoch, at, ranks)
+
+        return Ahead(steps, position, region_end, is_cached, self._filler.will_need, most)
 
     def _supply(self, steps: Iterator[Step], epoch: int, position: int) -> Supply:
         """The same steps, each when its shards have come."""

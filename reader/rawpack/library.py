@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.manifest import Field
+from rawpack.memory import tells_cached
 from rawpack.preload import Memory
 from rawpack.store import Store, gather_of
 from rawpack.stores.contract import Array, Box, FieldReader
@@ -178,6 +179,12 @@ class Library:
         """Ask the disk for image field `name` of these samples; see `FieldReader.will_need`."""
         for store, local, _ in self._by_store(rows):
             store.will_need(name, local)
+
+    @property
+    def tells_cached(self) -> bool:
+        """Whether `is_cached` knows: of no files of other users."""
+        firsts = [store.path / store.manifest.shards[0].files[0].name for store in self.stores if store.manifest.shards]
+        return self.memory is not None or all(map(tells_cached, firsts))
 
     def is_cached(self, name: str, row: int) -> bool:
         """Whether an image lies in the page cache; see `FieldReader.is_cached`."""

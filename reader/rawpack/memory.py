@@ -6,6 +6,7 @@ a thousand batches, would need a thousand; the C library's does not.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import weakref
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 _READ, _WRITE = 1, 2
@@ -83,11 +85,18 @@ def advise(address: int, size: int, advice: int) -> None:
     _libc().madvise(address, size, advice)
 
 
-def is_cached(address: int) -> bool:
-    """Whether a mapped byte lies in the page cache; it is not touched. True where the system does not tell.
+def tells_cached(path: Path) -> bool:
+    """Whether the system tells this process what of a file lies in the page cache. Linux does, of files that are its
+    user's own, or that it may write to."""
+    if sys.platform != "linux":
+        return False
+    with contextlib.suppress(OSError):
+        return path.stat().st_uid == os.geteuid() or os.access(path, os.W_OK)
+    return False
 
-    Linux tells nobody but the file's owner.
-    """
+
+def is_cached(address: int) -> bool:
+    """Whether a mapped byte lies in the page cache; it is not touched. True where the system does not tell."""
     if sys.platform != "linux":
         return True
     page, found = address // mmap.PAGESIZE * mmap.PAGESIZE, ctypes.c_ubyte(1)

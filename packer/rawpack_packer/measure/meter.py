@@ -6,6 +6,7 @@ they come again and again, each time in another order. The start of an epoch and
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.batches import AHEAD, Batches
+from rawpack.batching.ahead import THREAD
 from rawpack.mapped import map_file
+from rawpack.order import BlockShuffled
 from rawpack.store import Store
 from rawpack_packer.measure.cache import drop, read_rate
 from rawpack_packer.measure.cpu import cpu_seconds
@@ -124,8 +127,7 @@ class StoreMeter:
         """Read for about so many seconds, at most each sample once, from files that the page cache does not hold; None
         where the system does not let go of them.
 
-        The disk is asked ahead for all of it, as for a window of a block shuffle: a full shuffle of a large store jumps
-        about more.
+        In the order of a block shuffle: a full one jumps about more, in a large store.
         """
         self.close()
         if not drop(self.files):
@@ -135,7 +137,7 @@ class StoreMeter:
         if not drop(self.files):
             return None
         batch = max(1, min(setting.batch, len(self) // (_COLD_BATCHES + 1)))
-        random = np.random.default_rng(self._seed).permutation(len(self))[:_LONG]
+        random = BlockShuffled(len(self), self._seed).samples(0, 0, min(len(self), _LONG))
         lead, rest = np.tile(random[:batch], AHEAD + _STARTED), random[batch:]
         if not len(rest):
             return None
@@ -235,4 +237,8 @@ def _first_batch(path: Path, setting: Setting, began: float) -> float:
     next(epoch)
     took = time.perf_counter() - began
     epoch.close()
+    for thread in threading.enumerate():
+        # What it is at is read to its end, and could not be dropped.
+        if thread.name == THREAD:
+            thread.join()
     return took

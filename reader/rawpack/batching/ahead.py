@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from rawpack.batching.iterator import Step
 from rawpack.errors import RawpackError
 
+THREAD = "rawpack disk"
+"""What the threads that ask are called."""
 _LOOKS = 16
 """Batches of a region of which one sample is looked at, whether it lies in the page cache."""
 _PIECE = 64
@@ -80,9 +82,11 @@ class Ahead(Iterator[Step]):
         if not self._all_cached(region):
             rows = np.unique(np.concatenate([step.rows.reshape(-1) for step in region]))
             # One after another: a thread ends by itself, whatever becomes of this object.
-            arguments = self._need, rows, self._unwanted, self._thread
-            self._thread = threading.Thread(target=_ask, args=arguments, name="rawpack disk", daemon=True)
-            self._thread.start()
+            arguments = self._need, rows, region, self._unwanted, self._thread
+            thread = threading.Thread(target=_ask, args=arguments, name=THREAD, daemon=True)
+            with contextlib.suppress(RuntimeError):  # where none can be had, workers read without it
+                thread.start()
+                self._thread = thread
 
     def _all_cached(self, region: deque[Step]) -> bool:
         looked_at = list(region)[:: -(-len(region) // _LOOKS)]
@@ -95,14 +99,15 @@ class Ahead(Iterator[Step]):
 def _ask(
     need: Callable[[NDArray[np.int64]], None],
     rows: NDArray[np.int64],
+    region: deque[Step],
     unwanted: threading.Event,
     before: threading.Thread | None,
 ) -> None:
-    """Ask for rows, once the thread before has asked for its own."""
+    """Ask for rows of a region, once the thread before has asked for its own; until all steps of the region are out."""
     if before is not None:
         before.join()
     for start in range(0, len(rows), _PIECE):
-        if unwanted.is_set():
+        if unwanted.is_set() or not region:
             return
         with contextlib.suppress(RawpackError, OSError):
             need(rows[start : start + _PIECE])

@@ -50,8 +50,9 @@ class Pending:
     """How many workers died of the slice that begins at a row."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, together."""
-    failed: WorkerError | None = None
-    """What went wrong with one of its slices: raised when it is this batch's turn, after the whole ones before it."""
+    failed: str = ""
+    """What went wrong with one of its slices: raised when it is this batch's turn, after the whole ones before it. No
+    exception: one that was raised holds the frames that hold it."""
 
 
 @dataclass
@@ -125,7 +126,7 @@ class Crew:
             seats[seat.worker.channel.fileno()] = seat
             poll.register(seat.worker.channel.fileno(), select.POLLIN)
 
-        while pending.left and pending.failed is None:
+        while pending.left and not pending.failed:
             for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
                 if self._receive(seats[number]) is None:
                     replace_worker(number, "died", GRACE_S)
@@ -133,13 +134,12 @@ class Crew:
                 since, failed = self._failed
                 # One of the next epoch is no business of this one.
                 if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _PATIENCE_S:
-                    assert failed.failed is not None
-                    raise failed.failed
-            if pending.left and pending.failed is None:
+                    raise WorkerError(failed.failed)
+            if pending.left and not pending.failed:
                 for number in self._stuck(seats):
                     replace_worker(number, f"made no progress for {self._timeout:g} s")
-        if pending.failed is not None:
-            raise pending.failed
+        if pending.failed:
+            raise WorkerError(pending.failed)
 
     def drain(self) -> bool:
         """Wait until no worker holds a slice, so that all slots are ours again. False where a worker is gone."""
@@ -215,7 +215,8 @@ class Crew:
             piece.pending.times.add(reply.times)
         else:
             piece.pending.failed = piece.pending.failed or self._error(reply)
-            self._failed = self._failed or (time.monotonic(), piece.pending)
+            if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
+                self._failed = time.monotonic(), piece.pending
         return reply
 
     def _stuck(self, seats: dict[int, _Seat]) -> list[int]:
@@ -257,9 +258,9 @@ class Crew:
             deaths = first.pending.deaths[first.task.start]
             if deaths >= _MAX_DEATHS:
                 cure = "" if ended else ": is the disk or network share of the store alive?"
-                error = WorkerError(f"{how} {deaths} times at {self._name(first, position)}; it ends here{cure}{said}")
+                error = f"{how} {deaths} times at {self._name(first, position)}; it ends here{cure}{said}"
                 if first.pending.epoch == epoch or not ended:
-                    raise error
+                    raise WorkerError(error)
                 first.pending.failed = first.pending.failed or error
                 slices = [piece for piece in slices if piece.pending is not first.pending]
         if not self._warned:
@@ -294,10 +295,10 @@ class Crew:
                 views[name][:] = before[name]
         self._give_out(pending)
 
-    def _error(self, reply: Failed) -> WorkerError:
+    def _error(self, reply: Failed) -> str:
         doing = self._filler.doing(reply.row, reply.batch)
         what = f"{doing} failed: {reply.kind}: {reply.message}"
-        return WorkerError(f"{what}\n\nIn the worker:\n{reply.traceback}")
+        return f"{what}\n\nIn the worker:\n{reply.traceback}"
 
     def _name(self, piece: _Slice, position: int) -> str:
         views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)

@@ -136,6 +136,11 @@ class Filler:
         return bool(self._images)
 
     @property
+    def tells_cached(self) -> bool:
+        """Whether `is_cached` knows."""
+        return self._library.tells_cached
+
+    @property
     def stored_bytes(self) -> float:
         """Of a sample in the shards, on the average."""
         stores = self._library.stores

@@ -13,7 +13,7 @@ launcher.py     rank="auto"
 
 from rawpack.order.base import Order
 from rawpack.order.blocks import BlockShuffled
-from rawpack.order.launcher import resolve_rank
+from rawpack.order.launcher import ranks_here, resolve_rank
 from rawpack.order.mixing import Mixing, mixing
 from rawpack.order.ranks import RankSplit, Span
 from rawpack.order.sampled import Sampled
@@ -29,5 +29,6 @@ __all__ = [
     "Shuffled",
     "Span",
     "mixing",
+    "ranks_here",
     "resolve_rank",
 ]

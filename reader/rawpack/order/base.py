@@ -14,7 +14,7 @@ from rawpack.order.keys import whole_number
 MAX_SAMPLES = 1 << 62
 
 REGION = 4096
-"""Samples that the disk is asked for together, where the order itself goes from region to region."""
+"""Samples that the disk is asked for together by one rank, unless the order itself goes from region to region."""
 
 Samples = NDArray[np.int64]
 """Samples, int64 (n,)."""
@@ -75,9 +75,10 @@ class Order(ABC):
             at = high
         return gathered
 
-    def region_end(self, epoch: int, position: int) -> int:
-        """Up to which position the samples from `position` on are best asked of a disk together: see `Ahead`."""
-        return min(position + REGION, self.length(epoch))
+    def region_end(self, epoch: int, position: int, ranks: int = 1) -> int:
+        """Up to which position the samples from `position` on are best asked of a disk together, by so many ranks each
+        for its own: see `Ahead`."""
+        return min(position + REGION * ranks, self.length(epoch))
 
     def _keep(self, epoch: int, position: int) -> tuple[int, Samples]:
         """`_window`, kept."""

@@ -72,7 +72,7 @@ class BlockShuffled(Order):
     def length(self, epoch: int) -> int:
         return self.n
 
-    def region_end(self, epoch: int, position: int) -> int:
+    def region_end(self, epoch: int, position: int, ranks: int = 1) -> int:
         low, samples = self._keep(epoch, position)
         return low + samples.size
 

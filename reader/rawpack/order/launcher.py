@@ -40,6 +40,12 @@ def resolve_rank(
     return found
 
 
+def ranks_here(world_size: int, environ: Mapping[str, str] | None = None) -> int:
+    """How many ranks of the world run on this machine: as torchrun says in `environ` (os.environ); else maybe all."""
+    text = (os.environ if environ is None else environ).get("LOCAL_WORLD_SIZE", "")
+    return int(text) if text.isdecimal() and 0 < int(text) <= world_size else world_size
+
+
 def _read(environ: Mapping[str, str]) -> tuple[int, int]:
     """What the first launcher that says both numbers says, unless half of an earlier one contradicts it."""
     halves: dict[str, int] = {}
