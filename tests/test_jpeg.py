@@ -733,8 +733,8 @@ def test_versions_are_told(backend: jpeg.JpegDecoder) -> None:
 
 
 def test_opencv_passes_on_what_others_write(capfd: pytest.CaptureFixture[str]) -> None:
-    """While warnings are caught, the lines that other threads write are kept, and written after the call: each once, though
-    one that is written just then may come before them."""
+    """While warnings are caught, the lines that other threads write are kept, and written after the call: each once,
+    though one that is written just then may come before them."""
     opencv = working("opencv")
     data = encode(scene(400, 400))
     lines = [f"line {i}" for i in range(300)]
