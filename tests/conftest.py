@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
@@ -21,6 +21,9 @@ from PIL import Image
 import rawpack
 import rawpack_packer
 from rawpack_packer.cli import main
+
+if TYPE_CHECKING:
+    from reading import Truth
 
 Pixels = NDArray[np.uint8]
 
@@ -90,6 +93,20 @@ def pack(source: Path, destination: Path, *options: object) -> Path:
 def run_cli_fixture() -> Callable[..., Ran]:
     """`run_cli(*args)`: the command as a process of its own; its exit code, stdout and stderr."""
     return run_command
+
+
+@pytest.fixture(scope="module")
+def reader(store: Path) -> rawpack.Reader:
+    """A reader of the one `store` that a module has."""
+    return rawpack.Reader(store)
+
+
+@pytest.fixture(scope="module")
+def truth(store: Path) -> Truth:
+    """What numpy alone reads of it."""
+    from reading import Truth
+
+    return Truth(store)
 
 
 # ---------------------------------------------------------------------------------------------- images

@@ -37,16 +37,6 @@ def store(packed: Packed) -> Path:
     return packed("memmap", "--size", SIZE)
 
 
-@pytest.fixture(scope="module")
-def truth(store: Path) -> Truth:
-    return Truth(store)
-
-
-@pytest.fixture(scope="module")
-def reader(store: Path) -> Reader:
-    return Reader(store)
-
-
 @pytest.fixture(scope="module", params=WAYS)
 def batches(request: pytest.FixtureRequest, reader: Reader) -> Batches:
     """Shuffled batches in every way there is, kept from test to test: each test takes the next epochs."""

@@ -28,16 +28,6 @@ def store(packed: Packed) -> Path:
     return packed("memmap", "--size", 64)
 
 
-@pytest.fixture(scope="module")
-def reader(store: Path) -> Reader:
-    return Reader(store)
-
-
-@pytest.fixture(scope="module")
-def truth(store: Path) -> Truth:
-    return Truth(store)
-
-
 class Counting:
     """A transform that counts its samples in a file, from whatever process, and fails while another file is there."""
 

@@ -37,16 +37,6 @@ def store(packed: Packed) -> Path:
     return packed("memmap", "--size", SIZE)
 
 
-@pytest.fixture(scope="module")
-def reader(store: Path) -> Reader:
-    return Reader(store)
-
-
-@pytest.fixture(scope="module")
-def truth(store: Path) -> Truth:
-    return Truth(store)
-
-
 def begun(batches: Batches, steps: int) -> dict[str, Any]:
     """The state after so many batches of an epoch, as a checkpoint file gives it back."""
     iterator = iter(batches)

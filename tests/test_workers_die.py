@@ -55,11 +55,6 @@ def store(packed: Packed) -> Path:
     return packed("memmap", "--size", 160)
 
 
-@pytest.fixture(scope="module")
-def truth(store: Path) -> Truth:
-    return Truth(store)
-
-
 @pytest.fixture
 def copy(packed: Packed, tmp_path: Path) -> Callable[[str], Path]:
     """A store of some layout, to be damaged."""

@@ -36,6 +36,8 @@ _STARTED = 2
 """Batches after which all workers have begun."""
 _COLD_BATCHES = 8
 """A cold pass has at least so many batches, where there are samples enough: few would all be asked for at once."""
+_DISK_WAIT_S = 30.0
+"""For the disk, to read what it was asked for last."""
 _DECODED = 256
 """JPEG files that the bare limit is measured with."""
 _LIMIT_BYTES = 512 << 20
@@ -238,7 +240,7 @@ def _first_batch(path: Path, setting: Setting, began: float) -> float:
     took = time.perf_counter() - began
     epoch.close()
     for thread in threading.enumerate():
-        # What it is at is read to its end, and could not be dropped.
+        # What it is at is read to its end, and cannot be dropped before.
         if thread.name == THREAD:
-            thread.join()
+            thread.join(_DISK_WAIT_S)
     return took
