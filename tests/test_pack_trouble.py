@@ -141,6 +141,22 @@ def test_a_disk_that_fills_up(
     assert settled(log / "store") == undisturbed[layout]
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("size", ["uniform", "keep"])
+def test_hdf5_refused_at_any_byte(tmp_path: Path, compression: str, size: str) -> None:
+    """Wherever the disk becomes full in an HDF5 file, the writer raises what the system said; HDF5 says nothing on
+    stderr and takes no process with it."""
+    script = Path(__file__).with_name("hdf5_refused.py")
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path, compression, size],
+        env=environment(), capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    refused = [line.partition(" ")[2] for line in ran.stdout.splitlines()]
+    assert len(refused) > 50
+    assert set(refused) == {repr(OSError(errno.EFBIG, os.strerror(errno.EFBIG)))}
+
+
 @pytest.mark.parametrize(("layout", "workers"), [*((layout, 0) for layout in LAYOUTS), ("lmdb", 1)])
 def test_a_limit_on_file_sizes(
     source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, layout: str, workers: int

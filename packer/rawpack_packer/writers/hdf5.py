@@ -25,6 +25,7 @@ from rawpack.manifest import Field, Placement
 from rawpack_packer.prepare_sample import PreparedSample, Stored
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.writers.contract import Finished, Keys, large
+from rawpack_packer.writers.hdf5_room import PER_CHUNK, Room, give_back
 
 FLAT_CHUNK = 1 << 20
 """Bytes per chunk where samples differ in size."""
@@ -66,12 +67,14 @@ class Hdf5Writer:
         finished = {}
         try:
             with _create(self._path) as file:
+                room = Room(file)
                 for name, part in self._parts.items():
-                    finished[name] = part.create(file, self._rows, self._path)
-                _write_columns(file, columns)
+                    finished[name] = part.create(file, room, self._rows, self._path)
+                _write_columns(file, room, columns)
                 for part in self._parts.values():
-                    part.write_index(file)
+                    part.write_index(file, room)
                 file.attrs["made_by"] = "rawpack"
+            give_back(self._path)
         except (OSError, RuntimeError) as error:
             raise _explained(error, self._path) from error
         for name, part in self._parts.items():
@@ -101,15 +104,18 @@ class _Dataset:
         self._lengths.append(stored.data.size)
         self._size += stored.data.nbytes
 
-    def create(self, file: h5py.File, rows: int, path: Path) -> Finished:
+    def create(self, file: h5py.File, room: Room, rows: int, path: Path) -> Finished:
         """Make the dataset; compressed, with its values, else with room for them."""
         self._spool.flush()
         shape, chunk = self._shape_and_chunk(rows)
+        chunk_bytes = math.prod(chunk) * self._dtype.itemsize
+        count = -(-self._size // chunk_bytes)
+        deflated = self._field.deflated
+        room.need(count * (PER_CHUNK if deflated else PER_CHUNK + chunk_bytes))
         layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         layout.set_obj_track_times(False)
         layout.set_chunk(chunk)
         layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        deflated = self._field.deflated
         if deflated:
             layout.set_deflate(_GZIP_LEVEL)
         else:
@@ -117,10 +123,9 @@ class _Dataset:
         space = h5py.h5s.create_simple(shape)
         kind = h5py.h5t.py_create(self._dtype, logical=True)
         dataset = h5py.h5d.create(file.id, self._name.encode(), kind, space, dcpl=layout)
-        chunk_bytes = math.prod(chunk) * self._dtype.itemsize
         pieces, offset = np.empty((0, 2), np.int64), 0
         if deflated:
-            pieces = self._write_deflated(dataset, chunk, chunk_bytes)
+            pieces = self._write_deflated(dataset, room, chunk, chunk_bytes)
         else:
             offset = _first_offset(dataset, chunk_bytes, path)
         self._explain(h5py.Dataset(dataset))
@@ -134,15 +139,15 @@ class _Dataset:
             index |= {"offset": starts + offset, "bytes": counts}
         return Finished(placement, index)
 
-    def write_index(self, file: h5py.File) -> None:
+    def write_index(self, file: h5py.File, room: Room) -> None:
         """Where images of different sizes lie, as datasets."""
         if self._field.uniform:
             return
         name = self._name
-        start = file.create_dataset(f"{name}_start", data=self._starts(), track_times=False)
-        start.attrs["how_to_read"] = f"Where {self._what} i begins in {name}; see its attributes."
-        shape = file.create_dataset(f"{name}_shape", data=np.array(self._shapes, np.int32), track_times=False)
-        shape.attrs["how_to_read"] = f"Height, width and channels of {self._what} i."
+        how = f"Where {self._what} i begins in {name}; see its attributes."
+        _write(file, room, f"{name}_start", self._starts(), how)
+        how = f"Height, width and channels of {self._what} i."
+        _write(file, room, f"{name}_shape", np.array(self._shapes, np.int32), how)
 
     def copy_values(self, path: Path, offset: int) -> None:
         """Put uncompressed values where the file has room for them."""
@@ -171,14 +176,16 @@ class _Dataset:
         one = self._field.stored_shape
         return (rows, *one), (min(self._recipe.chunk or 1, rows), *one)
 
-    def _write_deflated(self, dataset: Any, chunk: tuple[int, ...], chunk_bytes: int) -> NDArray[np.int64]:
+    def _write_deflated(self, dataset: Any, room: Room, chunk: tuple[int, ...], chunk_bytes: int) -> NDArray[np.int64]:
         self._spool.seek(0)
         count = -(-self._size // chunk_bytes)
         pieces = np.empty((count, 2), np.int64)
         for k in range(count):
             raw = self._spool.read(chunk_bytes).ljust(chunk_bytes, b"\0")
             at = (k * chunk[0], *([0] * (len(chunk) - 1)))
-            dataset.write_direct_chunk(at, zlib.compress(raw, _GZIP_LEVEL))
+            compressed = zlib.compress(raw, _GZIP_LEVEL)
+            room.need(len(compressed))
+            dataset.write_direct_chunk(at, compressed)
         for k in range(count):
             info = dataset.get_chunk_info_by_coord((k * chunk[0], *([0] * (len(chunk) - 1))))
             pieces[k] = info.byte_offset, info.size
@@ -211,28 +218,30 @@ class _Dataset:
         return np.cumsum(self._counts()) - self._counts()
 
 
-def _write_columns(file: h5py.File, columns: Keys) -> None:
+def _write_columns(file: h5py.File, room: Room, columns: Keys) -> None:
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
-            data = file.create_dataset(name, data=values, track_times=False)
-            data.attrs["how_to_read"] = f"{name}[i] belongs to image i."
+            _write(file, room, name, values, f"{name}[i] belongs to image i.")
         elif isinstance(values[0], str):
             encoded = [str(value).encode() for value in values]
             width = max(1, *(len(value) for value in encoded))
-            kind = h5py.string_dtype("utf-8", width)
-            data = file.create_dataset(name, data=np.array(encoded, kind), track_times=False)
-            data.attrs["how_to_read"] = f"{name}[i] belongs to image i: UTF-8, padded with zero bytes."
+            texts = np.array(encoded, h5py.string_dtype("utf-8", width))
+            _write(file, room, name, texts, f"{name}[i] belongs to image i: UTF-8, padded with zero bytes.")
         else:
             arrays = [np.asarray(value) for value in values]
             lengths = np.array([len(array) for array in arrays], np.int64)
-            data = file.create_dataset(name, data=np.concatenate(arrays), track_times=False)
-            data.attrs["how_to_read"] = (
-                f"What belongs to image i is {name}[{name}_start[i] : {name}_start[i] + {name}_length[i]]."
-            )
-            start = file.create_dataset(f"{name}_start", data=np.cumsum(lengths) - lengths, track_times=False)
-            start.attrs["how_to_read"] = f"Where {name} of image i begins; see the attributes of {name}."
-            length = file.create_dataset(f"{name}_length", data=lengths, track_times=False)
-            length.attrs["how_to_read"] = f"How many of {name} belong to image i."
+            how = f"What belongs to image i is {name}[{name}_start[i] : {name}_start[i] + {name}_length[i]]."
+            _write(file, room, name, np.concatenate(arrays), how)
+            how = f"Where {name} of image i begins; see the attributes of {name}."
+            _write(file, room, f"{name}_start", np.cumsum(lengths) - lengths, how)
+            _write(file, room, f"{name}_length", lengths, f"How many of {name} belong to image i.")
+
+
+def _write(file: h5py.File, room: Room, name: str, values: NDArray[Any], how_to_read: str) -> None:
+    """Add a small dataset."""
+    room.need(values.nbytes)
+    data = file.create_dataset(name, data=values, track_times=False)
+    data.attrs["how_to_read"] = how_to_read
 
 
 def _explained(error: OSError | RuntimeError, path: Path) -> Exception:

@@ -1,0 +1,66 @@
+"""Room on the disk for an HDF5 file in the making, asked for before HDF5 writes.
+
+HDF5 that is refused a write can close neither its file nor what it has open in it: it complains of each on stderr, and
+may take the process with it (seen with HDF5 2.0). So the disk is asked first, where refusing does no harm.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+import h5py
+
+_STEP = 8 << 20
+"""Bytes asked for at once, beyond what is needed now."""
+_OVERHEAD = 256 << 10
+"""Bytes: more than HDF5 adds to the values of one dataset, its attributes among them, but for `PER_CHUNK`."""
+PER_CHUNK = 40
+"""Bytes: more than HDF5's index of chunks has for each."""
+_NO_SUCH_CALL = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""What file systems say that cannot promise."""
+_END_OF_FILE = slice(28, 36)
+"""Where the superblock says how long the file is: version 2 and 3, "End of File Address" in HDF5's format
+specification."""
+
+
+class Room:
+    """Of one file, which HDF5 has just made and not written to yet.
+
+    Where the system cannot promise room (macOS and Windows have no such call), nothing is promised.
+    """
+
+    def __init__(self, file: h5py.File) -> None:
+        self._file, self._promised = file, 0
+        self.need(0)
+
+    def need(self, count: int) -> None:
+        """Return when the next dataset of `count` bytes, or so many bytes of its chunks, have their place on the disk.
+
+        Raises OSError where there is none.
+        """
+        end = int(self._file.id.get_filesize()) + count + _OVERHEAD
+        if end <= self._promised:
+            return
+        try:
+            self._promise(end + _STEP)
+        except OSError:
+            self._promise(end)
+
+    def _promise(self, end: int) -> None:
+        """Have the file's blocks as far as byte `end`."""
+        if sys.platform not in ("darwin", "win32"):
+            try:
+                os.posix_fallocate(self._file.id.get_vfd_handle(), self._promised, end - self._promised)
+            except OSError as error:
+                if error.errno not in _NO_SUCH_CALL:
+                    raise
+        self._promised = end
+
+
+def give_back(path: Path) -> None:
+    """Cut a closed file to the length that HDF5 gave it."""
+    with path.open("r+b") as file:
+        file.truncate(int.from_bytes(file.read(64)[_END_OF_FILE], "little"))
