@@ -44,31 +44,44 @@ class Band(NamedTuple):
     """(stop - start, last - first)."""
 
 
-def shrink(image: Bytes, size: tuple[int, int]) -> Bytes:
-    """The image (H, W, C) averaged to size (height, width), neither more than it has. A new array, unless equal."""
+def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] | None = None) -> Bytes:
+    """The image (H, W, C) averaged to size (height, width), neither more than it has. A new array, unless equal.
+
+    box: the part (top, left, height, width) of the result that is wanted: the rest is not made.
+    """
     height, width, channels = image.shape
+    top, left, rows, columns = box or (0, 0, *size)
     if size == (height, width):
-        return image
+        return image[top : top + rows, left : left + columns]
     if height % size[0] == 0 and width % size[1] == 0:
         # Whole blocks: OpenCV has a way of its own for them, which is as exact and faster.
-        made: Any = cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_AREA)
-        return made.reshape(*size, channels)  # type: ignore[no-any-return]
+        y, x = height // size[0], width // size[1]
+        blocks = image[top * y : (top + rows) * y, left * x : (left + columns) * x]
+        made: Any = cv2.resize(blocks, (columns, rows), interpolation=cv2.INTER_AREA)
+        return made.reshape(rows, columns, channels)  # type: ignore[no-any-return]
+    across = _bands(width, size[1], left, left + columns) if size[1] != width else ()
+    image = image[:, across[0].first : across[-1].last] if across else image[:, left : left + columns]
     if size[0] != height:
-        image = _down(image, size[0])
-    if size[1] != width:
-        image = _transposed(_down(_transposed(image), size[1]))
+        image = _down(image, _bands(height, size[0], top, top + rows), 0)
+    else:
+        image = image[top : top + rows]
+    if across:
+        image = _transposed(_down(_transposed(image), across, across[0].first))
     return image
 
 
-def _down(image: Bytes, height: int) -> Bytes:
-    """The image averaged along its first axis."""
-    old, width, channels = image.shape
+def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
+    """The rows of these bands; the image begins with row `first` of the source."""
+    _, width, channels = image.shape
+    image = image[bands[0].first - first : bands[-1].last - first]
+    first, start, old, height = bands[0].first, bands[0].start, len(image), bands[-1].stop - bands[0].start
     scratch = _scratch((old + height) * width * channels)
     source = scratch[: old * width * channels].reshape(old, width * channels)
     made = scratch[old * width * channels :][: height * width * channels].reshape(height, width * channels)
     np.copyto(source.reshape(image.shape), image)
-    for start, stop, first, last, weights in _bands(old, height):
-        np.matmul(weights, source[first:last], out=made[start:stop])
+    for band in bands:
+        rows = source[band.first - first : band.last - first]
+        np.matmul(band.weights, rows, out=made[band.start - start : band.stop - start])
     rounded: Any = cv2.convertScaleAbs(made)
     return rounded.reshape(height, width, channels)  # type: ignore[no-any-return]
 
@@ -90,12 +103,12 @@ def _transposed(image: Bytes) -> Bytes:
 
 
 @lru_cache(maxsize=512)
-def _bands(old: int, new: int) -> tuple[Band, ...]:
-    """How `new` rows are made of `old` ones."""
+def _bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
+    """How rows begin to end of `new` rows are made of `old` ones."""
     edges = np.arange(new + 1) * (old / new)
     bands = []
-    for start in range(0, new, _BAND):
-        stop = min(start + _BAND, new)
+    for start in range(begin, end, _BAND):
+        stop = min(start + _BAND, end)
         first, last = int(edges[start]), min(old, int(np.ceil(edges[stop])))
         pixel = np.arange(first, last)
         covered = np.minimum(edges[start + 1 : stop + 1, None], pixel + 1) - np.maximum(edges[start:stop, None], pixel)

@@ -65,6 +65,8 @@ def fit(
     box = crop_box(scaled, size)
     if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
         return _enlarge_part(image, scaled, box, interpolation), True
+    if interpolation == "area" and not enlarged:
+        return np.ascontiguousarray(shrink(image, scaled, box)), False
     top, left, height, width = box
     return np.ascontiguousarray(_scale(image, scaled, interpolation)[top : top + height, left : left + width]), enlarged
 
