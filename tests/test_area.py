@@ -41,6 +41,25 @@ def test_it_is_the_average(data: st.DataObject) -> None:
     assert np.abs(result - exact(image, size)).max() <= 1.1
 
 
+@settings(deadline=None)
+@given(st.data())
+def test_a_part_is_cut_from_the_whole(data: st.DataObject) -> None:
+    """Any box of the result is what the whole result has there, to the bit; also in whole blocks, and of views."""
+    size = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 40)))
+    more = data.draw(st.tuples(st.integers(0, 50), st.integers(0, 50)) | st.sampled_from(["double", "triple"]))
+    times = {"double": 2, "triple": 3}.get(str(more), 1)
+    height, width = size[0] * times, size[1] * times
+    if isinstance(more, tuple):
+        height, width = height + more[0], width + more[1]
+    channels = data.draw(st.sampled_from([1, 3, 4]))
+    image = np.random.default_rng(height).integers(0, 256, (height, width + 5, channels)).astype(np.uint8)[:, 2:-3]
+    top, left = data.draw(st.tuples(st.integers(0, size[0] - 1), st.integers(0, size[1] - 1)))
+    rows, columns = data.draw(st.tuples(st.integers(1, size[0] - top), st.integers(1, size[1] - left)))
+    part = shrink(image, size, (top, left, rows, columns))
+    assert part.shape == (rows, columns, channels)
+    assert (part == shrink(image, size)[top : top + rows, left : left + columns]).all()
+
+
 @pytest.mark.parametrize("side", [225, 256, 289, 336, 447, 448, 515, 700])
 def test_it_is_opencvs_area(side: int) -> None:
     """To 224 from any side: no pixel is more than a level off, on photo-like pictures and views with gaps."""
@@ -69,7 +88,7 @@ def test_weights_are_exact_in_single_precision(old: int, new: int) -> None:
     """Each row sums to 1, each weight is a multiple of 2**-14 and near its share: no sum is ever rounded."""
     new = min(old, new)
     covered = 0
-    for band in _bands(old, new):
+    for band in _bands(old, new, 0, new):
         assert band.start == covered
         covered = band.stop
         units = band.weights.astype(float) * 2**14

@@ -11,7 +11,7 @@ from image_corpus import Pixels, scene
 from PIL import Image
 
 from rawpack.geometry import cover_size, crop_box
-from rawpack.resize import _enlarge_part, fit
+from rawpack.resize import Interpolation, _enlarge_part, fit, to_size
 
 SIDES = st.integers(1, 5000)
 SIZES = st.tuples(SIDES, SIDES)
@@ -117,6 +117,35 @@ def test_shrinking_by_any_ratio_is_pillows_box(size: tuple[int, int]) -> None:
     columns = np.tensordot(weights(150, size[0]), image.astype(float), axes=(1, 0))
     exact = np.tensordot(columns, weights(200, size[1]), axes=(1, 1)).transpose(0, 2, 1)
     assert np.abs(result - exact).max() < 1.001  # two roundings, one for each axis
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("method", METHODS)
+def test_any_dtype_and_channels(dtype: str, channels: int, method: Interpolation) -> None:
+    """What is resized keeps its dtype, its range and its channels, each as if it were alone."""
+    random = np.random.default_rng(channels)
+    most = {"uint8": 255, "uint16": 65_535, "float32": 1e6}[dtype]
+    for shape in [(50, 60), (40, 80), (10, 13), (15, 50), (1, 9000)]:
+        image = (random.random((*shape, channels)) * most).astype(dtype)
+        size = (256, 256) if shape[0] == 1 else (20, 20)
+        for how in ("cover", "stretch"):
+            made, _ = fit(image, size, fit=how, interpolation=method)
+            assert (made.dtype, made.shape) == (image.dtype, (*size, channels))
+            # What is enlarged in part goes through other arithmetic for one channel than for two.
+            for k in range(channels if shape[0] > 1 else 0):
+                alone, _ = fit(np.ascontiguousarray(image[..., k : k + 1]), size, fit=how, interpolation=method)
+                assert np.allclose(made[..., k : k + 1], alone, rtol=0, atol=max(1, most * 1e-6))
+        assert to_size(image, size, method).shape == (*size, channels)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_wide_values_are_averaged(dtype: str) -> None:
+    """Shrunk by a whole number, values beyond a byte are the averages of their blocks."""
+    image = (np.random.default_rng(0).random((60, 90, 3)) * 60_000).astype(dtype)
+    blocks = image.reshape(20, 3, 30, 3, 3).mean(axis=(1, 3), dtype=np.float64)
+    assert np.abs(fit(image, (20, 30), fit="stretch")[0] - blocks).max() <= 1
+    assert np.abs(fit(image, (20, 20))[0] - blocks[:, 5:25]).max() <= 1
 
 
 def test_fine_stripes_become_grey() -> None:

@@ -125,6 +125,20 @@ def test_pictures_in_arrays_are_resized_on_request(tmp_path: Path) -> None:
     assert (reader[0]["image"] == 77).all()
 
 
+@pytest.mark.parametrize("layout", RAW)
+@pytest.mark.parametrize(("dtype", "channels"), [("uint16", 3), ("float32", 1), ("float32", 5), ("uint8", 6)])
+def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout: str, tmp_path: Path) -> None:
+    """`--size` of arrays that are no pictures: averages of their values, also beyond a byte and of many channels."""
+    most = 255 if dtype == "uint8" else 60_000
+    array = (np.random.default_rng(0).random((5, 24, 24, channels)) * most).astype(dtype)
+    np.save(tmp_path / "a.npy", array)
+    reader = packed(tmp_path / "a.npy", tmp_path / "store", *FORMATS[layout], "--size", 8)
+    (batch,) = reader.batches(5)
+    blocks = array.reshape(5, 8, 3, 8, 3, channels).mean(axis=(2, 4), dtype=np.float64)
+    assert (batch["image"].dtype, batch["image"].shape) == (array.dtype, (5, 8, 8, channels))
+    assert np.abs(batch["image"] - blocks).max() <= 1
+
+
 @pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("f4", (4, 4, 3)), ("u1", (4, 4, 2)), ("u1", (9,))])
 def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     """The error names the two formats that hold it, and nothing is written."""

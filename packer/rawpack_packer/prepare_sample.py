@@ -93,6 +93,8 @@ def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[
     size = image.shape[0], image.shape[1]
     image = by_recipe(image, recipe, notes)
     _check_shape(image.shape, field)
+    # Writers take values as they come: of another dtype, they would be read as something else.
+    assert image.dtype.name == field.dtype, image.dtype
     return Stored(encoded(image, recipe, notes), image.shape), size
 
 

@@ -45,7 +45,8 @@ class Band(NamedTuple):
 
 
 def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] | None = None) -> Bytes:
-    """The image (H, W, C) averaged to size (height, width), neither more than it has. A new array, unless equal.
+    """The image (H, W, C), C from 1 to 4, averaged to size (height, width), neither more than it has. A new array,
+    unless equal.
 
     box: the part (top, left, height, width) of the result that is wanted: the rest is not made.
     """
@@ -60,14 +61,10 @@ def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] |
         made: Any = cv2.resize(blocks, (columns, rows), interpolation=cv2.INTER_AREA)
         return made.reshape(rows, columns, channels)  # type: ignore[no-any-return]
     across = _bands(width, size[1], left, left + columns) if size[1] != width else ()
+    down = _bands(height, size[0], top, top + rows) if size[0] != height else ()
     image = image[:, across[0].first : across[-1].last] if across else image[:, left : left + columns]
-    if size[0] != height:
-        image = _down(image, _bands(height, size[0], top, top + rows), 0)
-    else:
-        image = image[top : top + rows]
-    if across:
-        image = _transposed(_down(_transposed(image), across, across[0].first))
-    return image
+    image = _down(image, down, 0) if down else image[top : top + rows]
+    return _transposed(_down(_transposed(image), across, across[0].first)) if across else image
 
 
 def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:

@@ -32,6 +32,9 @@ _CODES = {
 _MAX_COVER_PIXELS = 1 << 24
 """An enlarged image of more pixels than this, of which most is cropped away, is never made."""
 
+_MOST_CHANNELS = 4
+"""Of an image at once: with more, OpenCV knows not every dtype and interpolation."""
+
 _MARGIN = 8
 """Source pixels around a part that any interpolation may look at."""
 
@@ -57,15 +60,23 @@ def fit(
     full: (height, width) of what `image` is a reduced decode of: its proportions, which the reduced sides are rounded
     off, then say what is scaled and cropped.
     """
-    stored = image.shape[0], image.shape[1]
-    if stored == size:
+    if image.shape[:2] == size:
         return image, False
-    scaled = cover_size(full or stored, size) if fit == "cover" else size
+    made = [_fit(part, size, fit, interpolation, full) for part in _by_channels(image)]
+    return made[0] if len(made) == 1 else (np.concatenate([part for part, _ in made], axis=2), made[0][1])
+
+
+def _fit(
+    image: Pixels, size: tuple[int, int], how: Fit, interpolation: Interpolation, full: tuple[int, int] | None
+) -> tuple[Pixels, bool]:
+    """See `fit`."""
+    stored = image.shape[0], image.shape[1]
+    scaled = cover_size(full or stored, size) if how == "cover" else size
     enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
     box = crop_box(scaled, size)
     if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
         return _enlarge_part(image, scaled, box, interpolation), True
-    if interpolation == "area" and not enlarged:
+    if interpolation == "area" and image.dtype == np.uint8 and not enlarged:
         return np.ascontiguousarray(shrink(image, scaled, box)), False
     top, left, height, width = box
     return np.ascontiguousarray(_scale(image, scaled, interpolation)[top : top + height, left : left + width]), enlarged
@@ -86,6 +97,9 @@ def to_size(
     """
     code = _CODES[interpolation]
     height, width = image.shape[:2]
+    if image.shape[2] > _MOST_CHANNELS and size != (height, width):
+        parts = _by_channels(image)
+        return np.concatenate([to_size(part, size, interpolation, antialias) for part in parts], axis=2, out=out)
     if interpolation == "area":
         if image.dtype == np.uint8 and size[0] <= height and size[1] <= width:
             return _resize(shrink(image, size), size, code, out)
@@ -93,9 +107,7 @@ def to_size(
     smaller = min(size[0], height), min(size[1], width)
     if not antialias or interpolation == "nearest" or smaller == (height, width):
         return _resize(image, size, code, out)
-    if image.dtype == np.uint8:
-        return _resize(shrink(image, smaller), size, code, out)
-    return _resize(_resize(image, smaller, cv2.INTER_AREA), size, code, out)
+    return _resize(_shrunk(image, smaller), size, code, out)
 
 
 def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover") -> NDArray[Any]:
@@ -113,12 +125,24 @@ def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover
     return nearest
 
 
+def _by_channels(image: Pixels) -> list[Pixels]:
+    """The image, as many channels at a time as OpenCV takes."""
+    if image.shape[2] <= _MOST_CHANNELS:
+        return [image]
+    return [np.ascontiguousarray(image[..., k : k + _MOST_CHANNELS]) for k in range(0, image.shape[2], _MOST_CHANNELS)]
+
+
 def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -> Pixels:
     """Scale all of an image."""
     if interpolation != "area":
         return _resize(image, size, _CODES[interpolation])
     smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
-    return _resize(shrink(image, smaller), size, cv2.INTER_LINEAR)
+    return _resize(_shrunk(image, smaller), size, cv2.INTER_LINEAR)
+
+
+def _shrunk(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """Average an image, neither axis becoming longer."""
+    return shrink(image, size) if image.dtype == np.uint8 else _resize(image, size, cv2.INTER_AREA)
 
 
 def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:
