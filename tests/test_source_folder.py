@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import io
 import os
@@ -577,11 +576,13 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
     """A file that is written to between opening and the end of reading gives no sample."""
     source = FolderSource(put(tmp_path, "0.jpg"))
 
-    def open_and_write(*args: Any, **options: Any) -> Any:
-        grow(tmp_path / "0.jpg")
-        return builtins.open(*args, **options)
+    read = os.read
 
-    monkeypatch.setattr(base, "open", open_and_write, raising=False)
+    def write_and_read(descriptor: int, count: int) -> bytes:
+        grow(tmp_path / "0.jpg")
+        return read(descriptor, count)
+
+    monkeypatch.setattr(base.os, "read", write_and_read)
     with pytest.raises(SourceChangedError, match=f"it had {len(JPEG)} bytes and has {len(JPEG) + 4}"):
         source[0]
 

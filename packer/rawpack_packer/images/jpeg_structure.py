@@ -13,6 +13,7 @@ _BASELINE, _EXTENDED = 0xC0, 0xC1
 _APPS, _COM = range(0xE0, 0xF0), 0xFE
 _BETWEEN_SCANS = frozenset({_SOS, _DHT, _DQT, _DRI, _COM, *_APPS})
 _scan_end = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
+_marker = re.compile(rb"\xff[^\x00]", re.DOTALL)
 _restart = re.compile(rb"\xff[\xd0-\xd7]")
 _LEAST_BITS = 2
 """Of a block in a sequential file: a code for its first coefficient, and one for the end of the block."""
@@ -54,7 +55,9 @@ def is_whole(data: bytes) -> bool:
         seen |= scanned
         scans += 1
         start = end
-        stop = _scan_end.search(data, start)
+        # Without an interval there are no restart markers: where there is one, the scan is too short, or no marker
+        # follows it that may.
+        stop = (_scan_end if interval else _marker).search(data, start)
         if stop is None:
             return False
         if not _scan_is_long_enough(header, data, start, stop.start(), interval, components, len(scanned)):
@@ -141,8 +144,6 @@ def _scan_is_long_enough(
 ) -> bool:
     """Whether a scan's data has the restart markers that it must have, in order, and bits for all of its blocks."""
     restarts = [data[found.start() + 1] & 7 for found in _restart.finditer(data, start, stop)] if interval else []
-    if not interval and _restart.search(data, start, stop):
-        return False
     if restarts != [k & 7 for k in range(len(restarts))]:
         return False
     if header.process not in (_BASELINE, _EXTENDED) or scans != len(components):

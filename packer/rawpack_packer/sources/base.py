@@ -179,7 +179,8 @@ class Samples(Protocol):
 class Source(Samples, Protocol):
     """All samples of a source, in an order that is the same on every machine and in every run.
 
-    It may say more of them before they are read: `labels()`, `group(i)`, `noun` and `numbered`, see `sources.view`.
+    It may say more of them before they are read: `labels()`, `group(i)`, `image_file(i)`, `noun` and `numbered`, see
+    `sources.view`.
     """
 
     @property
@@ -290,8 +291,9 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
             check_unchanged(fd, scanned, key)
             if scanned[0] > MAX_FILE_BYTES:
                 raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
-            with open(fd, "rb", buffering=0, closefd=False) as file:
-                data = file.readall()
+            data = os.read(fd, scanned[0])
+            while len(data) < scanned[0] and (more := os.read(fd, scanned[0] - len(data))):
+                data += more
             check_unchanged(fd, scanned, key)
     except OSError as error:
         stop_if_of_any_file(error, key)
