@@ -24,6 +24,7 @@ from rawpack_packer.fields import IMAGE
 from rawpack_packer.layout import WORK
 from rawpack_packer.pieces import Ahead, Made, make
 from rawpack_packer.prepare_sample import PreparedSample
+from rawpack_packer.read_ahead import ReadAhead
 from rawpack_packer.recipe import Recipe, check_libraries
 from rawpack_packer.sources import Samples
 from rawpack_packer.writers import WRITERS, shard_names
@@ -110,10 +111,11 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
     names = shard_names(task.number, recipe.format, task.fields)
     temporaries = [destination / WORK / f"{name}{task.attempt}.tmp" for name in names]
     writer = WRITERS[recipe.format](temporaries, recipe, task.fields)
-    rows, ahead = _Rows(task.fields), Ahead(task)
+    rows, ahead, disk = _Rows(task.fields), Ahead(task), ReadAhead(task.samples, range(len(task.samples)))
     try:
         for i in range(len(task.samples)):
             note(i)
+            disk.at(i)
             made = ahead.take(i)
             if i in task.crashed:
                 died = DecodeError("crashed", "the process that decoded it died, twice")

@@ -22,6 +22,7 @@ from rawpack.manifest import Field
 from rawpack_packer.fields import exact_bytes
 from rawpack_packer.layout import WORK
 from rawpack_packer.prepare_sample import PreparedSample, prepare_sample
+from rawpack_packer.read_ahead import ReadAhead
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Samples
 
@@ -82,8 +83,11 @@ def make_piece(task: PartTask, first: int) -> bool:
     raw *= recipe.rows_for(raw)
     if shutil.disk_usage(path.parent).free < _SPARE_PARTS * max(raw, recipe.shard_size):
         return False
-    rows = range(first, min(first + starts(task).step, len(task.samples)))
-    made = [make(task.samples, i, recipe, task.fields) for i in rows]
+    rows, made = range(first, min(first + starts(task).step, len(task.samples))), []
+    disk = ReadAhead(task.samples, rows)
+    for i in rows:
+        disk.at(i)
+        made.append(make(task.samples, i, recipe, task.fields))
     body = pickle.dumps(made, protocol=5)
     temporary = path.with_suffix(".tmp")
     try:

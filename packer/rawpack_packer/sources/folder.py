@@ -97,6 +97,10 @@ class FolderPart:
         """The file's path below root, parts joined by "/"."""
         return text_of(self.path(i))
 
+    def image_file(self, i: int, /) -> tuple[str, int]:
+        """The path by which file i is read, and its bytes."""
+        return os.path.join(self.root, os.fsdecode(self.path(i))), int(self.states[i, 0])
+
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         """Files at `rows`, in their order."""
         used, folder_of = np.unique(self.folder_of[rows], return_inverse=True)

@@ -47,6 +47,10 @@ class ViewPart:
         piece, at = self._at(i)
         return piece.key(at) if self.first is None else number(self.first + i)
 
+    def image_file(self, i: int, /) -> tuple[str, int] | None:
+        """See `image_file_of`."""
+        return image_file_of(*self._at(i))
+
     def _at(self, i: int) -> tuple[Samples, int]:
         if not 0 <= i < len(self):
             raise IndexError(f"sample {i} of a source of {len(self)}")
@@ -171,6 +175,15 @@ def noun_of(source: Source) -> str:
     """What one of its samples is called: "image". A source of other things, such as frames, has a `noun`."""
     noun: str = getattr(source, "noun", "image")
     return noun
+
+
+def image_file_of(samples: Samples, i: int) -> tuple[str, int] | None:
+    """The path by which the image of sample i is read, and its size in bytes; None where it is no file of its own.
+
+    Samples that are files have a method `image_file(i)`: a packer asks the disk for what it reads soon.
+    """
+    file = getattr(samples, "image_file", None)
+    return None if file is None else file(i)
 
 
 def group_of(source: Source, i: int) -> str:

@@ -115,9 +115,12 @@ class Files:
     """(n, 2): size in bytes and mtime in ns."""
 
     def value(self, i: int, /) -> bytes:
-        path = self.paths.value(i)
         size, mtime = self.states[i].tolist()
-        return read_file(os.path.join(self.root, path), path, (size, mtime))  # noqa: PTH118 - as fast as can be
+        return read_file(self.path(i), self.paths.value(i), (size, mtime))
+
+    def path(self, i: int, /) -> str:
+        """The path by which file i is read."""
+        return os.path.join(self.root, self.paths.value(i))  # noqa: PTH118 - as fast as can be
 
     def part(self, start: int, stop: int, /) -> Files:
         return Files(self.root, self.paths.part(start, stop), self.states[start:stop])
@@ -146,6 +149,10 @@ class TablePart:
         if not 0 <= i < len(self):
             raise IndexError(f"sample {i} of a source of {len(self)}")
         return self.keys.value(i)
+
+    def image_file(self, i: int, /) -> tuple[str, int]:
+        """The path by which image i is read, and its bytes."""
+        return self.images.path(i), int(self.images.states[i, 0])
 
     def part(self, start: int, stop: int, /) -> TablePart:
         """Rows start <= i < stop."""
