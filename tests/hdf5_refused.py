@@ -18,7 +18,7 @@ import numpy as np
 from rawpack.manifest import Field
 from rawpack_packer.prepare_sample import PreparedSample, Stored
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.writers import WRITERS
+from rawpack_packer.writers import open_writer
 
 ROWS = 2000
 STEPS = 60
@@ -39,7 +39,7 @@ def write(path: Path, recipe: Recipe, field: Field, limit: int) -> None:
         limit_files(limit)
         return made
 
-    writer = WRITERS["hdf5"]([path], recipe, {"image": field})
+    writer = open_writer([path], recipe, {"image": field})
     for _ in range(ROWS):
         writer.add(PreparedSample({"image": Stored(PIXELS, (16, 16, 3))}, {}, ()))
     try:

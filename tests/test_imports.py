@@ -49,6 +49,13 @@ def test_import_rawpack_is_light() -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
+def test_a_packing_worker_is_light() -> None:
+    """What packs a part loads neither HDF5 before it writes such a shard nor anything that other machines need."""
+    loaded = loaded_by("import rawpack_packer.engines.local")
+    assert "rawpack_packer.parts" in loaded
+    assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
+
+
 def test_the_reader_never_needs_the_packer() -> None:
     """No module of rawpack imports one of rawpack_packer."""
     code = "import pkgutil, importlib, rawpack\nfor m in pkgutil.walk_packages(rawpack.__path__, 'rawpack.'):\n"

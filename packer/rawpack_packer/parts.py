@@ -27,7 +27,7 @@ from rawpack_packer.prepare_sample import PreparedSample
 from rawpack_packer.read_ahead import ReadAhead
 from rawpack_packer.recipe import Recipe, check_libraries
 from rawpack_packer.sources import Samples
-from rawpack_packer.writers import WRITERS, shard_names
+from rawpack_packer.writers import open_writer, shard_names
 
 
 class Reject(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
     check_libraries(recipe)
     names = shard_names(task.number, recipe.format, task.fields)
     temporaries = [destination / WORK / f"{name}{task.attempt}.tmp" for name in names]
-    writer = WRITERS[recipe.format](temporaries, recipe, task.fields)
+    writer = open_writer(temporaries, recipe, task.fields)
     rows, ahead, disk = _Rows(task.fields), Ahead(task), ReadAhead(task.samples, range(len(task.samples)))
     try:
         for i in range(len(task.samples)):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
 from rawpack_packer.engines.contract import Engine, Report
-from rawpack_packer.engines.dask import DaskEngine
-from rawpack_packer.engines.executor import ExecutorEngine
 from rawpack_packer.engines.here import HereEngine
 from rawpack_packer.engines.local import LocalEngine
-from rawpack_packer.engines.ray import RayEngine
+
+if TYPE_CHECKING:
+    from rawpack_packer.engines.dask import DaskEngine
+    from rawpack_packer.engines.executor import ExecutorEngine
+    from rawpack_packer.engines.ray import RayEngine
 
 __all__ = [
     "ENGINES",
@@ -30,6 +32,17 @@ ENGINES = ("local", "dask", "ray")
 """What the command knows."""
 
 
+_LATER = {"DaskEngine": "dask", "ExecutorEngine": "executor", "RayEngine": "ray"}
+"""Engine -> its module, which a worker of this machine has no use for."""
+
+
+def __getattr__(name: str) -> Any:
+    """An engine for other machines, loaded when it is first asked for."""
+    if name in _LATER:
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def engine_at(name: str, address: str | None) -> DaskEngine | RayEngine | None:
     """The engine of `--engine` and `--address`, connected, for the caller to close; None for the local one.
 
@@ -42,7 +55,13 @@ def engine_at(name: str, address: str | None) -> DaskEngine | RayEngine | None:
     if address is None:
         example = "tcp://host:8786, where a Dask scheduler listens" if name == "dask" else "auto, or host:6379"
         raise UsageError(f"--engine {name} needs --address: {example}")
-    return DaskEngine(address) if name == "dask" else RayEngine(address)
+    if name == "dask":
+        from rawpack_packer.engines.dask import DaskEngine
+
+        return DaskEngine(address)
+    from rawpack_packer.engines.ray import RayEngine
+
+    return RayEngine(address)
 
 
 def as_engine(thing: Any, workers: int | None = None) -> Engine | None:
@@ -53,7 +72,11 @@ def as_engine(thing: Any, workers: int | None = None) -> Engine | None:
     if thing is None or hasattr(thing, "run"):
         engine: Engine | None = thing
         return engine
+    from concurrent.futures import Executor
+
     if isinstance(thing, Executor) or type(thing).__module__.partition(".")[0] in ("submitit", "mpi4py"):
+        from rawpack_packer.engines.executor import ExecutorEngine
+
         return ExecutorEngine(thing)
     raise UsageError(
         f"engine= takes an engine of rawpack_packer.engines, or an executor, not a {type(thing).__name__}; of a Dask "

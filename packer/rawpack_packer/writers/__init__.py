@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from rawpack.manifest import Field
 from rawpack_packer.fields import IMAGE
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.writers import hdf5, lmdb, memmap
 from rawpack_packer.writers.contract import Finished, Keys, ShardWriter, large
 
-WRITERS: dict[str, Callable[[Sequence[Path], Recipe, Mapping[str, Field]], ShardWriter]] = {
-    "hdf5": hdf5.Hdf5Writer,
-    "lmdb": lmdb.LmdbWriter,
-    "memmap": memmap.MemmapWriter,
-}
+WRITERS = {"hdf5": "Hdf5Writer", "lmdb": "LmdbWriter", "memmap": "MemmapWriter"}
+"""Format -> the class in the module of its name."""
 
 SUFFIXES = {"hdf5": ".h5", "lmdb": ".lmdb", "memmap": ".npy"}
+
+
+def open_writer(paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> ShardWriter:
+    """Begin a shard of the recipe's format. Its module is loaded now: a worker has no use for others' libraries."""
+    writer: ShardWriter = getattr(import_module(f"{__name__}.{recipe.format}"), WRITERS[recipe.format])(
+        paths, recipe, fields
+    )
+    return writer
 
 
 def shard_names(number: int, format: str, fields: Mapping[str, Field]) -> list[str]:
@@ -26,4 +31,4 @@ def shard_names(number: int, format: str, fields: Mapping[str, Field]) -> list[s
     return [f"shard-{number:05d}{'' if name == IMAGE else '.' + name}{SUFFIXES[format]}" for name in names]
 
 
-__all__ = ["SUFFIXES", "WRITERS", "Finished", "Keys", "ShardWriter", "shard_names"]
+__all__ = ["SUFFIXES", "WRITERS", "Finished", "Keys", "ShardWriter", "open_writer", "shard_names"]
