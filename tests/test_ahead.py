@@ -135,7 +135,9 @@ def test_what_is_in_memory_is_not_asked_for() -> None:
     """Only regions of which something is missing are."""
     disk = Disk()
     disk.cached = set(range(SAMPLES))
-    assert len(list(ahead(disk, BLOCKS))) == -(-SAMPLES // BATCH)
+    steps = ahead(disk, BLOCKS)
+    assert len(list(steps)) == -(-SAMPLES // BATCH)
+    assert steps._thread is None
     assert not disk.asked
 
 

@@ -29,6 +29,7 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib.util
 import json
 import os
@@ -61,6 +62,11 @@ def main() -> None:
     asked = arguments()
     if importlib.util.find_spec("rawpack") is None:
         sys.exit("rawpack is not installed for this Python: pip install -e . in the checkout, then run this with it")
+    # As pip does for all that it installs but a checkout: workers start in half the time.
+    for package in ("rawpack", "rawpack_packer"):
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            compileall.compile_dir(folder, quiet=2)
     load = os.getloadavg()[0]
     if load > _QUIET_LOAD:
         print(f"NOTE: load average {load:.2f} before the start: others use this machine, and figures will show it\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import mul
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.header import JpegHeader, read_header, segments
@@ -15,6 +16,8 @@ _BETWEEN_SCANS = frozenset({_SOS, _DHT, _DQT, _DRI, _COM, *_APPS})
 _scan_end = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
 _marker = re.compile(rb"\xff[^\x00]", re.DOTALL)
 _restart = re.compile(rb"\xff[\xd0-\xd7]")
+_SHARES = [1 << (15 - k) for k in range(16)]
+"""What a code of 1 to 16 bits takes of all codes, which are 65,536."""
 _LEAST_BITS = 2
 """Of a block in a sequential file: a code for its first coefficient, and one for the end of the block."""
 
@@ -96,7 +99,7 @@ def _note_tables(data: memoryview, marker: int, at: int, end: int, tables: set[i
     if marker == _DHT:
         while at + 17 <= end:
             counts = data[at + 1 : at + 17]
-            used = sum(count << (15 - k) for k, count in enumerate(counts))
+            used = sum(map(mul, counts, _SHARES))
             if used > 1 << 16 or sum(counts) > 256 or at + 17 + sum(counts) > end:
                 return
             tables.add(data[at])
