@@ -42,7 +42,7 @@ from rawpack_packer.job import (
 from rawpack_packer.layout import WORK, names_of
 from rawpack_packer.recipe import THEN, Recipe, libraries
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources.view import View, noun_of
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ def append(
         bytes_out=totals.bytes_out,
         seconds=time.monotonic() - began,
         problems=source.problems,
+        noun=noun_of(source),
     )
     return Appended(summary, totals.samples, totals.rejects.total(), chosen.existing, chosen.changed, chosen.later)
 

@@ -29,6 +29,7 @@ from rawpack_packer.layout import REJECTS, WORK
 from rawpack_packer.parts import PartTask, Tick, read_record
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.view import noun_of
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
 """What runs that were killed, and workers of clusters, leave in the work folder."""
@@ -37,8 +38,8 @@ _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
 class Watch(Protocol):
     """Who watches a job: a progress bar, or nobody."""
 
-    def begin(self, samples: int, done: int) -> None:
-        """Packing begins: so many samples in all, so many done by an earlier run."""
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
+        """Packing begins: so many samples in all, each a `noun`, so many done by an earlier run."""
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         """So many samples and bytes of the source are done in this run, so many samples rejected in all."""
@@ -53,7 +54,7 @@ class Watch(Protocol):
 class Nobody:
     """A watch that looks away."""
 
-    def begin(self, samples: int, done: int) -> None: ...
+    def begin(self, samples: int, done: int, noun: str = "image") -> None: ...
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None: ...
     def commit(self) -> None: ...
     def end(self) -> None: ...
@@ -93,6 +94,8 @@ class Summary:
     seconds: float
     empty_classes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    noun: str = "image"
+    """What a sample of the source is called."""
 
 
 def pack(
@@ -169,6 +172,7 @@ def pack(
         seconds=time.monotonic() - began,
         empty_classes=source.empty_classes,
         problems=source.problems,
+        noun=noun_of(source),
     )
 
 
@@ -243,7 +247,7 @@ class Parts:
                     )
                 done += record.rows + len(record.rejects)
                 self._rejects += len(record.rejects)
-        self.watch.begin(len(self.source), done)
+        self.watch.begin(len(self.source), done, noun_of(self.source))
         if todo:
             engine.run(self._tasks(todo), self)
         self.watch.commit()

@@ -17,7 +17,7 @@ _MIN_S = 1.0
 
 
 class Bar:
-    """A progress bar with images/s, MB/s and time left. See `Watch`."""
+    """A progress bar with samples/s, MB/s and time left. See `Watch`."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -25,12 +25,12 @@ class Bar:
         self._before = 0
         self._began = 0.0
 
-    def begin(self, samples: int, done: int) -> None:
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
         self._before, self._began = done, time.monotonic()
         self._bar = tqdm(
             total=samples,
             initial=done,
-            unit=" images",
+            unit=f" {noun}s",
             file=self._stream,
             dynamic_ncols=True,
             smoothing=0.05,
@@ -72,12 +72,13 @@ class Lines:
         self._stream = stream or sys.stderr
         self._total = self._before = 0
         self._began = self._next = 0.0
+        self._noun = ""
 
-    def begin(self, samples: int, done: int) -> None:
-        self._total, self._before, self._began = samples, done, time.monotonic()
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
+        self._total, self._before, self._began, self._noun = samples, done, time.monotonic(), noun
         self._next = self._began + _LINE_EVERY_S
         if done:
-            self._say(f"going on after {show.count(done, 'image')} of {samples:,}")
+            self._say(f"going on after {show.count(done, noun)} of {samples:,}")
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         now = time.monotonic()
@@ -88,7 +89,7 @@ class Lines:
         rate = samples / seconds
         left = (self._total - self._before - samples) / rate if rate else 0.0
         self._say(
-            f"{self._before + samples:,} of {self._total:,} images, {rate:,.0f} images/s, "
+            f"{self._before + samples:,} of {self._total:,} {self._noun}s, {rate:,.0f} {self._noun}s/s, "
             f"{bytes_in / seconds / 1e6:.0f} MB/s in, {show.duration(left)} left"
             + (f", {show.count(rejects, 'reject')}" if rejects else "")
         )

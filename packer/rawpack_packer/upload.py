@@ -252,9 +252,9 @@ class _Paced:
     def __init__(self, watch: Watch, uploader: _Uploader) -> None:
         self._watch, self._uploader = watch, uploader
 
-    def begin(self, samples: int, done: int) -> None:
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
         self._uploader.begin()
-        self._watch.begin(samples, done)
+        self._watch.begin(samples, done, noun)
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         self._watch.advance(samples, bytes_in, rejects)

@@ -101,7 +101,7 @@ def as_text(summary: Summary) -> str:
         rows.append(
             ("bytes", f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out: {ratio:.2g} times")
         )
-    rate = f", {summary.packed_now / summary.seconds:,.0f} images/s" if summary.packed_now else ""
+    rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
     rows.append(("time", show.duration(summary.seconds) + rate))
     rows.append(("lies in", path))
     code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True): ...'
@@ -148,7 +148,7 @@ def appended_text(done: Appended) -> str:
         rows.append(("later", f"{show.count(done.later, 'sample')} came since this was begun: append once more"))
     rows += [("problem", show.plain(problem)) for problem in summary.problems]
     rows.append(("bytes", f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out"))
-    rate = f", {summary.packed_now / summary.seconds:,.0f} images/s" if summary.packed_now else ""
+    rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
     rows.append(("time", show.duration(summary.seconds) + rate))
     rows.append(("lies in", path))
     return "Appended.\n" + show.table(rows)
