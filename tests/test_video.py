@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -381,7 +382,7 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
 
 
 @here
-def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path) -> None:
+def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The summary speaks of frames, and holds the store against the videos' bytes, however few frames are taken."""
     size = sum(path.stat().st_size for path in clips.rglob("*") if path.is_file())
     for options in (), ("--every", "3"):
@@ -389,8 +390,12 @@ def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path) -> None:
         told = json.loads(told.out)
         # A frame's share is a whole number of bytes.
         assert size - 100 <= told["bytes_in"] <= size
-    ran = run_here("pack", "--size", "16", clips, tmp_path / "more")
+    monkeypatch.setattr("rawpack_packer.progress._LINE_EVERY_S", 0)
+    ran = run_here("pack", "--size", "16", "--workers", "0", clips, tmp_path / "more")
     assert ran.err.startswith("rawpack: 85 frames in 2 classes in ")
+    assert re.search(r"of 85 frames, [\d,]+ frames/s, ", ran.err)
+    assert re.search(r", [\d,]+ frames/s\n", ran.out)
+    assert "images" not in ran.err + ran.out
 
 
 @here
