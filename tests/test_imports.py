@@ -11,6 +11,7 @@ import pytest
 from conftest import environment
 
 import rawpack
+from rawpack_packer import engines
 from rawpack_packer.cli import cli
 
 HEAVY = (
@@ -54,6 +55,15 @@ def test_a_packing_worker_is_light() -> None:
     loaded = loaded_by("import rawpack_packer.engines.local")
     assert "rawpack_packer.parts" in loaded
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
+
+
+def test_engines_are_loaded_when_asked_for() -> None:
+    """All public engines can be had and are listed; what is none is an error of the usual kind."""
+    for name in engines.__all__:
+        assert getattr(engines, name) is not None
+        assert name in dir(engines)
+    with pytest.raises(AttributeError, match="Nonsense"):
+        engines.Nonsense  # noqa: B018
 
 
 def test_the_reader_never_needs_the_packer() -> None:

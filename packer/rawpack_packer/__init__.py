@@ -18,10 +18,15 @@ __all__ = ["append", "convert", "export", "merge", "pack", "pack_splits", "subse
 _HOMES = {"convert": "rework", "merge": "rework", "subset": "rework", "export": "unpack"}
 
 
-def __getattr__(name: str) -> Any:
-    """A function, loaded when it is first asked for: it brings OpenCV, HDF5 and LMDB with it."""
-    if name in __all__:
-        import importlib
+if not TYPE_CHECKING:  # who checks types knows all names
 
-        return getattr(importlib.import_module(f"rawpack_packer.{_HOMES.get(name, 'api')}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """A function, loaded when it is first asked for: it brings OpenCV, HDF5 and LMDB with it."""
+        if name in __all__:
+            import importlib
+
+            return getattr(importlib.import_module(f"rawpack_packer.{_HOMES.get(name, 'api')}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *__all__]

@@ -36,11 +36,16 @@ _LATER = {"DaskEngine": "dask", "ExecutorEngine": "executor", "RayEngine": "ray"
 """Engine -> its module, which a worker of this machine has no use for."""
 
 
-def __getattr__(name: str) -> Any:
-    """An engine for other machines, loaded when it is first asked for."""
-    if name in _LATER:
-        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # who checks types knows all names
+
+    def __getattr__(name: str) -> Any:
+        """An engine for other machines, loaded when it is first asked for."""
+        if name in _LATER:
+            return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *_LATER]
 
 
 def engine_at(name: str, address: str | None) -> DaskEngine | RayEngine | None:
