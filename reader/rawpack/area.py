@@ -29,6 +29,8 @@ _BAND = 8
 """Rows of the result in one product: more have longer rows of weights, most of them 0; fewer cost more calls."""
 
 
+_MOST_TURNED = 4
+"""Channels: of more, OpenCV does not transpose any number."""
 _MOST_KEPT_BYTES = 32 << 20
 _local = threading.local()
 
@@ -45,15 +47,14 @@ class Band(NamedTuple):
 
 
 def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] | None = None) -> Bytes:
-    """The image (H, W, C), C from 1 to 4, averaged to size (height, width), neither more than it has. A new array,
-    unless equal.
+    """The image (H, W, C) averaged to size (height, width), neither more than it has. A new array, unless equal.
 
     box: the part (top, left, height, width) of the result that is wanted: the rest is not made.
     """
     height, width, channels = image.shape
     top, left, rows, columns = box or (0, 0, *size)
     if size == (height, width):
-        return image[top : top + rows, left : left + columns]
+        return image if box is None else image[top : top + rows, left : left + columns]
     if height % size[0] == 0 and width % size[1] == 0:
         # Whole blocks: OpenCV has a way of its own for them, which is as exact and faster.
         y, x = height // size[0], width // size[1]
@@ -95,6 +96,8 @@ def _scratch(count: int) -> NDArray[np.float32]:
 
 
 def _transposed(image: Bytes) -> Bytes:
+    if image.shape[2] > _MOST_TURNED:
+        return np.ascontiguousarray(image.transpose(1, 0, 2))
     turned: Any = cv2.transpose(image)
     return turned.reshape(image.shape[1], image.shape[0], image.shape[2])  # type: ignore[no-any-return]
 

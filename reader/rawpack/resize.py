@@ -33,7 +33,7 @@ _MAX_COVER_PIXELS = 1 << 24
 """An enlarged image of more pixels than this, of which most is cropped away, is never made."""
 
 _MOST_CHANNELS = 4
-"""Of an image at once: with more, OpenCV knows not every dtype and interpolation."""
+"""With more, OpenCV knows not every dtype and interpolation."""
 
 _MARGIN = 8
 """Source pixels around a part that any interpolation may look at."""
@@ -60,18 +60,10 @@ def fit(
     full: (height, width) of what `image` is a reduced decode of: its proportions, which the reduced sides are rounded
     off, then say what is scaled and cropped.
     """
-    if image.shape[:2] == size:
-        return image, False
-    made = [_fit(part, size, fit, interpolation, full) for part in _by_channels(image)]
-    return made[0] if len(made) == 1 else (np.concatenate([part for part, _ in made], axis=2), made[0][1])
-
-
-def _fit(
-    image: Pixels, size: tuple[int, int], how: Fit, interpolation: Interpolation, full: tuple[int, int] | None
-) -> tuple[Pixels, bool]:
-    """See `fit`."""
     stored = image.shape[0], image.shape[1]
-    scaled = cover_size(full or stored, size) if how == "cover" else size
+    if stored == size:
+        return image, False
+    scaled = cover_size(full or stored, size) if fit == "cover" else size
     enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
     box = crop_box(scaled, size)
     if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
@@ -97,9 +89,6 @@ def to_size(
     """
     code = _CODES[interpolation]
     height, width = image.shape[:2]
-    if image.shape[2] > _MOST_CHANNELS and size != (height, width):
-        parts = _by_channels(image)
-        return np.concatenate([to_size(part, size, interpolation, antialias) for part in parts], axis=2, out=out)
     if interpolation == "area":
         if image.dtype == np.uint8 and size[0] <= height and size[1] <= width:
             return _resize(shrink(image, size), size, code, out)
@@ -125,13 +114,6 @@ def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover
     return nearest
 
 
-def _by_channels(image: Pixels) -> list[Pixels]:
-    """The image, as many channels at a time as OpenCV takes."""
-    if image.shape[2] <= _MOST_CHANNELS:
-        return [image]
-    return [np.ascontiguousarray(image[..., k : k + _MOST_CHANNELS]) for k in range(0, image.shape[2], _MOST_CHANNELS)]
-
-
 def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -> Pixels:
     """Scale all of an image."""
     if interpolation != "area":
@@ -148,6 +130,8 @@ def _shrunk(image: Pixels, size: tuple[int, int]) -> Pixels:
 def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:
     if image.shape[:2] == size:
         return image
+    if image.shape[2] > _MOST_CHANNELS and image.dtype != np.uint8:
+        return np.concatenate([_resize(part, size, code) for part in _by_channels(image)], axis=2, out=out)
     resized: Any = cv2.resize(image, (size[1], size[0]), dst=out, interpolation=code)
     if out is not None and np.may_share_memory(resized, out):
         return out
@@ -155,10 +139,19 @@ def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None 
     return made
 
 
+def _by_channels(image: Pixels) -> list[Pixels]:
+    """The image, as many channels at a time as OpenCV takes; never two, which it rounds otherwise than one or four."""
+    whole = image.shape[2] // _MOST_CHANNELS * _MOST_CHANNELS
+    ends = [*range(_MOST_CHANNELS, whole + 1, _MOST_CHANNELS), *range(whole + 1, image.shape[2] + 1)]
+    return [np.ascontiguousarray(part) for part in np.split(image, ends[:-1], axis=2)]
+
+
 def _enlarge_part(
     image: Pixels, scaled: tuple[int, int], box: tuple[int, int, int, int], interpolation: Interpolation
 ) -> Pixels:
     """The box of the image scaled to `scaled`, which is not made: each pixel is interpolated where it comes from."""
+    if image.shape[2] > _MOST_CHANNELS and interpolation in ("cubic", "lanczos"):
+        return np.concatenate([_enlarge_part(part, scaled, box, interpolation) for part in _by_channels(image)], axis=2)
     code = {"area": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}.get(interpolation, _CODES[interpolation])
     slices, matrix = [], np.zeros((2, 3))
     for axis in (0, 1):
