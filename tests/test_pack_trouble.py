@@ -22,6 +22,7 @@ from conftest import FORMATS, Ran, command, environment, files_of, pack, picture
 from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_memory, touch
 
 from rawpack import PackError, Reader
+from rawpack_packer import files
 from rawpack_packer import recipe as recipes
 from rawpack_packer.engines import LocalEngine
 from rawpack_packer.job import pack as run_job
@@ -139,6 +140,20 @@ def test_a_disk_that_fills_up(
         assert not re.search(r"\.(npy|h5|lmdb|spool)(\.tmp)?$", (log / "left").read_text(), re.MULTILINE)
     assert (log / "code2").read_text() == "0\n", (log / "err2").read_text()
     assert settled(log / "store") == undisturbed[layout]
+
+
+def test_room_is_kept_where_it_can_be(tmp_path: Path) -> None:
+    """What was reserved is the file's own; where the file system promises nothing, or cannot, nothing is refused."""
+    with (tmp_path / "file").open("wb") as file:
+        files.reserve(file.fileno(), 0, 1 << 20)
+        kept = (tmp_path / "file").stat().st_blocks * 512
+    reading, writing = os.pipe()
+    files.reserve(writing, 0, 1 << 20)
+    os.close(reading)
+    os.close(writing)
+    if not kept:
+        pytest.skip("this file system promises no room")
+    assert kept >= 1 << 20
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

@@ -65,6 +65,8 @@ class Hdf5Writer:
     def finish(self, columns: Keys, /) -> dict[str, Finished]:
         self._path.unlink(missing_ok=True)
         finished = {}
+        for part in self._parts.values():
+            part.flush()
         try:
             with _create(self._path) as file:
                 room = Room(file)
@@ -104,9 +106,12 @@ class _Dataset:
         self._lengths.append(stored.data.size)
         self._size += stored.data.nbytes
 
+    def flush(self) -> None:
+        """Write what waits in memory, as long as the disk's room is promised to nobody."""
+        self._spool.flush()
+
     def create(self, file: h5py.File, room: Room, rows: int, path: Path) -> Finished:
         """Make the dataset; compressed, with its values, else with room for them."""
-        self._spool.flush()
         shape, chunk = self._shape_and_chunk(rows)
         chunk_bytes = math.prod(chunk) * self._dtype.itemsize
         count = -(-self._size // chunk_bytes)

@@ -6,21 +6,16 @@ may take the process with it (seen with HDF5 2.0). So the disk is asked first, w
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
 from pathlib import Path
 
 import h5py
 
-_STEP = 8 << 20
-"""Bytes asked for at once, beyond what is needed now."""
+from rawpack_packer import files
+
 _OVERHEAD = 256 << 10
 """Bytes: more than HDF5 adds to the values of one dataset, its attributes among them, but for `PER_CHUNK`."""
 PER_CHUNK = 40
 """Bytes: more than HDF5's index of chunks has for each."""
-_NO_SUCH_CALL = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-"""What file systems say that cannot promise."""
 _END_OF_FILE = slice(28, 36)
 """Where the superblock says how long the file is: version 2 and 3, "End of File Address" in HDF5's format
 specification."""
@@ -29,7 +24,7 @@ specification."""
 class Room:
     """Of one file, which HDF5 has just made and not written to yet.
 
-    Where the system cannot promise room (macOS and Windows have no such call), nothing is promised.
+    Where the disk or the system cannot promise room (NFS, macOS, Windows), nothing is promised.
     """
 
     def __init__(self, file: h5py.File) -> None:
@@ -42,22 +37,9 @@ class Room:
         Raises OSError where there is none.
         """
         end = int(self._file.id.get_filesize()) + count + _OVERHEAD
-        if end <= self._promised:
-            return
-        try:
-            self._promise(end + _STEP)
-        except OSError:
-            self._promise(end)
-
-    def _promise(self, end: int) -> None:
-        """Have the file's blocks as far as byte `end`."""
-        if sys.platform not in ("darwin", "win32"):
-            try:
-                os.posix_fallocate(self._file.id.get_vfd_handle(), self._promised, end - self._promised)
-            except OSError as error:
-                if error.errno not in _NO_SUCH_CALL:
-                    raise
-        self._promised = end
+        if end > self._promised:
+            files.reserve(self._file.id.get_vfd_handle(), self._promised, end - self._promised)
+            self._promised = end
 
 
 def give_back(path: Path) -> None:
