@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from conftest import picture, save
+from conftest import command, environment, picture, save
 
+from rawpack_packer.fields import store_fields
 from rawpack_packer.measure import cache
-from rawpack_packer.read_ahead import ReadAhead
+from rawpack_packer.parts import PartTask
+from rawpack_packer.pieces import make_piece, starts
+from rawpack_packer.read_ahead import ReadAhead, _file_system
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import Item, Samples, open_source
 from rawpack_packer.sources.view import View
 
@@ -102,11 +109,61 @@ def test_the_disk_brings_them(tmp_path: Path) -> None:
     files = sorted(tmp_path.rglob("*.jpg"))
     if not cache.drop(files):
         pytest.skip("the page cache keeps files of this file system")
+    with files[0].open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+    end = time.monotonic() + 5
+    while cache._cached_share(files[0]) < 1:
+        if time.monotonic() > end:
+            pytest.skip("this disk reads nothing ahead")
+        time.sleep(0.01)
     ReadAhead(whole(tmp_path), range(20)).at(0)
     end = time.monotonic() + 60
     while not all(cache._cached_share(path) == 1 for path in files[1:]):
         assert time.monotonic() < end, "the files were never read"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_packing_asks(tmp_path: Path, workers: int) -> None:
+    """A run asks for all files but the first of each part, by its own calls of the system."""
+    names = folder(tmp_path / "source", 100)
+    trace = tmp_path / "trace"
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    ran = subprocess.run(
+        ["strace", "-f", "-y", "-e", "trace=fadvise64", "-o", trace, *command(), "pack", "--quiet", "--size", "64",
+         "--shard-size", "1", "--workers", str(workers), tmp_path / "source", tmp_path / "store"],
+        env=environment(), capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    if "PTRACE" in ran.stderr:
+        pytest.skip("processes cannot be traced here")
+    assert ran.returncode == 0, ran.stderr
+    found = re.findall(r"fadvise64\(\d+<[^>]*/(\d+\.jpg)>, 0, \d+, POSIX_FADV_WILLNEED\) += 0", trace.read_text())
+    assert sorted(found) == sorted(set(names) - {"000.jpg", "064.jpg"})
+
+
+def test_a_helper_asks(tmp_path: Path, asked: list[tuple[str, int]]) -> None:
+    """What is prepared for another worker is asked for too, and no more than that."""
+    names = folder(tmp_path / "source", 100)
+    source, recipe = open_source(tmp_path / "source"), make_recipe(format="lmdb", size="64")
+    (tmp_path / "store" / ".rawpack").mkdir(parents=True)
+    task = PartTask(0, 0, source.part(0, 100), recipe, store_fields(recipe, source), str(tmp_path / "store"), token="t")
+    assert make_piece(task, starts(task)[3])
+    first = starts(task)[3]
+    assert [name for name, _ in asked] == names[first + 1 : first + starts(task).step]
+
+
+def test_files_that_would_be_read_twice_are_not_asked_for(
+    tmp_path: Path, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems in user space may drop a file's pages when it is opened again; which one it is, the system tells."""
+    folder(tmp_path, 10)
+    if Path("/proc/self/mountinfo").exists():
+        assert _file_system(Path("/proc").stat().st_dev) == "proc"
+    assert _file_system(0) == ""
+    monkeypatch.setattr("rawpack_packer.read_ahead._file_system", lambda device: "fuse.sshfs")
+    ReadAhead(whole(tmp_path), range(10)).at(0)
+    assert not asked
 
 
 class Odd:

@@ -587,6 +587,13 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
         source[0]
 
 
+def test_reads_that_give_less_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems give a file in pieces: all of them are taken."""
+    source, read = FolderSource(put(tmp_path, "0.jpg")), os.read
+    monkeypatch.setattr(base.os, "read", lambda descriptor, count: read(descriptor, min(count, 7)))
+    assert source[0].image == JPEG
+
+
 def test_changes_travel_between_processes() -> None:
     """The error can be pickled, as it is raised in workers."""
     error = pickle.loads(pickle.dumps(SourceChangedError("a.jpg changed")))

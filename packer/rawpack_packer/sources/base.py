@@ -45,6 +45,7 @@ Value = int | float | str | bytes | NDArray[Any] | Boxes
 
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
+_PIECE = 1 << 20
 UNKNOWN = (-1, -1)
 """Size and mtime of what has none, such as a broken link."""
 
@@ -179,8 +180,8 @@ class Samples(Protocol):
 class Source(Samples, Protocol):
     """All samples of a source, in an order that is the same on every machine and in every run.
 
-    It may say more of them before they are read: `labels()`, `group(i)`, `image_file(i)`, `noun` and `numbered`, see
-    `sources.view`.
+    It may say more of them before they are read: `labels()`, `group(i)`, `noun` and `numbered`, and its parts
+    `image_file(i)`; see `sources.view`.
     """
 
     @property
@@ -291,8 +292,9 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
             check_unchanged(fd, scanned, key)
             if scanned[0] > MAX_FILE_BYTES:
                 raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
-            data = os.read(fd, scanned[0])
-            while len(data) < scanned[0] and (more := os.read(fd, scanned[0] - len(data))):
+            data = os.read(fd, scanned[0] + 1)
+            # A read may give less than there is, and some systems know no sizes.
+            while more := os.read(fd, _PIECE):
                 data += more
             check_unchanged(fd, scanned, key)
     except OSError as error:
