@@ -90,12 +90,15 @@ class Fit(Step):
         return resizable(self, spec).sized(*self.size)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        from rawpack.area import shrink
         from rawpack.resize import fit, to_size
 
         scaled = cover_size((image.shape[0], image.shape[1]), self.size)
         if scaled[0] > image.shape[0] or scaled[1] > image.shape[1]:
             return fit(image, self.size)[0]
-        top, left, height, width = crop_box(scaled, self.size)
+        box = top, left, height, width = crop_box(scaled, self.size)
+        if image.dtype == "uint8":
+            return shrink(image, scaled, box)
         return to_size(image, scaled)[top : top + height, left : left + width]
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
