@@ -30,6 +30,8 @@ from rawpack_packer.writers.hdf5_room import PER_CHUNK, Room, give_back
 FLAT_CHUNK = 1 << 20
 """Bytes per chunk where samples differ in size."""
 _GZIP_LEVEL = 4
+_MOST_PADDED = 8
+"""Times the bytes of texts that they may take where all are padded to the longest."""
 _COPY_BYTES = 8 << 20
 _FORMULA = (
     "{what} of different sizes lie in this array one after another, row by row, channels last. "
@@ -230,16 +232,29 @@ def _write_columns(file: h5py.File, room: Room, columns: Keys) -> None:
         elif isinstance(values[0], str):
             encoded = [str(value).encode() for value in values]
             width = max(1, *(len(value) for value in encoded))
+            joined = np.frombuffer(b"".join(encoded), np.uint8)
+            if width * len(encoded) > _MOST_PADDED * joined.size + FLAT_CHUNK:
+                # Padded, one long text would make all of them as long.
+                how = f"UTF-8; text i is the bytes {name}[{name}_start[i] : {name}_start[i] + {name}_length[i]]."
+                _write_runs(file, room, name, joined, [len(value) for value in encoded], how)
+                continue
             texts = np.array(encoded, h5py.string_dtype("utf-8", width))
             _write(file, room, name, texts, f"{name}[i] belongs to image i: UTF-8, padded with zero bytes.")
         else:
             arrays = [np.asarray(value) for value in values]
-            lengths = np.array([len(array) for array in arrays], np.int64)
             how = f"What belongs to image i is {name}[{name}_start[i] : {name}_start[i] + {name}_length[i]]."
-            _write(file, room, name, np.concatenate(arrays), how)
-            how = f"Where {name} of image i begins; see the attributes of {name}."
-            _write(file, room, f"{name}_start", np.cumsum(lengths) - lengths, how)
-            _write(file, room, f"{name}_length", lengths, f"How many of {name} belong to image i.")
+            _write_runs(file, room, name, np.concatenate(arrays), [len(array) for array in arrays], how)
+
+
+def _write_runs(
+    file: h5py.File, room: Room, name: str, values: NDArray[Any], counts: Sequence[int], how_to_read: str
+) -> None:
+    """Add values of all rows, one row's after another's, and where those of each begin and how many they are."""
+    lengths = np.array(counts, np.int64)
+    _write(file, room, name, values, how_to_read)
+    how = f"Where {name} of image i begins; see the attributes of {name}."
+    _write(file, room, f"{name}_start", np.cumsum(lengths) - lengths, how)
+    _write(file, room, f"{name}_length", lengths, f"How many of {name} belong to image i.")
 
 
 def _write(file: h5py.File, room: Room, name: str, values: NDArray[Any], how_to_read: str) -> None:
