@@ -445,6 +445,29 @@ def test_labels_that_are_numbers_may_be_empty(
     assert source.counts["unlabelled"] == (cells.count("") if whole else 0)
 
 
+@pytest.mark.parametrize("form", ["xyxy", "xywh", "yolo"])
+def test_classes_name_those_of_boxes(form: str, small: Callable[..., Path], tmp_path: Path) -> None:
+    """Without a column of labels, --classes names the classes that boxes say, wherever a row of them has it; a number
+    that is none of them is a fault of its line, and so are boxes without a class."""
+    names = small("cat\ndog\nowl\n", "names")
+    row = [1, 0, 0, 1, 1] if form == "yolo" else [0, 0, 1, 1, 1]
+    said = ("--field", f"boxes:{form}", "--classes", names)
+
+    def lines(*boxes: list[list[float]]) -> Path:
+        rows = [{"path": f"{i}.jpg", "boxes": one} for i, one in enumerate(boxes)]
+        return small("".join(f"{json.dumps(row)}\n" for row in rows), "l.jsonl")
+
+    reader = Reader(pack(lines([row], []), tmp_path / "s", "--size", "keep", *said))
+    assert (reader.classes, reader[0]["boxes"][:, 4].tolist()) == (("cat", "dog", "owl"), [1])
+    at = 0 if form == "yolo" else 4
+    for wrong, shown in ((3, "3"), (-2, "-2"), (0.5, "0.5")):
+        bad = [*row[:at], wrong, *row[at + 1 :]]
+        ran = run_here("pack", *said, lines([], [row, bad]), tmp_path / "none")
+        assert (ran.code, f"line 2, column (boxes): {shown} is the class of a box; there are 3" in ran.err) == (2, True)
+    ran = run_here("pack", "--field", "boxes:xyxy[4]", "--classes", names, lines([[0, 0, 1, 1]]), tmp_path / "none")
+    assert (ran.code, "boxes that have classes" in ran.err) == (2, True), ran.err
+
+
 def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_path: Path) -> None:
     """With --classes, a number or a name that is none of them is a fault of its line."""
     names = small("a\nb\n", "names.txt")

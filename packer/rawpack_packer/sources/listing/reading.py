@@ -21,7 +21,7 @@ from rawpack_packer.sources.listing.lines import SUFFIXES, Rows, long_cells, row
 from rawpack_packer.sources.listing.numbers import NumberTaker
 from rawpack_packer.sources.listing.paths import PathTaker
 from rawpack_packer.sources.listing.place import Lines, Place, Taker
-from rawpack_packer.sources.listing.table import Column, Numbers, Table, TablePart, TableSource, Texts
+from rawpack_packer.sources.listing.table import Column, Numbers, Runs, Table, TablePart, TableSource, Texts, no_classes
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """What the column of paths is called, the first that is there."""
@@ -49,7 +49,8 @@ class ListingSource(TableSource):
     ) -> None:
         """fields: what columns hold, where a look would not tell: {"boxes": "xyxy"}, or "boxes:xyxy" each. key: the
         column of keys; None takes the paths. images: the folder that relative paths begin at; None takes the listing's.
-        classes: of the labels. progress: told how many rows were read so far.
+        classes: of the labels, or of the boxes where there is no column of labels. progress: told how many rows were
+        read so far.
 
         Raises BadListingError with the first twenty faults, each with its line and column.
         """
@@ -150,7 +151,10 @@ class _Columns:
         self._faults.stop()
         classes = self._classes if self._label is None else self._label.classes
         label = columns.get("label")
-        empty = _unused(classes or (), label.values) if isinstance(label, Numbers) else ()
+        numbers = [label.values] if isinstance(label, Numbers) else []
+        if label is None:
+            numbers = [boxes.classes() for boxes in _boxes_of_classes(columns).values()]
+        empty = _unused(classes or (), np.concatenate(numbers)) if numbers else ()
         return Table(
             kind="listing",
             root=where,
@@ -184,13 +188,30 @@ class _Columns:
         if self._classes is None or self._label is not None:
             return
         label = columns.get("label")
+        boxes = _boxes_of_classes(columns) if label is None else {}
+        if boxes:
+            self._check_boxes(boxes, lines, len(self._classes))
+            return
         if not isinstance(label, Numbers) or kinds["label"] != FieldKind("int64"):
-            raise UsageError("--classes names labels: a column 'label' of names or whole numbers, which is not there")
+            raise UsageError(
+                "--classes names labels: a column 'label' of names or whole numbers, which is not there; nor is one of "
+                "boxes that have classes (--field boxes:xyxy)"
+            )
         count, place = len(self._classes), next(place for place in self._places if place.name == "label")
         for i in np.flatnonzero((label.values < -1) | (label.values >= count)):
             place.fault(lines[i], f"{label.values[i]}; there are {count} classes, counted from 0")
             if self._faults.enough:
                 return
+
+    def _check_boxes(self, boxes: Mapping[str, Runs], lines: Lines, count: int) -> None:
+        """Where classes are given and there are no labels, boxes must be of them."""
+        for name, column in boxes.items():
+            place, numbers = next(place for place in self._places if place.name == name), column.classes()
+            for i in np.flatnonzero(no_classes(numbers, count)):
+                line = lines[np.searchsorted(column.ends, i, side="right") - 1]
+                place.fault(line, f"{numbers[i]:g} is the class of a box; there are {count} classes, counted from 0")
+                if self._faults.enough:
+                    return
 
     def _check_unique(self, keys: Texts, lines: Lines) -> None:
         """Find keys that are there twice: by hashes, so that a million need no set of texts."""
@@ -344,6 +365,11 @@ def _blocks(rows: Rows) -> Iterator[tuple[Lines, list[Sequence[Any]]]]:
     while block := list(islice(each, _BLOCK)):
         lines, values = zip(*block, strict=True)
         yield np.array(lines, np.int64), list(zip(*values, strict=True))
+
+
+def _boxes_of_classes(columns: Mapping[str, Column]) -> dict[str, Runs]:
+    """The fields of boxes that say their class."""
+    return {name: column for name, column in columns.items() if isinstance(column, Runs) and column.have_classes}
 
 
 def _unused(classes: Sequence[str], labels: NDArray[Any]) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from rawpack_packer.sources.base import Boxes, BoxForm, FieldKind, Item, Value, 
 from rawpack_packer.sources.whole import Whole
 
 Rows = NDArray[np.int64]
+CLASS = 4
+"""Where a box that is no yolo's has the number of its class."""
 
 
 class Column(Protocol):
@@ -91,6 +93,15 @@ class Runs:
             return rows
         height, width = (0, 0) if self.sizes is None else self.sizes[i].tolist()
         return Boxes(rows, self.boxes, (height, width) if height and width else None)
+
+    @property
+    def have_classes(self) -> bool:
+        """Whether they are boxes that say their class."""
+        return self.boxes is not None and self.values.shape[1] > CLASS
+
+    def classes(self) -> NDArray[Any]:
+        """(m,): the number of each box's class, where they have classes."""
+        return np.asarray(self.values[:, 0 if self.boxes == "yolo" else CLASS])
 
     def part(self, start: int, stop: int, /) -> Runs:
         first, last = int(self.ends[start]), int(self.ends[stop])
@@ -216,6 +227,12 @@ class TableSource(Whole):
         """(n, 2): of the images, then of the masks column by column, then of what lists them; see `Source.states`."""
         masks = [column.states for column in self._all.columns.values() if isinstance(column, Files)]
         return np.concatenate([self._all.images.states, *masks, self._more])
+
+
+def no_classes(numbers: NDArray[Any], count: int) -> NDArray[np.bool_]:
+    """Which of some numbers are of none of `count` classes; -1 says that there is none."""
+    some: NDArray[np.bool_] = (numbers >= -1) & (numbers < count) & (numbers == np.floor(numbers))
+    return ~some
 
 
 def texts_of(values: list[str]) -> Texts:
