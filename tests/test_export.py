@@ -26,7 +26,7 @@ from PIL import Image
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
-from rawpack_packer.sources import KINDS
+from rawpack_packer.sources import KINDS, FieldKind
 from rawpack_packer.unpack.names import Names, check_names, folded, refused
 
 JPEG = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
@@ -43,6 +43,37 @@ def export(*args: object) -> Ran:
 
 def listing_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "listing.jsonl").read_text("utf-8").splitlines()]
+
+
+def note_of(folder: Path) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads((folder / "export.json").read_text("utf-8"))
+    return note
+
+
+def packed_again(folder: Path, destination: Path) -> tuple[int, str]:
+    """Give the command that `export.json` names, in its folder; its exit code and what it said in errors."""
+    words = shlex.split(note_of(folder)["pack_again"])
+    assert (words[:2], words[-1]) == (["rawpack", "pack"], "DST")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        ran = run_here("pack", "-q", "--workers", 0, *words[2:-1], destination)
+    finally:
+        os.chdir(here)
+    return ran.code, ran.err
+
+
+def assert_same(store: Path, other: Path) -> None:
+    """Both have the same classes, fields and samples."""
+    one, two = Reader(store), Reader(other)
+    assert one.classes == two.classes
+    assert {name: (f.kind, f.dtype, f.shape, f.boxes) for name, f in one.fields.items()} == {
+        name: (f.kind, f.dtype, f.shape, f.boxes) for name, f in two.fields.items()
+    }
+    assert len(one) == len(two)
+    for i in range(len(one)):
+        for name in one.fields:
+            np.testing.assert_array_equal(one[i][name], two[i][name])
 
 
 def lines_of(ran: Ran) -> int:
@@ -154,24 +185,9 @@ def test_what_was_exported_packs_again_to_the_same_samples(tmp_path: Path, layou
         keys=[f"some/{i}" for i in range(7)], format=layout,
     )  # fmt: skip
     assert export(*(["--numbered"] if numbered else []), store, tmp_path / "out").code == 0
-    words = shlex.split(json.loads((tmp_path / "out" / "export.json").read_text())["pack_again"])
-    assert (words[:2], words[-1]) == (["rawpack", "pack"], "DST")
-    with mock.patch("os.getcwd", return_value=str(tmp_path / "out")):
-        here = Path.cwd()
-        os.chdir(tmp_path / "out")
-        try:
-            ran = run_here("pack", "-q", "--workers", 0, *words[2:-1], tmp_path / "again")
-        finally:
-            os.chdir(here)
-    assert (ran.code, ran.err) == (0, "")
-    before, after = Reader(store), Reader(tmp_path / "again")
-    assert after.classes == before.classes
-    assert {name: (f.kind, f.dtype, f.shape) for name, f in after.fields.items()} == {
-        name: (f.kind, f.dtype, f.shape) for name, f in before.fields.items()
-    }
-    for i in range(len(before)):
-        for name in before.fields:
-            np.testing.assert_array_equal(after[i][name], before[i][name])
+    assert "differs" not in note_of(tmp_path / "out")
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert_same(tmp_path / "again", store)
     if layout == "lmdb":
         for row in range(7):
             files = []
@@ -180,6 +196,132 @@ def test_what_was_exported_packs_again_to_the_same_samples(tmp_path: Path, layou
                 with lmdb.open(shard, subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
                     files.append(transaction.get(b"%012d" % row))
             assert files[0] == files[1]
+
+
+@pytest.fixture(params=["coco", "yolo"])
+def boxes(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Images with boxes of three classes, of which no box has the last, as a file of COCO or a folder of YOLO."""
+    root = tmp_path / "in"
+    for i in range(3):
+        save(root / f"images/{i}.jpg", picture(40, 50, i))
+    if request.param == "coco":
+        tree = {
+            "images": [{"id": 9 - i, "file_name": f"images/{i}.jpg"} for i in range(3)],
+            "annotations": [
+                {"image_id": 9, "category_id": 5, "bbox": [1.1, 2, 30, 20.3]},
+                {"image_id": 7, "category_id": 2, "bbox": [0, 0, 50, 40], "iscrowd": 1},
+                {"image_id": 9, "category_id": 2, "bbox": [5, 6, 7, 8]},
+            ],
+            "categories": [{"id": 8, "name": "ant"}, {"id": 5, "name": "cat"}, {"id": 2, "name": "dog 2"}],
+        }
+        (root / "all.json").write_text(json.dumps(tree))
+        return root / "all.json"
+    (root / "labels").mkdir()
+    (root / "labels/0.txt").write_text("1 0.5 0.5 0.3 0.7\n0 0.1 0.2 0.1 0.1\n")
+    (root / "classes.txt").write_text("dog 2\ncat\nant\n")
+    return root
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_boxes_and_the_names_of_their_classes_pack_again(boxes: Path, tmp_path: Path, layout: str) -> None:
+    """A store of COCO's or YOLO's boxes, which have classes and no labels: the command makes it again, each box of its
+    class and each class of its name."""
+    keep = ["--size", "keep"] + (["--quality", "keep"] if layout == "lmdb" else [])
+    assert run_here("pack", "-q", "--workers", 0, "--format", layout, *keep, boxes, tmp_path / "store").code == 0
+    assert export(tmp_path / "store", tmp_path / "out").code == 0
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert_same(tmp_path / "again", tmp_path / "store")
+    again = Reader(tmp_path / "again")
+    assert again.classes == ("dog 2", "cat", "ant")
+    assert again[0]["boxes"][:, 4].tolist() == [1, 0]
+    assert "differs" not in note_of(tmp_path / "out")
+
+
+def test_samples_without_any_label_pack_again(tmp_path: Path) -> None:
+    """Labels that are all -1 stay numbers, and the classes theirs."""
+    given = [{"image": picture(8, 8, i), "label": -1} for i in range(2)]
+    store = packed(tmp_path / "store", given, classes=["b", "a"])
+    assert export(store, tmp_path / "out").code == 0
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert_same(tmp_path / "again", store)
+
+
+def test_a_class_without_a_name_is_said_to_be_lost(tmp_path: Path) -> None:
+    """No label in a listing is the empty text: what is of that class has none in the store that the command makes."""
+    for i, labels in enumerate(([0, 1], [0, 0])):
+        given = [{"image": picture(8, 8, label), "label": label} for label in labels]
+        store, out = packed(tmp_path / f"{i}", given, classes=["", "b"]), tmp_path / f"out {i}"
+        assert export(store, out).code == 0
+        assert "'' is none" in note_of(out)["differs"][0]
+        assert packed_again(out, tmp_path / f"again {i}") == (0, "")
+        again = Reader(tmp_path / f"again {i}")
+        assert (again.fields["label"].dtype, again[0]["label"]) == ("int64", -1)
+
+
+def test_what_packs_again_otherwise_is_said(tmp_path: Path) -> None:
+    """What no listing can say: a field that is called path, classes that stand on no line, boxes that are no float32,
+    one size of files that are kept, planes of YCbCr. The command still packs, and the export says what will differ."""
+    pixels = [picture(8, 8, i) for i in range(3)]
+    labelled = [{"image": one, "label": i % 2} for i, one in enumerate(pixels)]
+    boxed = [{"image": one, "boxes": np.array([[0, 0, 0.1, 5]])} for one in pixels]
+    stores = {
+        "field path is called path_": packed(tmp_path / "p", [{"image": one, "path": "x"} for one in pixels]),
+        "classes are the names": packed(tmp_path / "c", labelled, classes=["", " b"]),
+        "not float64": packed(
+            tmp_path / "b", boxed, fields={"boxes": FieldKind("float64", (None, 4), boxes="xyxy")}
+        ),
+        "all are 8x8": packed(tmp_path / "j", pixels, format="lmdb"),
+        "planes of YCbCr": packed(tmp_path / "y", pixels, color="yuv420"),
+    }  # fmt: skip
+    for words, store in stores.items():
+        out = tmp_path / f"out {store.name}"
+        ran = run_here("export", store, out)
+        (said,) = note_of(out)["differs"]
+        assert (ran.code, words in said, said in ran.out) == (0, True, True), (words, said, ran)
+        assert json.loads(run_here("export", "--json", store, out).out)["differs"] == [said]
+        assert packed_again(out, tmp_path / f"again {store.name}") == (0, ""), words
+        before, after = Reader(store), Reader(tmp_path / f"again {store.name}")
+        assert (before.classes, before.fields) != (after.classes, after.fields) or words == "planes of YCbCr"
+
+
+def test_names_of_classes_of_boxes_that_cannot_be_kept_are_said_to_be_lost(tmp_path: Path) -> None:
+    """A name that begins with a blank stands on no line of a file: the command packs the boxes, without names."""
+    save(tmp_path / "in/a.jpg", picture(8, 8, 0))
+    annotation = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}
+    tree = {"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 1, "name": " a"}]}
+    (tmp_path / "in/all.json").write_text(json.dumps(tree | {"annotations": [annotation]}))
+    assert run_here("pack", "-q", "--workers", 0, tmp_path / "in/all.json", tmp_path / "store").code == 0
+    assert export(tmp_path / "store", tmp_path / "out").code == 0
+    (said,) = note_of(tmp_path / "out")["differs"]
+    assert "names of the classes are gone" in said
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert Reader(tmp_path / "again").classes is None
+    np.testing.assert_array_equal(Reader(tmp_path / "again")[0]["boxes"], Reader(tmp_path / "store")[0]["boxes"])
+
+
+@pytest.mark.parametrize("shape", ["single", "array", "ragged"])
+def test_numbers_that_no_listing_holds_name_no_command(tmp_path: Path, shape: str) -> None:
+    """uint64 from 2^63 on: no command that would fail, but why there is none; what is below packs again."""
+    kind = {"single": "uint64", "array": "uint64[2]", "ragged": "uint64[?]"}[shape]
+    for top in ((1 << 63) - 1, 1 << 63):
+        values = [np.array(top, np.uint64) if shape == "single" else np.array([top, 5], np.uint64) for _ in range(2)]
+        given = [{"image": picture(8, 8, i), "id": one} for i, one in enumerate(values)]
+        out, store = tmp_path / f"out {top}", packed(tmp_path / f"{top}", given, fields={"id": kind})
+        ran = run_here("export", store, out)
+        note = note_of(out)
+        if top == 1 << 63:
+            assert (ran.code, note["pack_again"], "field id has numbers above" in note["why_not"]) == (0, None, True)
+            assert note["why_not"] in ran.out
+        else:
+            assert packed_again(out, tmp_path / "again") == (0, "")
+            assert_same(tmp_path / "again", store)
+
+
+def test_an_empty_key_names_no_command(tmp_path: Path) -> None:
+    """A listing's lines need keys: where one is empty, the export says so."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(2)], keys=["a", ""])
+    assert export("--numbered", store, tmp_path / "out").code == 0
+    assert (note_of(tmp_path / "out")["pack_again"], "key" in note_of(tmp_path / "out")["why_not"]) == (None, True)
 
 
 def test_names_by_number_and_by_kind(tmp_path: Path) -> None:
@@ -222,6 +364,17 @@ def test_a_field_that_is_called_path_makes_room(tmp_path: Path) -> None:
     store = packed(tmp_path / "store", [{"image": picture(8, 8, i), "path": f"x{i}"} for i in range(2)])
     assert export(store, tmp_path / "out").code == 0
     assert listing_of(tmp_path / "out")[1] == {"path": "00000001.png", "key": "00000001", "path_": "x1"}
+
+
+def test_a_field_that_has_the_other_name_keeps_its_values(tmp_path: Path) -> None:
+    """Beside fields `path` and `path_`, in whatever case, each stands in the listing once, with its own values."""
+    given = [{"image": picture(8, 8, i), "path": f"x{i}", "Path_": i, "path__": -i} for i in range(2)]
+    assert export(packed(tmp_path / "store", given), tmp_path / "out").code == 0
+    line = {"path": "00000001.png", "key": "00000001", "path___": "x1", "Path_": 1, "path__": -1}
+    assert listing_of(tmp_path / "out")[1] == line
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    sample = Reader(tmp_path / "again")[1]
+    assert (sample["path___"], sample["Path_"], sample["path__"]) == ("x1", 1, -1)
 
 
 # ---------------------------------------------------------------------------------------------- strange keys

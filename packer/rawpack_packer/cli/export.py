@@ -88,5 +88,6 @@ def _as_text(done: Exported) -> str:
         reasons = ", ".join(f"{reason} {count}" for reason, count in done.rejects.items())
         rows.append(("rejected", f"{sum(done.rejects.values()):,} ({reasons}), listed in {done.folder}/rejects.jsonl"))
     rows += [("time", show.duration(done.seconds)), ("lies in", show.plain(done.folder))]
-    rows.append(("pack again", show.plain(done.pack_again or "by a dataset in Python: no command reads such images")))
+    rows.append(("pack again", show.plain(done.pack_again or f"by no command: {done.why_not}")))
+    rows += [("differs", show.plain(what)) for what in done.differs]
     return ("Nothing to do.\n" if done.already else "Exported.\n") + show.table(rows)

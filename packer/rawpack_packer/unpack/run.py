@@ -30,7 +30,7 @@ from rawpack_packer.parts import Reject
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.base import printable
 from rawpack_packer.unpack.contents import contents
-from rawpack_packer.unpack.listing import note, write_listing
+from rawpack_packer.unpack.listing import again, note, write_listing
 from rawpack_packer.unpack.names import LISTING, NOTE, Names, check_names, suffix_of
 
 _BEGUN = "export"
@@ -63,7 +63,11 @@ class Exported:
     rejects: Mapping[str, int]
     """Reason -> samples that are damaged in the store, and have no file."""
     pack_again: str | None
-    """The command that packs the folder again, run in it; None where `rawpack pack` does not read such images."""
+    """The command that packs the folder again, run in it; None where there is none."""
+    why_not: str
+    """Why there is none."""
+    differs: tuple[str, ...]
+    """What the store that the command makes has otherwise."""
     seconds: float
 
     @property
@@ -137,14 +141,14 @@ class Export:
             with destinations.Lock(self.folder):
                 done = self._write(limits, watch)
         watch.end()
-        about = note(self.source, self.names, len(done.rejects))
+        how = again(self.source, self.names)
         reasons: dict[str, int] = {}
         for reject in done.rejects:
             reasons[reject.reason] = reasons.get(reject.reason, 0) + 1
         samples = len(self.source) - len(done.rejects)
         return Exported(
             str(self.folder), samples, samples * len(self.names.suffixes), done.files, done.bytes, reasons,
-            about["pack_again"], time.monotonic() - began,
+            how.command, how.why_not, how.differs, time.monotonic() - began,
         )  # fmt: skip
 
     def _write(self, limits: Limits, watch: Watch) -> _Done:
