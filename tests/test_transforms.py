@@ -266,6 +266,7 @@ def test_flips(shape: tuple[int, ...], dtype: str) -> None:
     image = np.random.default_rng(0).integers(0, 200, shape).astype(dtype)
     for step, expected in ((RandomHorizontalFlip(1), image[:, ::-1]), (RandomVerticalFlip(1), image[::-1])):
         np.testing.assert_array_equal(step.apply(image, True), expected)
+        assert step.apply(image, True).dtype == dtype
         out = image.copy()
         np.testing.assert_array_equal(step.apply(out, True, out), expected)
         assert step.apply(image, False) is image

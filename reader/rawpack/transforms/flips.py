@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from rawpack.transforms.arguments import probability
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, Move, Spec, Step
@@ -26,10 +28,10 @@ class _RandomFlip(Step):
             return image
         import cv2
 
-        try:
-            return cv2.flip(image, self._axis, dst=out).reshape(image.shape)
-        except cv2.error:  # a dtype or a number of channels that OpenCV does not know
-            return image[:, ::-1].copy() if self._axis else image[::-1].copy()
+        if image.dtype.kind not in "iu" or image.dtype.itemsize < 8:  # of those, OpenCV makes int32 without a word
+            with suppress(cv2.error):  # a dtype or a number of channels that it does not know
+                return cv2.flip(image, self._axis, dst=out).reshape(image.shape)
+        return image[:, ::-1].copy() if self._axis else image[::-1].copy()
 
     def apply_mask(self, mask: Array, drawn: bool, out: Array | None = None) -> Array:
         return self.apply(mask, drawn, out)
