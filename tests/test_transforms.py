@@ -455,6 +455,8 @@ def test_masks_get_no_new_values() -> None:
         (lambda: Normalize((123.0,), (58.0,)).makes(Spec((4, 4, 3), "uint8", "HWC")), "from 0 to 1"),
         (lambda: OneHot(0), "num_classes=0"),
         (lambda: OneHot(3).makes(Spec((), "float32")), "whole numbers"),
+        (lambda: Normalize((0.5,), (0.5,)).makes(Spec((4, 4, 1), "bool", "HWC")), "wants numbers, not bool"),
+        (lambda: Normalize((0.5,), (0.5,)).makes(Spec((1, 4, 4), "complex64", "CHW")), "wants numbers, not complex64"),
         (lambda: CenterCrop(3).makes(Spec((3, 9, 9), "uint8", "CHW")), "before ToCHW"),
         (lambda: RandomResizedCrop(3).makes(Spec((9, 9, 3), "int64", "HWC")), "not int64"),
         (lambda: ColorJitter(1).makes(Spec((9, 9, 3), "float32", "HWC")), "uint8"),

@@ -23,6 +23,7 @@ from rawpack.transforms import (
     BatchStep,
     CenterCrop,
     ColorJitter,
+    ConvertImageDtype,
     Fit,
     Lambda,
     Normalize,
@@ -516,6 +517,17 @@ def test_what_belongs_together_moves_together(order: tuple[str, ...]) -> None:
     changed = made_of(colours, [CenterCrop(40), ColorJitter((1.5, 1.5)), Normalize((0.5,), (0.5,)), ToCHW()])
     np.testing.assert_array_equal(changed["mask"], label[:, 10:50, 20:60].transpose(0, 3, 1, 2))
     assert changed["image"].dtype == np.float32
+
+
+@pytest.mark.parametrize("channels", [128, 129, 600])
+@pytest.mark.parametrize("planes", [False, True])
+def test_bytes_of_many_channels_become_floats(channels: int, planes: bool) -> None:
+    """More than OpenCV looks up in a table: the same shares, in the order of axes that is asked for."""
+    image = np.random.default_rng(3).integers(0, 256, (12, 4, 5, channels)).astype(np.uint8)
+    samples = Samples({"image": "image"}, {"image": image})
+    wanted = (image / 255).astype(np.float32)
+    outs = made_of(samples, [ConvertImageDtype(), *([ToCHW()] if planes else [])])
+    np.testing.assert_array_equal(outs["image"], wanted.transpose(0, 3, 1, 2) if planes else wanted)
 
 
 def test_images_of_one_sample_must_have_one_size() -> None:

@@ -14,6 +14,8 @@ from rawpack.errors import UsageError
 from rawpack.transforms.step import Array, Spec, Step
 
 _FLOATS = ("float16", "float32", "float64")
+_MOST_TABLED = 128
+"""Channels: of more, OpenCV 5 looks up none."""
 
 
 class ConvertImageDtype(Step):
@@ -26,9 +28,7 @@ class ConvertImageDtype(Step):
         self.dtype = float_dtype(dtype)
 
     def makes(self, spec: Spec) -> Spec:
-        if np.dtype(spec.dtype).kind not in "uif":
-            raise UsageError(f"{self!r} wants numbers, not {spec.dtype}")
-        return replace(spec, dtype=self.dtype)
+        return replace(_real(self, spec), dtype=self.dtype)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         return _floats(image).astype(self.dtype)
@@ -48,7 +48,7 @@ class Normalize(Step):
         self._axes: tuple[int, ...] = (-1,)
 
     def makes(self, spec: Spec) -> Spec:
-        channels = spec.shape[0] if spec.layout == "CHW" else spec.shape[-1]
+        channels = _real(self, spec).shape[0 if spec.layout == "CHW" else -1]
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, channels):
                 raise UsageError(f"{self!r}: {len(values)} values of {name} for images of {channels} channels")
@@ -125,7 +125,7 @@ def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
     done, k = list[Step](), 0
     while k < len(steps):
         end = k
-        if specs[k].dtype == "uint8" and specs[k].layout == "HWC":
+        if specs[k].dtype == "uint8" and specs[k].layout == "HWC" and (specs[k].shape[2] or 1) <= _MOST_TABLED:
             while end < len(steps) and steps[end].pointwise:
                 end += 1
         if end == k:
@@ -148,6 +148,13 @@ def float_dtype(dtype: Any) -> str:
     if name not in _FLOATS:
         raise UsageError(f"dtype={dtype!r}: one of {', '.join(_FLOATS)}")
     return name
+
+
+def _real(step: Step, spec: Spec) -> Spec:
+    """`spec`, or UsageError where such values have no scale."""
+    if np.dtype(spec.dtype).kind not in "uif":
+        raise UsageError(f"{step!r} wants numbers, not {spec.dtype}")
+    return spec
 
 
 def _floats(image: Array) -> NDArray[np.floating[Any]]:
