@@ -272,6 +272,92 @@ def test_flips(shape: tuple[int, ...], dtype: str) -> None:
         assert step.apply(image, False) is image
 
 
+HIGH, WIDE = 6, 8
+DTYPES = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+]  # fmt: skip
+CHANNELS = (*range(1, 14), 128, 129, 513)
+
+
+def wild(dtype: str, channels: int) -> NDArray[Any]:
+    """An image (HIGH, WIDE, channels) over the whole range of a dtype: 64-bit numbers that neither 32 bits nor a
+    float64 can hold."""
+    random, shape = np.random.default_rng(channels), (HIGH, WIDE, channels)
+    kind = np.dtype(dtype).kind
+    if kind in "iu":
+        size = np.dtype(dtype).itemsize
+        return np.frombuffer(random.bytes(size * HIGH * WIDE * channels), dtype).reshape(shape)
+    if kind == "b":
+        return random.integers(0, 2, shape).astype(dtype)
+    values = random.normal(size=shape) * 1000
+    return (values + 1j * random.normal(size=shape) if kind == "c" else values).astype(dtype)
+
+
+def doubled(image: NDArray[Any]) -> NDArray[Any]:
+    """Twice as high and wide, each pixel four times."""
+    return image.repeat(2, axis=0).repeat(2, axis=1)
+
+
+MOVES: list[tuple[Step, Any]] = [
+    (RandomHorizontalFlip(1), lambda image: image[:, ::-1]),
+    (RandomVerticalFlip(1), lambda image: image[::-1]),
+    (CenterCrop((4, 2)), lambda image: image[1:5, 3:5]),
+    (CenterCrop((8, 12)), lambda image: np.pad(image, ((1, 1), (2, 2), (0, 0)))),
+    (CenterCrop((4, 12)), lambda image: np.pad(image[1:5], ((0, 0), (2, 2), (0, 0)))),
+    (RandomCrop((HIGH + 7, WIDE + 4), padding=(1, 2, 3, 5)), lambda image: np.pad(image, ((2, 5), (1, 3), (0, 0)))),
+    (ToCHW(), lambda image: np.stack([image[..., c] for c in range(image.shape[2])])),
+]
+"""Steps that move the values of any dtype, and what numpy makes of it."""
+ENLARGED: list[Step] = [
+    Resize((2 * HIGH, 2 * WIDE), "nearest"),
+    Resize(2 * HIGH, "nearest"),
+    RandomResizedCrop((2 * HIGH, 2 * WIDE), (1, 1), (WIDE / HIGH, WIDE / HIGH), "nearest"),
+]
+"""Steps that make two by two equal pixels of each."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("step", "expected"), MOVES, ids=lambda one: repr(one) if isinstance(one, Step) else "numpy")
+def test_pixels_are_moved_bit_for_bit(step: Step, expected: Any, dtype: str) -> None:
+    """In any dtype and with any number of channels: what OpenCV would cast or refuse is moved all the same, of images
+    and masks, which may be read-only, wherever the result is wanted."""
+    for channels in CHANNELS:
+        image = wild(dtype, channels)
+        image.flags.writeable = False
+        wanted, drawn = expected(image), step.draw(Random(0), HIGH, WIDE)
+        spec = Spec(image.shape, dtype, "HWC")
+        for makes, apply in ((step.makes, step.apply), (step.makes_mask, step.apply_mask)):
+            made = makes(spec)
+            assert (made.shape, made.dtype) == (wanted.shape, dtype)
+            for out in (None, np.empty(wanted.shape, dtype)):
+                result = apply(image, drawn, out)
+                assert result.dtype == dtype
+                np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("step", [*ENLARGED, Fit((2 * HIGH, 2 * WIDE))], ids=repr)
+def test_pixels_are_repeated_bit_for_bit(step: Step, dtype: str) -> None:
+    """The nearest pixel, of masks of any dtype and number of channels; of images too, where that is asked for. Images
+    of a dtype that OpenCV does not resize are refused before anything is read."""
+    for channels in CHANNELS:
+        image = wild(dtype, channels)
+        spec, drawn, wanted = Spec(image.shape, dtype, "HWC"), step.draw(Random(0), HIGH, WIDE), doubled(image)
+        assert step.makes_mask(spec) == Spec(wanted.shape, dtype, "HWC")
+        mask = step.apply_mask(image, drawn)
+        assert mask.dtype == dtype
+        np.testing.assert_array_equal(mask, wanted)
+        if dtype not in ("uint8", "uint16", "float32"):
+            with pytest.raises(UsageError, match=f"not {dtype}"):
+                step.makes(spec)
+        elif step in ENLARGED and channels <= 128:
+            for out in (None, np.empty(wanted.shape, dtype)):
+                result = step.apply(image, drawn, out)
+                assert result.dtype == dtype
+                np.testing.assert_array_equal(result, wanted)
+
+
 # ---------------------------------------------------------------------------------------------- colour
 
 

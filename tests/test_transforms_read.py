@@ -38,6 +38,7 @@ from rawpack.transforms import (
     Step,
     ToCHW,
 )
+from rawpack.transforms.boxes import mover_for
 from rawpack.transforms.pipeline import plan
 from rawpack.transforms.randomness import randoms
 
@@ -517,6 +518,94 @@ def test_what_belongs_together_moves_together(order: tuple[str, ...]) -> None:
     changed = made_of(colours, [CenterCrop(40), ColorJitter((1.5, 1.5)), Normalize((0.5,), (0.5,)), ToCHW()])
     np.testing.assert_array_equal(changed["mask"], label[:, 10:50, 20:60].transpose(0, 3, 1, 2))
     assert changed["image"].dtype == np.float32
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float64"])
+def test_masks_go_with_what_only_images_are_fit_for(dtype: str, channels: int) -> None:
+    """Three means, jittered colours and resizing are for images: a mask of any dtype and number of channels goes with
+    its image, by the nearest pixel, and keeps its values."""
+    end, wide = 2 if dtype == "bool" else 256, channels * np.dtype(dtype).itemsize
+    mask = np.random.default_rng(5).integers(0, end, (12, 20, 30, wide)).astype(np.uint8).view(dtype)
+    image = np.random.default_rng(6).integers(0, 256, (12, 20, 30, 3)).astype(np.uint8)
+    samples = Samples({"image": "image", "mask": "mask"}, {"image": image, "mask": mask})
+    doubled = mask.repeat(2, axis=1).repeat(2, axis=2)
+    for resized in (Resize((40, 60)), Fit((40, 60)), RandomResizedCrop((40, 60), scale=(1, 1), ratio=(1.5, 1.5))):
+        steps = [
+            resized,
+            RandomHorizontalFlip(1),
+            ColorJitter(0.4),
+            Normalize(MEAN, STD),
+            RandomCrop((40, 60)),
+            ToCHW(),
+        ]
+        outs = made_of(samples, steps)
+        assert outs["image"].shape == (12, 3, 40, 60)
+        assert outs["mask"].dtype == dtype
+        np.testing.assert_array_equal(outs["mask"], doubled[:, :, ::-1].transpose(0, 3, 1, 2))
+
+
+def test_a_mask_of_ones_own_is_changed() -> None:
+    """A function for the field of a mask gets the mask, and may change its shape and dtype."""
+    mask = np.random.default_rng(5).integers(0, 5, (12, 8, 9, 1)).astype(np.uint8)
+    image = np.zeros((12, 8, 9, 3), np.uint8)
+    samples = Samples({"image": "image", "mask": "mask"}, {"image": image, "mask": mask})
+    layers = Lambda(lambda one: one == np.arange(5), field="mask", shape=(8, 9, 5), dtype="bool")
+    outs = made_of(samples, [RandomHorizontalFlip(1), Normalize(MEAN, STD), RandomVerticalFlip(1), layers])
+    wanted = np.stack([mask[:, ::-1, ::-1, 0] == value for value in range(5)], axis=3)
+    assert outs["mask"].dtype == bool
+    np.testing.assert_array_equal(outs["mask"], wanted)
+
+
+class Halved(Step):
+    """A step as a user writes it: every other pixel."""
+
+    def makes(self, spec: Spec) -> Spec:
+        return spec.sized(10, 15)
+
+    def apply(self, image: NDArray[Any], drawn: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        return image[::2, ::2]
+
+
+class HalvedWithMasks(Halved):
+    def apply_mask(self, mask: NDArray[Any], drawn: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        return mask[::2, ::2]
+
+
+def test_what_resizes_images_alone_is_refused_beside_masks() -> None:
+    """A step of one's own that makes another size and says nothing of masks, or such a function: an error at once. One
+    that says it, one for a field, and one that makes no image, are right."""
+    mask = np.random.default_rng(5).integers(0, 5, (12, 20, 30, 1)).astype(np.uint8)
+    image = mask.repeat(3, axis=3)
+    samples = Samples({"image": "image", "mask": "mask"}, {"image": image, "mask": mask})
+    for step in (Halved(), Lambda(lambda one: one[:10], shape=(10, 30, 3))):
+        with pytest.raises(UsageError, match=r"changes the size of images, \(20, 30, 3\) to \(10, .*apply_mask"):
+            made_of(samples, [step])
+    np.testing.assert_array_equal(made_of(samples, [HalvedWithMasks()])["mask"], mask[:, ::2, ::2])
+    alone = made_of(samples, [Lambda(lambda one: one[:10], field="image", shape=(10, 30, 3))])
+    np.testing.assert_array_equal(alone["image"], image[:, :10])
+    means = made_of(samples, [Lambda(lambda one: one.mean((0, 1)), shape=(3,), dtype="float64")])
+    np.testing.assert_array_equal(means["image"], image.mean((1, 2)))
+    np.testing.assert_array_equal(means["mask"], mask)
+
+
+@pytest.mark.parametrize("sizes", [(20, 30), (None, None)], ids=str)
+def test_boxes_come_along_where_a_mask_comes_first(sizes: tuple[int | None, int | None]) -> None:
+    """Also with steps that are not fit for the mask; of one size, or of many."""
+    fields = {
+        "image": Field(kind="image", dtype="uint8", shape=(*sizes, 3)),
+        "mask": Field(kind="mask", dtype="int64", shape=(*sizes, 1)),
+        "boxes": Field(kind="ragged", dtype="float32", shape=(None, 4), boxes="xyxy"),
+    }
+    steps = [Normalize(MEAN, STD), RandomHorizontalFlip(1), CenterCrop((10, 20))]
+    mover = mover_for(steps, fields, ["mask", "image", "boxes"])
+    assert mover is not None
+    arrays = {"image": np.zeros((2, 20, 30, 3), np.uint8), "mask": np.zeros((2, 20, 30, 1), np.int64)}
+    library = Samples({"image": "image", "mask": "mask"}, arrays)
+    library.fields = fields
+    found = mover(library, np.arange(2), [np.array([[6, 7, 16, 9]], np.float32)] * 2, (0, 0))  # type: ignore[arg-type]
+    for boxes in found:
+        np.testing.assert_array_equal(boxes, [[30 - 16 - 5, 7 - 5, 30 - 6 - 5, 9 - 5]])
 
 
 @pytest.mark.parametrize("channels", [128, 129, 600])

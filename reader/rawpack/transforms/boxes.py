@@ -6,7 +6,7 @@ whichever worker, is drawn there again: random numbers are a pure function of se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import Field
-from rawpack.transforms.pipeline import PIXELS, Transform, as_steps, concerns, spec_of
+from rawpack.transforms.pipeline import MASK, PIXELS, Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, randoms
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
 
@@ -25,8 +25,8 @@ LEAST = 0.01
 """Pixels: a box of which less is left, in either direction, is left out."""
 Window = tuple[float, float, float, float]
 """Left, top, right and bottom of what is seen of an image."""
-_Numbered = tuple[int, Step, Spec, Spec]
-"""A step by its number in the transform, what it gets, and what it makes."""
+_Numbered = tuple[int, Step, Callable[[Spec], Spec], Spec, Spec]
+"""A step by its number in the transform, how it is asked what it makes, what it gets, and what it makes of that."""
 
 
 def moved(corners: NDArray[np.float64], move: Move) -> NDArray[np.float64]:
@@ -99,10 +99,11 @@ def mover_for(
         for number, step in enumerate(singles):
             if not concerns(step, name, fields[name]):
                 continue
-            made, fitted = step.makes(spec), step.fitted(spec)
+            mask = fields[name].kind == MASK
+            made, fitted = step.makes_mask(spec) if mask else step.makes(spec), step.fitted(spec)
             if name == image and "HWC" in (spec.layout, made.layout) and type(step).move is Step.move:
                 _check_still(step, spec, made)
-            steps.append((number, fitted, spec, made))
+            steps.append((number, fitted, fitted.makes_mask if mask else fitted.makes, spec, made))
             spec = made
         lines.append((name, tuple(steps)))
     return BoxMover(image, lines) if lines[-1][1] else None
@@ -132,11 +133,11 @@ def _way(
     known: what was drawn for which step, used and added to.
     """
     whole, window = Move(), (0.0, 0.0, float(shape[1]), float(shape[0]))
-    for number, step, spec, made in steps:
+    for number, step, makes, spec, made in steps:
         height, width = shape[0], shape[1] if len(shape) > 1 else 1
         if number not in known:
             known[number] = step.draw(random, height, width)
-        exact = made if made.fixed else step.makes(replace(spec, shape=shape))
+        exact = made if made.fixed else makes(replace(spec, shape=shape))
         after = tuple(n or 0 for n in exact.shape)
         if spec.layout == "HWC":
             move = step.move(known[number], height, width)

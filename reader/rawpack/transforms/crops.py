@@ -158,7 +158,10 @@ class RandomResizedCrop(CropStep):
         self._log_ratio = math.log(self.ratio[0]), math.log(self.ratio[1])
 
     def makes(self, spec: Spec) -> Spec:
-        return resizable(self, spec).sized(*self.size)
+        return self.makes_mask(resizable(self, spec))
+
+    def makes_mask(self, spec: Spec) -> Spec:
+        return spec.pixels(self).sized(*self.size)
 
     def draw(self, random: Random, height: int, width: int) -> Box:
         uniform, area = random.uniform, height * width

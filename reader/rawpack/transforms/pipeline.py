@@ -160,11 +160,11 @@ def plan(
             raise UsageError(f"{step!r}: the batch has no field {step.field!r}, only {', '.join(chosen)}")
         if step.field is not None and fields[step.field].kind not in (*PIXELS, "number"):
             raise UsageError(f"{step!r}: {step.field!r} is {fields[step.field].kind}, which workers do not transform")
-    lines = {}
+    lines, masks = {}, any(fields[name].kind == MASK for name in chosen)
     for name in chosen:
         mine = [(n, step) for n, step in enumerate(singles) if concerns(step, name, fields[name])]
         if mine:
-            lines[name] = _line(mine, fields[name], None if name in once else frames)
+            lines[name] = _line(mine, fields[name], None if name in once else frames, masks)
     makes = {name: line.whole for name, line in lines.items()}
     specs = {
         name: makes.get(name) or _whole(spec_of(fields[name]), None if name in once else frames)
@@ -222,16 +222,14 @@ def _whole(spec: Spec, frames: int | None) -> Spec:
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
 
 
-def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None) -> Line:
+def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None, masks: bool = False) -> Line:
+    """masks: whether the batch has any."""
     specs, steps = [spec_of(stored)], list[Step]()
     kind: str = stored.kind
     for _, step in numbered:
-        if kind == MASK:
-            # Shapes change as the image's do, values and dtype stay.
-            made = step.makes(specs[-1])
-            made = Spec(made.shape if len(made.shape) == 3 else specs[-1].shape, stored.dtype, made.layout)
-        else:
-            made = step.makes(specs[-1])
+        made = step.makes_mask(specs[-1]) if kind == MASK else step.makes(specs[-1])
+        if masks and kind == "image":
+            _check_masks(step, specs[-1], made)
         steps.append(step.fitted(specs[-1]))
         specs.append(made)
     tabled = steps if kind == MASK else by_tables(steps, specs)
@@ -241,6 +239,15 @@ def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None) -
         at += len(step.steps) if isinstance(step, ByTable) else 1
         fits.append((specs[at].shape, specs[at].dtype) == (specs[-1].shape, specs[-1].dtype))
     return Line(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.encoding, frames)
+
+
+def _check_masks(step: Step, spec: Spec, made: Spec) -> None:
+    resized = "HWC" in (spec.layout, made.layout) and made.layout != "CHW" and len(made.shape) == 3
+    if resized and made.shape[:2] != spec.shape[:2] and step.field is None and type(step).apply_mask is Step.apply_mask:
+        raise UsageError(
+            f"{step!r} changes the size of images, {spec.shape} to {made.shape}, and leaves masks as they are: write "
+            "it as a Step with a method apply_mask(), name its field with field=, or leave masks out with fields="
+        )
 
 
 class _Randoms:

@@ -45,7 +45,10 @@ class Resize(Step):
         self.interpolation, self.antialias, self.max_size = interpolation_of(interpolation), antialias, max_size
 
     def makes(self, spec: Spec) -> Spec:
-        height, width = resizable(self, spec).shape[:2]
+        return self.makes_mask(resizable(self, spec))
+
+    def makes_mask(self, spec: Spec) -> Spec:
+        height, width = spec.pixels(self).shape[:2]
         if not isinstance(self.size, int):
             return spec.sized(*self.size)
         return spec.sized(None, None) if height is None or width is None else spec.sized(*self._size(height, width))
@@ -87,7 +90,10 @@ class Fit(Step):
         self.size = size_of(size)
 
     def makes(self, spec: Spec) -> Spec:
-        return resizable(self, spec).sized(*self.size)
+        return self.makes_mask(resizable(self, spec))
+
+    def makes_mask(self, spec: Spec) -> Spec:
+        return spec.pixels(self).sized(*self.size)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.area import shrink

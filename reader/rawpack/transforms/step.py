@@ -78,6 +78,17 @@ class Step:
         """What it makes of samples like `spec`. Raises UsageError where it cannot work on them. Called once."""
         return spec
 
+    def makes_mask(self, spec: Spec) -> Spec:
+        """The same for masks like `spec`: the size and layout that `makes` says, and the mask's dtype. Called once.
+
+        What leaves masks as they are is not asked what it can do with images of that dtype and number of channels.
+        """
+        stays = type(self).apply_mask is Step.apply_mask
+        if stays and self.field is None:
+            return spec
+        made = self.makes(spec)
+        return made if stays else replace(made if len(made.shape) == 3 else spec, dtype=spec.dtype)
+
     def fitted(self, spec: Spec) -> Step:
         """The step to use on samples like `spec`: itself, or a copy that is made for them. Called once."""
         return self
@@ -98,9 +109,9 @@ class Step:
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         """The same for a mask (H, W, C) that belongs to the image: labels, so that no new values may appear.
 
-        What does not move pixels leaves masks as they are.
+        What does not move pixels leaves masks as they are, unless `field` names one: it is then done to that.
         """
-        return mask
+        return mask if self.field is None else self.apply(mask, drawn, out)
 
     def move(self, drawn: Any, height: int, width: int) -> Move:
         """Where it moves the points of an image of that size: for boxes and key points."""
