@@ -557,6 +557,18 @@ def test_a_mask_of_ones_own_is_changed() -> None:
     np.testing.assert_array_equal(outs["mask"], wanted)
 
 
+@pytest.mark.parametrize("later", [RandomHorizontalFlip(1), Resize((8, 18)), CenterCrop(5)], ids=repr)
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_a_function_may_give_any_byte_order(dtype: str, later: Step) -> None:
+    """What a function has from elsewhere, with the bytes of its numbers the other way round, keeps its values."""
+    image = np.random.default_rng(5).integers(0, 256, (12, 1, 1, 3)).astype(np.uint8).repeat(8, 1).repeat(9, 2)
+    swapped = np.dtype(dtype).newbyteorder("S")
+    steps = [Lambda(lambda one: one.astype(swapped), dtype=dtype), later]
+    made = made_of(Samples({"image": "image"}, {"image": image}), steps)["image"]
+    assert made.dtype == dtype
+    np.testing.assert_array_equal(made, np.broadcast_to(image[:, :1, :1], made.shape))
+
+
 class Halved(Step):
     """A step as a user writes it: every other pixel."""
 

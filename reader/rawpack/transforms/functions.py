@@ -39,7 +39,9 @@ class Lambda(Step):
         return Spec(shape, self.dtype or spec.dtype, layout)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        return np.asarray(self.lambd(image))
+        made = np.asarray(self.lambd(image))
+        # OpenCV, in a later step, would take bytes of the other order as they lie.
+        return made if made.dtype.isnative else made.astype(made.dtype.newbyteorder("="))
 
 
 class BatchLambda(BatchStep):
