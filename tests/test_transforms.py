@@ -358,6 +358,19 @@ def test_pixels_are_repeated_bit_for_bit(step: Step, dtype: str) -> None:
                 np.testing.assert_array_equal(result, wanted)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fill"), [("uint8", 255), ("uint8", 7.0), ("int16", -32768), ("uint64", 2**64 - 1), ("float32", 0.5)]
+)
+def test_what_lies_beside_an_image_is_filled_exactly(dtype: str, fill: float) -> None:
+    """With any value that the images can hold; a mask that cannot is filled with 0."""
+    step = RandomCrop(4, padding=1, fill=fill)
+    assert step.makes(Spec((2, 2, 1), dtype, "HWC")).shape == (4, 4, 1)
+    assert step.makes_mask(Spec((2, 2, 1), "bool", "HWC")) == Spec((4, 4, 1), "bool", "HWC")
+    made = step.apply(np.zeros((2, 2, 1), dtype), step.draw(Random(0), 2, 2))
+    assert set(made.ravel().tolist()) == {0, fill}
+    assert int((made == 0).sum()) == 4
+
+
 # ---------------------------------------------------------------------------------------------- colour
 
 
@@ -544,6 +557,10 @@ def test_masks_get_no_new_values() -> None:
         (lambda: Normalize((0.5,), (0.5,)).makes(Spec((4, 4, 1), "bool", "HWC")), "wants numbers, not bool"),
         (lambda: Normalize((0.5,), (0.5,)).makes(Spec((1, 4, 4), "complex64", "CHW")), "wants numbers, not complex64"),
         (lambda: CenterCrop(3).makes(Spec((3, 9, 9), "uint8", "CHW")), "before ToCHW"),
+        (lambda: RandomCrop(3, fill=0.5).makes(Spec((9, 9, 3), "uint8", "HWC")), "fill=0.5 is no value of uint8"),
+        (lambda: RandomCrop(3, fill=-1).makes(Spec((9, 9, 3), "uint16", "HWC")), "fill=-1 is no value of uint16"),
+        (lambda: RandomCrop(3, fill=math.nan).makes(Spec((9, 9, 3), "int8", "HWC")), "fill=nan is no value of int8"),
+        (lambda: RandomCrop(3, fill=2).makes(Spec((9, 9, 3), "bool", "HWC")), "fill=2 is no value of bool"),
         (lambda: RandomResizedCrop(3).makes(Spec((9, 9, 3), "int64", "HWC")), "not int64"),
         (lambda: ColorJitter(1).makes(Spec((9, 9, 3), "float32", "HWC")), "uint8"),
         (lambda: Lambda(3), "a function"),  # type: ignore[arg-type]

@@ -34,6 +34,14 @@ class _FixedCrop(CropStep):
         self.size, self.fill = size_of(size), fill
 
     def makes(self, spec: Spec) -> Spec:
+        dtype = np.dtype(spec.pixels(self).dtype)
+        if dtype.kind in "bui":
+            least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            if not all(least <= value <= most and value % 1 == 0 for value in np.ravel(self.fill).tolist()):
+                raise UsageError(f"{self!r}: fill={self.fill!r} is no value of {dtype}, which the images are")
+        return self.makes_mask(spec)
+
+    def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
 
     def box(self, drawn: Place) -> Box:
