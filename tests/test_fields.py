@@ -28,6 +28,7 @@ import rawpack_packer
 from rawpack import DecodeError, PackError, Reader, UsageError, pngfile, transforms
 from rawpack.manifest import Field
 from rawpack.resize import fit_nearest
+from rawpack_packer.sources import FieldKind, ImageKind
 from rawpack_packer.values import as_stored
 
 COUNT = 80
@@ -321,6 +322,80 @@ def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
     assert got["words"] == 2 * [sample["words"] for sample in samples()]
     longest = reader.batches(4, fields=["boxes"], ragged=6)
     assert next(iter(longest))["boxes"].shape == (4, 6, 5)
+
+
+# ---------------------------------------------------------------------------------------------- dtypes
+
+
+@pytest.mark.parametrize(
+    ("said", "bits", "value"),
+    [
+        ("half", 16, 0.5),
+        ("single", 32, 0.5),
+        ("f", 32, 0.5),
+        ("double", 64, 0.1),
+        ("d[2]", 64, [0.1, 0.2]),
+        (("<f8", (2,)), 64, [0.1, 0.2]),
+        (("double", ()), 64, 0.1),
+    ],
+)
+def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: Any, tmp_path: Path) -> None:
+    """numpy's other names of a dtype make a store that is read, and that has the one name of the format."""
+    rawpack_packer.pack([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", fields={"v": said}, workers=0)
+    reader = Reader(tmp_path / "s")
+    assert reader.fields["v"].dtype == f"float{bits}"
+    np.testing.assert_array_equal(reader[0]["v"], value)
+
+
+def test_the_command_takes_other_names_of_dtypes_too(tmp_path: Path) -> None:
+    """`--field v:double`: packed and read back; a dtype that no store has is refused with nothing written."""
+    Image.fromarray(picture(4, 4, 0)).save(tmp_path / "a.png")
+    (tmp_path / "l.csv").write_text("path,v\na.png,0.1\n")
+    ran = run_here("pack", "--quiet", "--workers", 0, "--field", "v:double", tmp_path / "l.csv", tmp_path / "s")
+    assert (ran.code, float(Reader(tmp_path / "s")[0]["v"])) == (0, 0.1), ran
+    for wide in ("longdouble", "g", "clongdouble", "c"):
+        ran = run_here("pack", "--workers", 0, "--field", f"v:{wide}", tmp_path / "l.csv", tmp_path / wide)
+        assert (ran.code, "is no dtype of a field" in ran.err) == (2, True), ran
+        assert not (tmp_path / wide).exists()
+
+
+@pytest.mark.parametrize(
+    ("sample", "options", "words"),
+    [
+        ({"image": np.zeros((2, 2), np.longdouble)}, {}, "images of dtype float128"),
+        ({"image": np.zeros((2, 2), np.clongdouble)}, {}, "images of dtype complex256"),
+        ({"image": np.zeros((2, 2))}, {"image": ("no such", (2, 2))}, "images of dtype no such"),
+        ({"image": np.zeros((2, 2)), "v": np.longdouble(1)}, {}, "field v: its first value is float128"),
+        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("longdouble", ())}}, "'float128' is no dtype"),
+        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("no such", ())}}, "'no such' is no dtype"),
+        ({"image": np.zeros((2, 2)), "v": np.zeros(17 * (1,))}, {}, "at most 16 axes"),
+    ],
+)
+@pytest.mark.skipif(np.dtype(np.longdouble).name != "float128", reason="long doubles are no 128 bits here")
+def test_what_no_store_can_hold_is_refused_before_anything_is_packed(
+    sample: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """A dtype or a number of axes beyond the format is an error that names it, and nothing is written."""
+    with pytest.raises(UsageError) as refused:
+        rawpack_packer.pack([sample], tmp_path / "s", workers=0, **options)
+    assert words in str(refused.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_sixteen_axes_are_stored(tmp_path: Path) -> None:
+    """A field of as many axes as a store can have comes back as it was."""
+    value = np.arange(16).reshape(*12 * (1,), 2, 2, 2, 2)
+    rawpack_packer.pack([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", workers=0)
+    np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["v"], value)
+
+
+@pytest.mark.parametrize("dtype", ["double", "<f4", "float128", np.float32])
+def test_kinds_of_other_sources_name_dtypes_as_stores_do(dtype: Any) -> None:
+    """A source of one's own that names a dtype otherwise hears of it at once, not when all is packed."""
+    with pytest.raises(UsageError, match="float16 to float64"):
+        FieldKind(dtype)
+    with pytest.raises(UsageError, match="float16 to float64"):
+        ImageKind(dtype, (2, 2))
 
 
 # ---------------------------------------------------------------------------------------------- checks

@@ -245,6 +245,18 @@ def bad_files(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in names}
 
 
+@pytest.mark.skipif(np.dtype(np.longdouble).name != "float128", reason="long doubles are no 128 bits here")
+def test_numbers_wider_than_any_store_has_are_refused(tmp_path: Path) -> None:
+    """float128 and complex256, as images or as a field: an error that names them, and nothing is written."""
+    np.save(tmp_path / "f.npy", np.zeros((4, 2, 3), np.longdouble))
+    np.save(tmp_path / "c.npy", np.zeros((4, 2, 3), np.clongdouble))
+    np.savez(tmp_path / "f.npz", image=np.zeros((4, 2, 3)), v=np.zeros(4, np.longdouble))
+    for name, dtype in (("f.npy", "float128"), ("c.npy", "complex256"), ("f.npz", "float128")):
+        ran = run_here("pack", "--workers", 0, tmp_path / name, tmp_path / "s")
+        assert (ran.code, dtype in ran.err) == (2, True), ran
+        assert not (tmp_path / "s").exists()
+
+
 def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
     """Whatever is wrong with it, a file of arrays gives one error that names it; nothing of it is executed."""
     for name, path in bad_files(tmp_path).items():

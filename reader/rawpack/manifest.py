@@ -29,7 +29,7 @@ FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SEAL = b',\n "checksum": "xxh3-128:'
 _MAX_MANIFEST_BYTES = 1 << 30
-_DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
+DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
     "float16", "float32", "float64", "complex64", "complex128"
 }  # fmt: skip
 """numpy's parser of dtypes is not let loose on strings of strangers."""
@@ -297,7 +297,7 @@ def _check_field(name: str, field: Field) -> None:
         if field.dtype != "str" or field.shape:
             raise ValueError(f"text field {name} with dtype {field.dtype} and shape {field.shape}")
         return
-    if field.dtype not in _DTYPES:
+    if field.dtype not in DTYPES:
         raise ValueError(f"field {name} has no plain dtype: {field.dtype!r}")
     if len(field.shape) > 16 or any(n is not None and not 0 < n < 1 << 48 for n in field.shape):
         raise ValueError(f"field {name} has shape {field.shape}")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.manifest import DTYPES
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, SourceChangedError, printable
 from rawpack_packer.sources.kinds import kind_seen
 from rawpack_packer.sources.whole import Whole
@@ -154,10 +155,14 @@ class ArraySource(Whole):
             raise UsageError(
                 f"{self.root} holds {image.dtype} {shape}: the first axis counts samples, others make an image"
             )
-        if np.dtype(image.dtype).kind not in "biufc":
-            raise UsageError(f"{self.root} holds images of dtype {image.dtype}; they must be numbers")
+        dtype = np.dtype(image.dtype).name
+        if dtype not in DTYPES:
+            raise UsageError(
+                f"{self.root} holds images of dtype {dtype}; they must be numbers of up to 64 bits, or complex ones of "
+                "up to 128"
+            )
         fields = {name: _column(name, values, shape[0], self.root) for name, values in fields.items()}
-        self.image = ImageKind(np.dtype(image.dtype).name, shape[1:])
+        self.image = ImageKind(dtype, shape[1:])
         self.fields: Mapping[str, FieldKind] = {
             name: FieldKind("str") if values.dtype.kind == "U" else kind_seen(name, values[0])
             for name, values in fields.items()

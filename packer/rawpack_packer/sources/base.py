@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack.manifest import FIELD_NAME
+from rawpack.manifest import DTYPES, FIELD_NAME
 
 BoxForm = Literal["xyxy", "xywh", "yolo"]
 """How a source writes boxes, one a row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in
@@ -46,6 +46,10 @@ Value = int | float | str | bytes | NDArray[Any] | Boxes
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
 _PIECE = 1 << 20
+_PLAIN = "bool, int8 to int64, uint8 to uint64, float16 to float64"
+"""The dtypes of a store that fields and images can have, as errors name them."""
+_MOST_AXES = 16
+"""Of one sample, in any store."""
 UNKNOWN = (-1, -1)
 """Size and mtime of what has none, such as a broken link."""
 
@@ -94,18 +98,16 @@ class FieldKind:
             if self.shape:
                 raise UsageError(f"a text field holds one text per sample, not shape {self.shape}: join the texts")
             return
-        try:
-            numeric = np.dtype(self.dtype).kind in "biuf"
-        except TypeError:
-            numeric = False
-        if not numeric:
-            raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str" or a bool, integer or float dtype')
+        if self.dtype not in DTYPES or self.dtype[0] == "c":
+            raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str", or {_PLAIN}')
         if self.boxes and (self.mask or self.dtype[0] != "f" or len(self.shape) != 2 or (self.shape[1] or 0) < 4):
             raise UsageError(f"boxes are floats, (n, 4) or more, not {self.dtype} {self.shape}")
         if self.boxes == "yolo" and self.shape[1] != 5:
             raise UsageError(f"a box of yolo is class, x, y, width, height: (n, 5), not {self.shape}")
         if any(n is not None and n < 1 for n in self.shape):
             raise UsageError(f"shape {self.shape}: lengths are from 1 on, or None where samples differ")
+        if len(self.shape) > _MOST_AXES:
+            raise UsageError(f"shape {self.shape}: a field has at most {_MOST_AXES} axes")
         if None in self.shape[1:] and not self.mask:
             raise UsageError(f"shape {self.shape}: only the first length of a field may differ between samples")
 
@@ -128,8 +130,8 @@ class ImageKind:
     """Grey or RGB: the recipe says how many channels are stored."""
 
     def __post_init__(self) -> None:
-        if np.dtype(self.dtype).kind not in "biufc":
-            raise UsageError(f"images of dtype {self.dtype}: use a bool, integer, float or complex dtype")
+        if self.dtype not in DTYPES:
+            raise UsageError(f"images of dtype {self.dtype}: use {_PLAIN}, complex64 or complex128")
         differing = None in self.shape
         if differing and (len(self.shape) != 3 or self.shape[2] is None or self.shape[:2] != (None, None)):
             raise UsageError(f"images of shape {self.shape}: only height and width of (H, W, C) may differ")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, Value, printable, reason_of
-from rawpack_packer.sources.kinds import Said, as_array, kind_said, kind_seen, mask_seen
+from rawpack_packer.sources.kinds import Said, as_array, kind_said, kind_seen, mask_seen, plain_dtype
 from rawpack_packer.sources.whole import Whole
 
 SLICEABLE = (list, tuple, np.ndarray)
@@ -222,7 +222,7 @@ def _image_kind(value: Any, said: Any) -> ImageKind | None:
     """What all images are, by what was said or by the first; None for pictures."""
     if said is not None:
         dtype, shape = (said.dtype, said.shape) if isinstance(said, ImageKind) else said
-        return ImageKind(np.dtype(dtype).name, tuple(shape))
+        return ImageKind(plain_dtype(dtype), tuple(shape))
     if isinstance(value, bytes | bytearray | str | os.PathLike) or _is_pillow(value):
         return None
     try:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack.manifest import DTYPES
 from rawpack_packer.sources.base import BoxForm, FieldKind, ImageKind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
@@ -23,7 +24,7 @@ def kind_said(name: str, said: Said) -> FieldKind | None:
         return said if isinstance(said, FieldKind) else None
     if isinstance(said, tuple):
         dtype, shape = said
-        return FieldKind(dtype if dtype == "str" else np.dtype(dtype).name, tuple(shape))
+        return FieldKind(plain_dtype(dtype), tuple(shape))
     match = _WORD.fullmatch(said.strip()) if isinstance(said, str) else None
     if not match:
         raise UsageError(
@@ -36,7 +37,15 @@ def kind_said(name: str, said: Said) -> FieldKind | None:
         if match[1] == form:
             return FieldKind("float32", (None, *(shape[-1:] or (_BOX_LENGTH,))), boxes=form)
     dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
-    return FieldKind(dtype, shape)
+    return FieldKind(plain_dtype(dtype), shape)
+
+
+def plain_dtype(said: Any) -> str:
+    """A dtype by the one name that stores know it by: "float64" for "double", "d", "<f8". Nonsense stays as it is."""
+    try:
+        return str(np.dtype(said).name)
+    except TypeError:
+        return str(said)
 
 
 def kind_seen(name: str, value: Any) -> FieldKind:
@@ -44,7 +53,7 @@ def kind_seen(name: str, value: Any) -> FieldKind:
     if isinstance(value, str):
         return FieldKind("str")
     array = as_array(value)
-    if array is None or array.dtype.kind not in "biuf" or 0 in array.shape:
+    if array is None or array.dtype.kind == "c" or array.dtype.name not in DTYPES or 0 in array.shape:
         what = type(value).__name__ if array is None else f"{array.dtype} {array.shape}"
         raise UsageError(
             f"field {name}: its first value is {what}; a field is a bool, int, float, text, or an array of numbers. "
