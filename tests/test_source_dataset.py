@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from unittest import mock
 import numpy as np
 import pytest
 from conftest import picture, run_here, save
+from numpy.typing import NDArray
 from PIL import Image
 from reading import run_script, script
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
 from rawpack_packer import sources
-from rawpack_packer.sources import open_source
+from rawpack_packer.sources import FieldKind, ImageKind, Item, open_source
 
 
 class Pairs:
@@ -258,6 +260,51 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
         pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
     ):
         open_source(tmp_path, "broken")
+
+
+class Swapped:
+    """A source of one's own, whose images and masks have the byte order that this machine has not."""
+
+    kind, root = "swapped", "<swapped>"
+    fields = {"mask": FieldKind("uint16", (4, 5, 1), mask=True), "number": FieldKind("float64")}
+    classes: tuple[str, ...] | None = None
+    empty_classes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    counts: dict[str, int] = {}
+    image = ImageKind("uint16", (4, 5, 3))
+
+    def __len__(self) -> int:
+        return 3
+
+    def key(self, i: int, /) -> str:
+        return f"k{i}"
+
+    def __getitem__(self, i: int, /) -> Item:
+        image = np.arange(60).reshape(4, 5, 3) + 1000 * i
+        other = ">" if sys.byteorder == "little" else "<"
+        mask, number = (image[..., :1] + 7).astype(f"{other}u2"), np.array(i + 0.1, f"{other}f8")
+        return Item(self.key(i), image.astype(f"{other}u2"), {"mask": mask, "number": number})
+
+    def part(self, start: int, stop: int, /) -> Swapped:
+        assert (start, stop) == (0, 3)
+        return self
+
+    def states(self) -> NDArray[np.int64]:
+        return np.empty((0, 2), np.int64)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5"])
+@pytest.mark.parametrize("size", ["keep", "8x10"])
+def test_a_source_may_have_any_byte_order(layout: str, size: str, tmp_path: Path) -> None:
+    """Images, masks and numbers of a source of one's own are the same values whichever byte comes first in them."""
+    rawpack_packer.pack(Swapped(), tmp_path / "s", workers=0, format=layout, size=size)
+    reader = Reader(tmp_path / "s")
+    for i in range(3):
+        sample, step = reader[i], 1 if size == "keep" else 2
+        wanted = np.arange(60).reshape(4, 5, 3) + 1000 * i
+        np.testing.assert_array_equal(sample["mask"][::step, ::step], wanted[..., :1] + 7)
+        assert np.abs(sample["image"][::step, ::step].astype(int) - wanted).max() <= (0 if size == "keep" else 15)
+        assert sample["number"] == i + 0.1
 
 
 def test_a_key_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ def _value(item: Item, name: str) -> Value:
 
 def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str]) -> tuple[Stored, tuple[int, int]]:
     """What is stored of an image that is an array, and the height and width that it has before the recipe."""
-    if pixels.dtype.name != field.dtype:
+    pixels = _native(pixels)
+    if pixels.dtype != field.dtype:
         raise DecodeError(BAD_FIELD, f"the image is {pixels.dtype}; the first one, or the source, says {field.dtype}")
     image = pixels[..., None] if pixels.ndim == 2 and len(field.shape) == 3 else pixels
     if len(field.shape) != 3:
@@ -94,7 +95,7 @@ def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[
     image = by_recipe(image, recipe, notes)
     _check_shape(image.shape, field)
     # Writers take values as they come: of another dtype, they would be read as something else.
-    assert image.dtype.name == field.dtype, image.dtype
+    assert image.dtype == field.dtype, image.dtype
     return Stored(encoded(image, recipe, notes), image.shape), size
 
 
@@ -110,9 +111,9 @@ def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field
             raise DecodeError("too_large", f"{name} has {header.width}x{header.height} pixels")
         mask = decode_values(value, header)
     else:
-        mask = np.asarray(value)
+        mask = _native(np.asarray(value))
         mask = mask[..., None] if mask.ndim == 2 else mask
-    if mask.dtype.name != field.dtype or mask.ndim != 3 or mask.shape[2] != field.shape[2]:
+    if mask.dtype != field.dtype or mask.ndim != 3 or mask.shape[2] != field.shape[2]:
         raise DecodeError(BAD_FIELD, f"{name} is {mask.dtype} {mask.shape}; its field is {field.dtype} {field.shape}")
     if mask.shape[:2] != size:
         raise DecodeError(BAD_FIELD, f"{name} is {mask.shape[0]}x{mask.shape[1]}, and its image {size[0]}x{size[1]}")
@@ -123,6 +124,11 @@ def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field
     _check_shape(mask.shape, field)
     mask = np.ascontiguousarray(mask)
     return Stored(pngfile.encode(mask) if field.encoding == "png" else mask, mask.shape)
+
+
+def _native(values: NDArray[Any]) -> NDArray[Any]:
+    """An array of a source in this machine's byte order, as writers take it: a source of one's own may have another."""
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def _check_shape(shape: tuple[int, ...], field: Field) -> None:
