@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import picture, run_here, save
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from reading import run_script, script
 
 import rawpack_packer
@@ -98,6 +98,116 @@ def test_images_come_in_many_guises(what: str, tmp_path: Path) -> None:
     rawpack_packer.pack(given, tmp_path / "s", workers=0, size="keep")
     for i in range(5):
         np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], picture(9, 7, i))
+
+
+def on_white(color: NDArray[Any], alpha: NDArray[Any]) -> NDArray[Any]:
+    """Colours (H, W, C) on white paper, by alpha (H, W), rounded to the nearest."""
+    share = alpha[..., None] / 255
+    return np.floor(color * share + 255 * (1 - share) + 0.5).astype(np.uint8)
+
+
+def transparent(mode: str) -> tuple[Image.Image, NDArray[Any]]:
+    """A PIL image of a mode that holds more than 8 bits of colour, and what is seen of it on white paper."""
+    rng = np.random.default_rng(5)
+    rgb, alpha = picture(9, 7, 3), rng.integers(0, 256, (9, 7)).astype(np.uint8)
+    grey = rgb[..., :1]
+    if mode == "RGBA":
+        return Image.fromarray(np.dstack([rgb, alpha])), on_white(rgb, alpha)
+    if mode == "LA":
+        return Image.fromarray(np.dstack([grey, alpha])), on_white(grey, alpha).repeat(3, axis=2)
+    if mode == "P":
+        indices, palette = rng.integers(0, 4, (9, 7)).astype(np.uint8), rng.integers(0, 256, (4, 3)).astype(np.uint8)
+        image = Image.fromarray(indices).convert("P")
+        image.putpalette(palette.tobytes())
+        image.putdata(indices.reshape(-1).tolist())
+        image.info["transparency"] = bytes([255, 0, 100, 255])
+        return image, on_white(palette[indices], np.array([255, 0, 100, 255])[indices])
+    deep = rng.integers(0, 1 << 16, (9, 7)).astype(np.uint16)
+    return Image.fromarray(deep), (deep // 256).astype(np.uint8)[..., None].repeat(3, axis=2)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "I;16"])
+def test_a_pillow_image_is_seen_as_its_file_is(mode: str, tmp_path: Path) -> None:
+    """What is transparent lies on white and 16 bits become 8, in a PIL image made or opened, and in its PNG file."""
+    image, wanted = transparent(mode)
+    assert image.mode == mode
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    given = [image, Image.open(io.BytesIO(file.getvalue())), file.getvalue()]
+    rawpack_packer.pack(given, tmp_path / "s", workers=0, size="keep")
+    for i in range(3):
+        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], wanted)
+
+
+def test_one_colour_of_a_file_may_be_transparent(tmp_path: Path) -> None:
+    """The colour key of an opened PNG lies on white; of an image made from it, whose pixels Pillow gives, none does."""
+    pixels = np.zeros((6, 8, 3), np.uint8)
+    pixels[:3] = (10, 20, 30)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", transparency=(10, 20, 30))
+    opened = Image.open(io.BytesIO(file.getvalue()))
+    rawpack_packer.pack([opened, file.getvalue(), opened.copy()], tmp_path / "s", workers=0, size="keep")
+    white = np.where(pixels == (10, 20, 30), 255, pixels)
+    for i, wanted in enumerate((white, white, pixels)):
+        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], wanted)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("grey", [False, True])
+def test_an_opened_pillow_image_is_turned_upright_and_one_made_of_it_lies_as_it_is(
+    kind: str, grey: bool, tmp_path: Path
+) -> None:
+    """EXIF orientation counts where the image is the file's; the user's own turns are not turned again."""
+    pixels = picture(6, 10, 2)
+    pixels[:] = pixels[..., :1] if grey else pixels
+    given, wanted = [], []
+    for orientation in range(1, 9):
+        exif, file = Image.Exif(), io.BytesIO()
+        exif[0x0112] = orientation
+        Image.fromarray(pixels[..., 0] if grey else pixels).save(file, kind, exif=exif, lossless=True)
+        upright = np.asarray(ImageOps.exif_transpose(Image.open(file)).convert("RGB"))
+        if kind != "TIFF":  # which Pillow turns as it loads it
+            own = Image.open(file).rotate(90, expand=True)
+            given.append(own)
+            wanted.append(np.rot90(pixels))
+        given += [Image.open(file), file.getvalue(), ImageOps.exif_transpose(Image.open(file))]
+        wanted += 3 * [upright]
+    rawpack_packer.pack(given, tmp_path / "s", workers=0, size="keep")
+    for i, one in enumerate(wanted):
+        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], one)
+    assert wanted[-1].shape == (10, 6, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_a_pillow_image_without_a_range_of_values_is_refused(dtype: Any, tmp_path: Path) -> None:
+    """Modes I and F are no pictures: refused with the cure where it is the first, rejected where it is not."""
+    image = Image.fromarray(np.full((4, 5), 1000).astype(dtype))
+    with pytest.raises(UsageError, match=r"mode [IF], no picture: pass np.asarray\(image\)"):
+        rawpack_packer.pack([image], tmp_path / "s", workers=0)
+    assert not (tmp_path / "s").exists()
+    rawpack_packer.pack([np.asarray(image)], tmp_path / "a", workers=0)
+    assert (Reader(tmp_path / "a")[0]["image"] == 1000).all()
+    given = [Image.fromarray(picture(4, 5, 0)), image]
+    summary = rawpack_packer.pack(given, tmp_path / "s", workers=0, max_rejects=1)
+    assert summary.manifest.rejects.reasons == {"bad_field": 1}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_opened_pillow_image_travels_and_may_be_damaged(workers: int, tmp_path: Path) -> None:
+    """Workers turn opened images too; one whose file ends early is rejected as the exception that Pillow raises."""
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6
+    Image.fromarray(picture(40, 60, 1)).save(file, "PNG", exif=exif)
+    files = [file.getvalue(), file.getvalue()[:-900]]
+
+    class Opened(Pairs):
+        def __getitem__(self, i: int) -> Any:
+            return Image.open(io.BytesIO(files[i]))
+
+    rawpack_packer.pack(Opened(2), tmp_path / "s", workers=workers, size="keep", max_rejects=1)
+    (line,) = (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()
+    assert (json.loads(line)["sample"], json.loads(line)["reason"]) == (1, "source_error")
+    np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["image"], np.rot90(picture(40, 60, 1), -1))
 
 
 def test_paths_of_images_are_read(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def pack(
 
     source: a path, as the command takes it; or any map-style dataset, that is, `len(source)` and `source[i]`: a torch
         Dataset, a list, an array. A sample is a dict with an `image` and any fields, a tuple (image, label), or an
-        image alone. An image is an array or tensor, the bytes or the path of an image file, or a PIL image.
+        image alone. An image is an array or tensor, the bytes or the path of an image file, or a PIL image, which is
+        packed as its file would be; of these, EXIF turns those that are as `PIL.Image.open` gave them.
     size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are.
     fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
         length, "mask", "xyxy", "xywh" or "yolo" for boxes, or (dtype, shape).

@@ -49,13 +49,14 @@ class DatasetPart:
         key = self.key(i)
         try:
             sample = as_dict(self.dataset[self.start + i], self.names)
+            # Read here: a PIL image is decoded only when its pixels are asked for.
+            image = as_image(sample.pop("image")) if "image" in sample else None
         except (DecodeError, PackError, MemoryError):
             raise
         except Exception as error:
             raise DecodeError("source_error", f"{type(error).__name__}: {error}") from error
-        if "image" not in sample:
+        if image is None:
             raise DecodeError("bad_field", "it has no 'image'")
-        image = as_image(sample.pop("image"))
         fields = {name: _plain(value, self.fields.get(name)) for name, value in sample.items()}
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
@@ -200,7 +201,12 @@ def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
 
 
 def as_image(value: Any) -> bytes | NDArray[Any]:
-    """An image as the packer takes it: the bytes of a file, which may be named by its path; or an array."""
+    """An image as the packer takes it: the bytes of a file, which may be named by its path; or an array.
+
+    A PIL image is packed as its file would be: what is transparent lies on white, grey of 16 bits loses its low byte.
+    As `PIL.Image.open` gave it, it is also turned upright by its EXIF orientation. One that was made of another, by
+    `convert`, `rotate`, `resize`, ..., lies as it is: Pillow leaves the tag on it, whether or not it was turned.
+    """
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if isinstance(value, str | os.PathLike):
@@ -209,7 +215,7 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
         except OSError as error:
             raise DecodeError("unreadable", reason_of(error)) from None
     if _is_pillow(value):
-        return np.asarray(value if value.mode in ("L", "RGB") else value.convert("RGB"))
+        return _of_pillow(value)
     array = as_array(value)
     if array is None:
         raise DecodeError(
@@ -223,9 +229,12 @@ def _image_kind(value: Any, said: Any) -> ImageKind | None:
     if said is not None:
         dtype, shape = (said.dtype, said.shape) if isinstance(said, ImageKind) else said
         return ImageKind(plain_dtype(dtype), tuple(shape))
-    if isinstance(value, bytes | bytearray | str | os.PathLike) or _is_pillow(value):
+    if isinstance(value, bytes | bytearray | str | os.PathLike):
         return None
     try:
+        if _is_pillow(value):
+            _check_mode(value)
+            return None
         array = as_image(value)
     except DecodeError as error:
         raise UsageError(f"the first sample: {error.detail}") from None
@@ -240,6 +249,38 @@ def _plain(value: Any, kind: FieldKind | None) -> Value:
     if array is None:
         raise DecodeError("bad_field", f"a value is {printable(type(value).__name__)}, no number, text or array")
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
+
+
+def _of_pillow(image: Any) -> NDArray[np.uint8]:
+    """The pixels of a PIL image, (H, W), (H, W, 1) or (H, W, 3)."""
+    from rawpack_packer.images.orientation import apply_orientation, exif_orientation
+    from rawpack_packer.images.pixels import on_white
+
+    _check_mode(image)
+    image.load()  # a TIFF is turned by that, and has no tag any more
+    opened = image.format is not None
+    transparent = getattr(image, "has_transparency_data", True)  # before Pillow 10.1 it does not tell
+    if image.mode.startswith("I;16"):
+        pixels = (np.asarray(image) >> 8).astype(np.uint8)
+    elif image.mode in ("L", "RGB") and not (opened and transparent):
+        pixels = np.asarray(image)
+    elif transparent:
+        rgba = np.asarray(image.convert("RGBA"))
+        pixels = on_white(rgba[..., :3], rgba[..., 3])
+    else:
+        pixels = np.asarray(image.convert("RGB"))
+    turn = exif_orientation(image.info.get("exif") or b"") if opened else 1
+    if turn == 1:
+        return pixels
+    return np.ascontiguousarray(apply_orientation(pixels.reshape(*pixels.shape[:2], -1), turn))
+
+
+def _check_mode(image: Any) -> None:
+    """Raise DecodeError for a PIL image whose values have no range, so that none of them is white."""
+    if image.mode in ("I", "F"):
+        raise DecodeError(
+            "bad_field", f"the image is a PIL image of mode {image.mode}, no picture: pass np.asarray(image)"
+        )
 
 
 def _is_pillow(value: Any) -> bool:
