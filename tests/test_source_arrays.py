@@ -139,6 +139,45 @@ def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout
     assert np.abs(batch["image"] - blocks).max() <= 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "option", "value"),
+    [
+        ((3, 32, 32), "--size", "20"),
+        ((1, 28, 28), "--size", "32"),
+        ((4, 84, 84), "--size", "42"),
+        ((3, 32, 400), "--size", "32x400"),
+        ((3, 32, 32), "--crop", "4,4,16,16"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+def test_channels_that_come_first_are_not_taken_for_rows(
+    shape: tuple[int, ...], option: str, value: str, dtype: str, tmp_path: Path
+) -> None:
+    """`--size` and `--crop` of (channels, height, width) are refused with the transpose, which then packs."""
+    array = values(dtype, (2, *shape))
+    np.save(tmp_path / "first.npy", array)
+    ran = run_here("pack", "--workers", 0, option, value, tmp_path / "first.npy", tmp_path / "s")
+    assert (ran.code, "transpose each to height, width, channels" in ran.err) == (2, True), ran
+    assert not (tmp_path / "s").exists()
+    same(packed(tmp_path / "first.npy", tmp_path / "as-they-are"), array)
+    np.save(tmp_path / "last.npy", np.moveaxis(array, 1, -1))
+    reader = packed(tmp_path / "last.npy", tmp_path / "s", option, value)
+    assert reader.fields["image"].shape[2] == shape[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [((32, 32, 3), "20"), ((4, 4, 64), "16"), ((4, 32, 20), "16x32"), ((1, 64, 16), "1x32"), ((5, 32, 32), "20")],
+)
+def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: str, tmp_path: Path) -> None:
+    """What may well be (height, width, channels) is: feature maps, single lines of a spectrum."""
+    np.save(tmp_path / "a.npy", np.full((2, *shape), 9, np.float32))
+    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--size", size)
+    height, width = (int(size), int(size)) if size.isdigit() else map(int, size.split("x"))
+    assert reader[0]["image"].shape == (height, width, shape[2])
+    assert (reader[0]["image"] == 9).all()
+
+
 @pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("f4", (4, 4, 3)), ("u1", (4, 4, 2)), ("u1", (9,))])
 def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     """The error names the two formats that hold it, and nothing is written."""

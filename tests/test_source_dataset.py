@@ -297,6 +297,8 @@ def test_attributes_of_other_meaning_do_not_matter(tmp_path: Path) -> None:
         ([], {}, "has no samples"),
         ([{"label": 1}], {}, "no 'image'"),
         ([(1, 2, 3)], {}, "name them: names="),
+        ([(picture(4, 4, 0), 1, 2)], {"names": ("image", "a", "a")}, "names= has 'a' twice"),
+        ([np.zeros((3, 32, 32), np.float32)], {"size": 20}, "transpose each to height, width, channels"),
         ([{"image": picture(4, 4, 0), "x": object()}], {}, "field x"),
         ([{"image": picture(4, 4, 0)}], {"fields": {"y": "float32"}}, "no field 'y'"),
         ([{"image": picture(4, 4, 0), "y": 1}], {"fields": {"y": "float99"}}, "no dtype"),
@@ -376,12 +378,14 @@ class Swapped:
     """A source of one's own, whose images and masks have the byte order that this machine has not."""
 
     kind, root = "swapped", "<swapped>"
-    fields = {"mask": FieldKind("uint16", (4, 5, 1), mask=True), "number": FieldKind("float64")}
     classes: tuple[str, ...] | None = None
     empty_classes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    counts: dict[str, int] = {}
     image = ImageKind("uint16", (4, 5, 3))
+
+    def __init__(self) -> None:
+        self.fields = {"mask": FieldKind("uint16", (4, 5, 1), mask=True), "number": FieldKind("float64")}
+        self.counts: dict[str, int] = {}
 
     def __len__(self) -> int:
         return 3

@@ -18,6 +18,8 @@ from rawpack_packer.sources.base import check_names
 IMAGE = "image"
 _RESIZABLE = ("uint8", "uint16", "float32")
 """What OpenCV resizes."""
+_LEAST_SIDE = 16
+"""Pixels of height and width from which on an array is taken for an image of channels, one after another."""
 
 
 def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
@@ -72,11 +74,29 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
             f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
             "as they are: leave the options out"
         )
+    if _is_channels_first(recipe, shape):
+        raise UsageError(
+            f"--size and --crop are for (height, width, channels), and {what} look like (channels, height, width): "
+            "transpose each to height, width, channels, as by np.moveaxis(image, 0, -1), or leave the options out"
+        )
     if recipe.encoding == "jpeg" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3)):
         raise UsageError(
             f"a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: take --format memmap or --format hdf5"
         )
     return Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding)
+
+
+def _is_channels_first(recipe: Recipe, shape: tuple[int | None, ...]) -> bool:
+    """Whether images of this shape are surely (channels, height, width).
+
+    As (height, width, channels) they would be 1, 3 or 4 pixels high and of 16 channels or more; and what the recipe asks
+    of them would be more than four times as high, or cut out of rows that they do not have.
+    """
+    if len(shape) != 3 or shape[0] not in (1, 3, 4) or any(n is None or n < _LEAST_SIDE for n in shape[1:]):
+        return False
+    if recipe.crop is not None:
+        return recipe.crop[1] + recipe.crop[3] > shape[0]
+    return recipe.target is not None and recipe.target[0] > 4 * shape[0]
 
 
 def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:

@@ -107,6 +107,9 @@ class DatasetSource(Whole):
         about = getattr(dataset, "fields", None)
         said = dict(about if isinstance(about, Mapping) else {}) | dict(fields or {})
         self._names = None if names is None else tuple(names)
+        doubles = [name for name in self._names or () if (self._names or ()).count(name) > 1]
+        if doubles:
+            raise UsageError(f"names= has {doubles[0]!r} twice: each value of a sample needs a name of its own")
         try:
             first = as_dict(dataset[0], self._names)
         except DecodeError as error:
