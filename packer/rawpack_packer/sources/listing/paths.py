@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.base import UNKNOWN, FieldKind, printable, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import mask_seen
 from rawpack_packer.sources.listing.columns import joined
@@ -53,8 +53,8 @@ class PathTaker:
         files = self.files()
         try:
             kind = mask_seen(self._place.name, files.value(0), None)
-        except UsageError as error:
-            self._place.fault(0, str(error))
+        except (DecodeError, UsageError) as error:
+            self._place.fault(0, f"{files.paths.value(0)}: {error}")
             kind = FieldKind("uint8", (None, None, 1), mask=True)
         return kind, files
 
