@@ -203,13 +203,23 @@ def _state(path: Path) -> tuple[int, int]:
 
 def _open_npy(path: Path, state: tuple[int, int]) -> Mapped:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.memmap):
+        array.close()
+        raise UsageError(f"{path} holds an .npz by its first bytes: rename it, to {path.stem}.npz say")
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     return Mapped(str(path), array.dtype.str, array.shape, int(array.offset), fortran, state)
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    with path.open("rb") as opened:
+        file = np.load(opened, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise UsageError(f"{path} holds an .npy by its first bytes: rename it, to {path.stem}.npy say")
+        with file:
+            arrays = {name: file[name] for name in file.files}
+    strange = [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]
+    if strange:
+        raise UsageError(f"{path}: {strange[0]!r} in it is no array: take it out")
     image = next((name for name in IMAGE_NAMES if name in arrays), None)
     if image is None:
         raise UsageError(
