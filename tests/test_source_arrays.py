@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,28 @@ def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout
     assert np.abs(batch["image"] - blocks).max() <= 1
 
 
+def test_grey_arrays_are_appended_to_what_was_made_of_a_store_of_them(tmp_path: Path) -> None:
+    """A store of grey arrays that was converted or cut down is grey: more such arrays go in, coloured ones do not."""
+    first, more = values("u1", (10, 5, 6), 1), values("u1", (4, 5, 6), 2)
+    np.save(tmp_path / "first.npy", first)
+    np.save(tmp_path / "more.npy", more)
+    np.save(tmp_path / "coloured.npy", values("u1", (4, 5, 6, 3)))
+    packed(tmp_path / "first.npy", tmp_path / "s")
+    (tmp_path / "rows.txt").write_text("0\n1\n2\n")
+    for made, options, rows in (
+        ("convert", ("--format", "hdf5"), first),
+        ("subset", ("--rows-from", tmp_path / "rows.txt"), first[:3]),
+    ):
+        store = tmp_path / made
+        ran = run_here(made, "--quiet", "--workers", 0, *options, tmp_path / "s", store)
+        assert ran.code == 0, ran
+        ran = run_here("append", "--quiet", "--workers", 0, tmp_path / "more.npy", store)
+        assert (ran.code, ran.err) == (0, ""), ran
+        same(Reader(store), np.concatenate([rows, more]))
+        ran = run_here("append", "--workers", 0, tmp_path / "coloured.npy", store)
+        assert ran.code == 2, ran
+
+
 @pytest.mark.parametrize(
     ("shape", "option", "value"),
     [
@@ -262,7 +285,13 @@ def bad_files(folder: Path) -> dict[str, Path]:
     np.save(folder / "text.npy", np.array([["a"]]))
     np.savez(folder / "unnamed.npz", first=np.zeros((3, 3)), second=np.zeros((3, 3)))
     np.savez(folder / "uneven.npz", image=np.zeros((3, 3)), label=np.zeros(4))
+    np.savez(folder / "other.npz", image=np.zeros((3, 3)))
+    with zipfile.ZipFile(folder / "strange.npz", "w") as file:
+        file.writestr("image.npy", whole)
+        file.writestr("readme.txt", "no array")
     contents = {
+        "zip.npy": (folder / "other.npz").read_bytes(),
+        "plain.npz": whole,
         "short.npy": whole[:-1],
         "empty.npy": b"",
         "noise.npy": b"\x93NUMPY\x01\x00\xff\xff" + b"x" * 80,
@@ -278,6 +307,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
     names = [
         *contents,
         *(f"{n}.npy" for n in ("pickled", "scalar", "flat", "none", "text")),
+        "strange.npz",
         "unnamed.npz",
         "uneven.npz",
     ]

@@ -65,7 +65,7 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
     what = f"images that are {kind.dtype} arrays {kind.shape}"
     if kind.pictures:
         shape = (*shape[:2], recipe.channels)
-    elif recipe.color == "gray":
+    elif recipe.color == "gray" and (kind.dtype != "uint8" or shape[2:] != (1,)):
         raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
     if recipe.color == "yuv420" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] != 3):
         raise UsageError(f"--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}")
@@ -89,8 +89,8 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
 def _is_channels_first(recipe: Recipe, shape: tuple[int | None, ...]) -> bool:
     """Whether images of this shape are surely (channels, height, width).
 
-    As (height, width, channels) they would be 1, 3 or 4 pixels high and of 16 channels or more; and what the recipe asks
-    of them would be more than four times as high, or cut out of rows that they do not have.
+    As (height, width, channels) they would be 1, 3 or 4 pixels high and of 16 channels or more; and what the recipe
+    asks of them would be more than four times as high, or cut out of rows that they do not have.
     """
     if len(shape) != 3 or shape[0] not in (1, 3, 4) or any(n is None or n < _LEAST_SIDE for n in shape[1:]):
         return False
