@@ -141,6 +141,9 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
         ("0 0.5 0.5 12 0.2\n", "line 1, column 4 (width): '12': is no share of the image, from 0 to 1"),
         ("7 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '7': there are 4 classes"),
         ("cat 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'cat': is no number of a class"),
+        ("inf 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'inf': is no number of a class"),
+        ("0_1 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '0_1': is no number of a class"),
+        ("1 0.5 0.5 0.2 0_0.2\n", "line 1, column 5 (height): '0_0.2': is no share of the image"),
     ],
 )
 def test_bad_text_files_are_refused(text: str, words: str, yolo: Path, tmp_path: Path) -> None:
@@ -209,6 +212,19 @@ def test_coco_images_are_found_or_said(coco: Path, tmp_path: Path) -> None:
     assert len(open_source(coco, images=elsewhere)) == 3
     moved = coco.rename(elsewhere / "all.json")
     assert len(open_source(moved)) == 3
+
+
+def test_coco_categories_of_one_name_stay_apart(coco: Path) -> None:
+    """Of two with the same name the second has its id in it, as often as it takes to be another; boxes keep theirs."""
+    named = [(3, "cat 9"), (5, "cat"), (9, "cat")]
+    source = open_source(changed(coco, lambda tree: tree.update(categories=[{"id": i, "name": n} for i, n in named])))
+    assert source.classes == ("cat 9", "cat", "cat 9 9")
+    boxes = source[0].fields["boxes"]
+    assert isinstance(boxes, Boxes)
+    assert boxes.rows[:, 4].tolist() == [2, 0]
+    two = [(3, "cat"), (5, "cat 5"), (9, "cat")]
+    source = open_source(changed(coco, lambda tree: tree.update(categories=[{"id": i, "name": n} for i, n in two])))
+    assert source.classes == ("cat", "cat 5", "cat 9")
 
 
 def test_boxes_of_an_image_of_another_size_are_rejected(coco: Path, tmp_path: Path) -> None:

@@ -142,7 +142,10 @@ def _classes(categories: Sequence[_Category], faults: Faults) -> tuple[tuple[str
         if one.id in numbers:
             faults.add(0, 0, "", f"$.categories: id {one.id} is there twice")
         numbers[one.id] = len(names)
-        names.append(f"{one.name} {one.id}" if one.name in names else one.name)
+        name = one.name
+        while name in names:
+            name = f"{name} {one.id}"
+        names.append(name)
     return tuple(names), numbers
 
 

@@ -144,12 +144,12 @@ class _Labels:
 
     def _number(self, name: str, line: int, column: int, cell: bytes) -> float:
         try:
-            value = float(cell)
+            value = float("nan") if b"_" in cell else float(cell)  # Python's own 1_0 is no number of others
         except ValueError:
             value = float("nan")
         wrong = ""
         if column == 0:
-            if not (value >= 0 and value == int(value)):
+            if not (value >= 0 and value.is_integer()):
                 wrong = "is no number of a class"
             elif self._classes is not None and value >= self._classes:
                 wrong = f"there are {self._classes} classes, counted from 0"
