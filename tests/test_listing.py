@@ -413,6 +413,96 @@ def test_what_is_said_must_be_true(options: list[str], words: str, small: Callab
     assert words in ran.err
 
 
+ODD = 9007199254740993
+"""2 ** 53 + 1, the first whole number that no float64 is."""
+
+
+def listed(root: Path, suffix: str, cells: list[str]) -> Path:
+    """A listing with a column `v` of these cells, which are JSON (or empty), each beside one image, named by `key`."""
+    save(root / "0.jpg", picture(8, 8, 0))
+    if suffix == ".csv":
+        return write_cells(root / "all.csv", [{"path": "0.jpg", "k": f"k{i}", "v": v} for i, v in enumerate(cells)])
+    rows = (f'{{"path": "0.jpg", "k": "k{i}", "v": {cell or "null"}}}\n' for i, cell in enumerate(cells))
+    (root / "all.jsonl").write_text("".join(rows))
+    return root / "all.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("cells", "said", "dtype", "expected"),
+    [
+        ([f" {ODD}", "\t-7 "], None, "int64", [ODD, -7]),
+        ([f"+{ODD}", "+0"], None, "int64", [ODD, 0]),
+        ([str(1 << 53), "", "0.5"], "float64", "float64", [1 << 53, np.nan, 0.5]),
+        (["16777217", "0.5"], None, "float64", [16777217, 0.5]),
+        ([f"[{ODD}, 1]", f"[2, {-ODD}]"], None, "int64", [[ODD, 1], [2, -ODD]]),
+        ([f"[{1 << 53}, 0.5]", "[1, 2]"], None, "float64", [[1 << 53, 0.5], [1, 2]]),
+        (["[true, false]", "[false, false]"], None, "bool", [[True, False], [False, False]]),
+        (["[true, 0]", "[1, 1.0]"], "bool[2]", "bool", [[True, False], [True, True]]),
+        (["inf", "-Infinity", "1e308"], None, "float64", [np.inf, -np.inf, 1e308]),
+        ([str(-(1 << 63)), "1"], "float64", "float64", [-(1 << 63), 1]),
+    ],
+)
+def test_numbers_come_back_as_they_are_written(
+    cells: list[str], said: str | None, dtype: str, expected: list[Any], tmp_path: Path
+) -> None:
+    """Whole numbers keep their last digit, with a sign or blanks around them too; only what is empty is NaN."""
+    source = open_source(listed(tmp_path, ".csv", cells), key="k", fields={} if said is None else {"v": said})
+    assert source.fields["v"].dtype == dtype
+    values = [np.asarray(source[i].fields["v"]).tolist() for i in range(len(cells))]
+    assert repr(values) == repr(np.array(expected, dtype).tolist())
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    ("cells", "said", "line", "words"),
+    [
+        ([str(ODD), ""], "float64", 1, f"{ODD} is nothing that float64 can hold"),
+        ([str((1 << 24) + 1), ""], "float32", 1, "16777217 is nothing that float32 can hold"),
+        (["0.5", str((1 << 24) + 1)], "float32", 2, "16777217 is nothing that float32 can hold"),
+        (["0.5", "1" + "0" * 400], None, 2, "as others need, can hold: --field v:str takes"),
+        ([f"[{ODD}, 0.5]"], None, 1, f"{ODD} is nothing that float64, as others need, can hold: --field v:str"),
+        (["[0.5]", f"[{ODD}]"], None, 2, f"{ODD} is nothing that float64, as others need, can hold"),
+        ([f"[[1, {ODD}]]", "[[0.5, 1]]"], None, 1, f"{ODD} is nothing that float64, as others need, can hold"),
+        (["[[0, 0, 4, 4.5, 16777217]]"], "xyxy", 1, "16777217 is nothing that float32 can hold"),
+        ([f"[{(1 << 63) + 1}, -1]"], None, 1, f"{(1 << 63) + 1} is nothing that float64"),
+        (["[1]", f"[{10**30}]"], None, 2, "is beyond 64 bits: --field v:str"),
+        (["[true, 5]"], None, 1, "has true or false in a column of numbers: write 1 and 0"),
+        (["[5, 7]", "[true, false]"], None, 2, "has true or false in a column of numbers"),
+        (["[true, false]", "[5, 7]"], None, 2, "is not of true and false alone, as those before are"),
+        (["[0.5, true]"], "float32[2]", 1, "has true or false in a column of numbers"),
+        ([str(-(1 << 63)), "1"], "float16", 1, f"{-(1 << 63)} is nothing that float16 can hold"),
+        ([str((1 << 63) - 1), "1"], "float64", 1, f"{(1 << 63) - 1} is nothing that float64 can hold"),
+        (["9223372036854775808.0", "1"], "int64", 1, "is nothing that int64 can hold"),
+        (["0.5", "1e400"], None, 2, "is beyond 64 bits: --field v:str"),
+        (["-1e400", "0.5"], "float32", 1, "is beyond 64 bits"),
+        (["[0.5]", "[1e400]"], None, 2, "is beyond 64 bits"),
+    ],
+)
+def test_numbers_that_would_change_are_faults(
+    suffix: str, cells: list[str], said: str | None, line: int, words: str, tmp_path: Path
+) -> None:
+    """What no number of the column's dtype is, is told with its line and column, and never rounded, cut or made
+    infinite; true and false are no numbers."""
+    with pytest.raises(BadListingError) as caught:
+        open_source(listed(tmp_path, suffix, cells), key="k", fields={} if said is None else {"v": said})
+    where = f"line {line + 1}, column 3 (v): " if suffix == ".csv" else f"line {line}, column (v): "
+    assert where in str(caught.value)
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize(("late", "early"), [(str(ODD), "0.5"), (f"[{ODD}]", "[0.5]"), ("[1]", "[true]")])
+@pytest.mark.parametrize("turned", [False, True])
+def test_numbers_are_held_against_those_far_away(
+    turned: bool, late: str, early: str, suffix: str, tmp_path: Path
+) -> None:
+    """The same where a whole number and a float, or numbers and truths, are 20,000 lines apart."""
+    first, last = (late, early) if turned else (early, late)
+    with pytest.raises(BadListingError, match=r"\(v\): .*(float64|true)"):
+        open_source(listed(tmp_path, suffix, [first, *["[]" if "[" in first else "0"] * 20_000, last]), key="k")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 @pytest.mark.parametrize(
     ("cells", "options", "expected"),

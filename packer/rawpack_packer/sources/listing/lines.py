@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from rawpack_packer.sources.listing.cells import of_float
 from rawpack_packer.sources.listing.faults import Faults
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -143,7 +144,7 @@ class JsonRows:
     def _slowly(self, line: str, number: int) -> dict[str, Any] | None:
         """By Python's own parser, which knows NaN and says where an error is."""
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_float=of_float)
         except json.JSONDecodeError as error:
             self._faults.add(number, error.colno, "", f"is no JSON: {error.msg}")
             return None

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import FieldKind
-from rawpack_packer.sources.listing.cells import of_cell
+from rawpack_packer.sources.listing.cells import Beyond, of_cell
 from rawpack_packer.sources.listing.place import Lines, Place, shown
 from rawpack_packer.sources.listing.table import Column, Numbers, Runs
-
-_EXACT = 1 << 53
-"""Up to here a float holds any whole number."""
 
 
 class NumberTaker:
@@ -25,11 +23,15 @@ class NumberTaker:
         self._single: bool | None = None if said is None else not said.shape
         """Whether values are numbers, and not arrays."""
         self._truth: bool | None = None if said is None else False
-        """Whether they are true and false."""
+        """Whether they are true and false; None before the first one."""
         self._axes: tuple[int, ...] | None = None
         """Of arrays, all but the first."""
         if said is not None and said.shape:
             self._axes = tuple(n or 0 for n in said.shape[1:])
+        self._float = np.dtype(said.dtype if said is not None and np.dtype(said.dtype).kind == "f" else np.float64)
+        """What whole numbers become where floats come too."""
+        self._exact = 2 ** (int(np.finfo(self._float).nmant) + 1)
+        """Up to here it holds any of them."""
         self._blocks: list[NDArray[Any]] = []
         self._lines: list[Lines] = []
         self._lengths: list[NDArray[np.int64]] = []
@@ -39,7 +41,8 @@ class NumberTaker:
         given = [of_cell(value) for value in values] if self._place.cells else list(values)
         if self._single is None:
             first = next(value for value in given if value is not None)
-            self._single, self._truth = not isinstance(first, list), isinstance(first, bool)
+            self._single = not isinstance(first, list)
+            self._truth = isinstance(first, bool) if self._single else None
         self._lines.append(lines)
         if self._single:
             self._add_singles(given, values, lines)
@@ -50,8 +53,8 @@ class NumberTaker:
         lines = np.concatenate(self._lines) if self._lines else np.empty(0, np.int64)
         empty = np.concatenate(self._empty) if self._empty else np.empty(0, np.bool_)
         values = np.concatenate(self._blocks) if self._blocks else np.empty(0)
+        self._check_wide(values)
         if self._single:
-            self._check_wide(values)
             return self._finish_singles(values, lines, empty)
         return self._finish_arrays(values, lines, empty, np.concatenate(self._lengths))
 
@@ -66,7 +69,10 @@ class NumberTaker:
                     if not (self._truth or self._takes_bool):
                         self._wrong(raw[i], lines[i])
                 elif not isinstance(value, int | float):
-                    self._wrong(raw[i], lines[i])
+                    if isinstance(value, Beyond):
+                        self._beyond(raw[i], lines[i])
+                    else:
+                        self._wrong(raw[i], lines[i])
                     given[i] = 0
         if self._truth and kinds & {int, float}:
             for i, value in enumerate(given):
@@ -77,11 +83,16 @@ class NumberTaker:
 
     def _check_wide(self, values: NDArray[Any]) -> None:
         """Whole numbers that become floats, because floats came too, must not change."""
-        if values.dtype.kind == "f":
-            for block, lines in zip(self._blocks, self._lines, strict=True):
-                _, same = cast(block, values.dtype)
-                for i in np.flatnonzero(~same):
-                    self._place.fault(lines[i], f"{block[i]} is nothing that {values.dtype}, as others need, can hold")
+        if values.dtype.kind != "f":
+            return
+        each: Iterable[Lines] = self._lines
+        if not self._single:  # a block for some rows that have any numbers
+            pairs = zip(self._lines, self._lengths, strict=True)
+            each = (np.repeat(lines, lengths) for lines, lengths in pairs if lengths.any())
+        for block, lines in zip(self._blocks, each, strict=True):
+            if block.dtype.kind == "i":
+                for line, wrong in _changed(block, cast(block, self._float)[1], lines):
+                    self._rounded(wrong, line)
 
     @property
     def _takes_bool(self) -> bool:
@@ -94,12 +105,31 @@ class NumberTaker:
             except OverflowError:
                 for i, value in enumerate(given):
                     if not -(1 << 63) <= value < 1 << 63:
-                        self._place.fault(lines[i], f"{shown(value)} is beyond 64 bits: {self._place.keep_texts}")
+                        self._beyond(value, lines[i])
                 return np.zeros(len(given), np.int64)
         for i, value in enumerate(given):
-            if type(value) is int and abs(value) > _EXACT and float(value) != value:
-                self._place.fault(lines[i], f"{value} is nothing that float64, as others need, can hold")
+            if self._rounds(value):
+                self._rounded(value, lines[i])
+                given[i] = 0
         return np.array(given, np.float64)
+
+    def _rounds(self, value: Any) -> bool:
+        """Whether it is a whole number that floats would change."""
+        if type(value) is not int or abs(value) <= self._exact:
+            return False
+        try:
+            with np.errstate(all="ignore"):
+                return int(self._float.type(value)) != value
+        except OverflowError:
+            return True
+
+    def _rounded(self, value: Any, line: int) -> None:
+        said = self._said is not None and np.dtype(self._said.dtype) == self._float
+        what = f"{shown(value)} is nothing that {self._float}{'' if said else ', as others need,'} can hold"
+        self._place.fault(line, what if self._said is not None else f"{what}: {self._place.keep_texts}")
+
+    def _beyond(self, value: Any, line: int) -> None:
+        self._place.fault(line, f"{shown(value)} is beyond 64 bits: {self._place.keep_texts}")
 
     def _wrong(self, value: Any, line: int) -> None:
         what = "no number" if self._single else "no array"
@@ -111,20 +141,20 @@ class NumberTaker:
 
     def _finish_singles(self, values: NDArray[Any], lines: Lines, empty: NDArray[np.bool_]) -> tuple[FieldKind, Column]:
         kind = self._said or FieldKind(values.dtype.name)
+        made = self._cast(values, kind, lines)
         if empty.any():
-            if np.dtype(kind.dtype).kind == "f":
-                values = values.astype(np.float64)
-                values[empty] = np.nan
+            if made.dtype.kind == "f":
+                made[empty] = np.nan
             else:
                 cure = (
                     "give a value" if self._said else f"give a value, or say --field {self._place.name}:float64 (NaN)"
                 )
                 for line in lines[empty]:
                     self._place.fault(line, f"is empty, in a column of {kind.dtype}: {cure}")
-        return kind, Numbers(self._cast(values, kind, lines))
+        return kind, Numbers(made)
 
     def _add_arrays(self, given: list[Any], raw: Sequence[Any], lines: Lines) -> None:
-        arrays, lengths = list[NDArray[Any]](), np.zeros(len(given), np.int64)
+        arrays, lengths, rows = list[NDArray[Any]](), np.zeros(len(given), np.int64), list[int]()
         empty = np.zeros(len(given), np.bool_)
         for i, value in enumerate(given):
             empty[i] = value is None
@@ -132,10 +162,41 @@ class NumberTaker:
             if array is not None and array.size:
                 arrays.append(array)
                 lengths[i] = len(array)
+                rows.append(i)
         if arrays:
+            if self._truth is None:
+                self._truth = arrays[0].dtype.kind == "b"
             self._blocks.append(np.concatenate(arrays))
+            self._check_lists(given, raw, lines, rows)
         self._lengths.append(lengths)
         self._empty.append(empty)
+
+    def _check_lists(self, given: list[Any], raw: Sequence[Any], lines: Lines, rows: list[int]) -> None:
+        """Those of the last block, at `rows`, must be in it as they were given: true is not 1, and no whole number is
+        rounded."""
+        block = self._blocks[-1]
+        if not self._takes_bool and (block.dtype.kind != "b" if self._truth else self._any_truth(given, raw)):
+            for i in rows:
+                self._check_truth(_types([given[i]]), raw[i], lines[i])
+        if block.dtype.kind == "f" and (np.abs(block) >= self._exact).any():
+            for i in rows:
+                wrong = next(filter(self._rounds, _numbers(given[i])), None)
+                if wrong is not None:
+                    self._rounded(wrong, lines[i])
+
+    def _any_truth(self, given: list[Any], raw: Sequence[Any]) -> bool:
+        """Whether any list may hold true or false: by the texts of cells, as a look at each number costs more."""
+        if self._place.cells:
+            return any("true" in cell or "false" in cell for cell in raw)
+        return bool in _types([value for value in given if isinstance(value, list)])
+
+    def _check_truth(self, types: set[type], raw: Any, line: int) -> None:
+        if self._truth:
+            if types != {bool}:
+                cure = "mend it, or write 1 and 0 in those"
+                self._place.fault(line, f"{shown(raw)} is not of true and false alone, as those before are: {cure}")
+        elif bool in types and (self._said is None or types != {bool}):
+            self._place.fault(line, f"{shown(raw)} has true or false in a column of numbers: write 1 and 0")
 
     def _array(self, value: Any, raw: Any, line: int) -> NDArray[Any] | None:
         """One value as an array whose axes but the first are the column's; None for a fault."""
@@ -147,6 +208,9 @@ class NumberTaker:
         if array.dtype.kind == "U" and isinstance(value, list):
             what = "is a list of texts: give each a column of its own, or write numbers"
             self._place.fault(line, f"{shown(raw)} {what}")
+            return None
+        if array.dtype.kind in "uO" and isinstance(value, list) and _types([value]) <= {int, float, Beyond}:
+            self._beyond(raw, line)
             return None
         if not isinstance(value, list) or (array.size and array.dtype.kind not in "bif"):
             self._wrong(raw, line)
@@ -184,11 +248,8 @@ class NumberTaker:
 
     def _cast(self, values: NDArray[Any], kind: FieldKind, lines: Lines) -> NDArray[Any]:
         made, same = cast(values, np.dtype(kind.dtype))
-        if not same.all():
-            same = same.reshape(len(lines), -1)
-            for i in np.flatnonzero(~same.all(axis=1)):
-                wrong = values.reshape(len(lines), -1)[i][~same[i]][0]
-                self._place.fault(lines[i], f"{wrong} is nothing that {kind.dtype} can hold")
+        for line, wrong in _changed(values, same, lines):
+            self._place.fault(line, f"{wrong} is nothing that {kind.dtype} can hold")
         return made
 
 
@@ -203,7 +264,40 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDAr
         same = made.astype(values.dtype) == values
         if dtype.kind == "u" and values.dtype.kind in "if":
             same &= values >= 0
+        floats, whole = (made, values.dtype) if dtype.kind == "f" else (values, dtype)
+        if floats.dtype.kind == "f" and whole.kind in "iu":
+            # What a float beyond all of them is cast to is not defined, and may come back as the same float.
+            limits = np.iinfo(whole)
+            wide = floats.astype(np.float64, copy=False)
+            same &= (wide >= float(limits.min)) & (wide < float(int(limits.max) + 1))
     return made, same
+
+
+def _changed(values: NDArray[Any], same: NDArray[np.bool_], lines: Lines) -> Iterator[tuple[int, Any]]:
+    """The line of each row of values that are not all the same, and the first that is not."""
+    if not same.all():
+        values, same = values.reshape(len(lines), -1), same.reshape(len(lines), -1)
+        for i in np.flatnonzero(~same.all(axis=1)):
+            yield int(lines[i]), values[i][~same[i]][0]
+
+
+def _types(lists: Sequence[Any]) -> set[type]:
+    """Of all that lists of lists hold, but for lists."""
+    found = set[type]()
+    while lists:
+        types = set(map(type, chain.from_iterable(lists)))
+        found |= types
+        lists = [one for one in chain.from_iterable(lists) if type(one) is list] if list in types else []
+    return found - {list}
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    """All that a list of lists holds."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _numbers(one)
+    else:
+        yield value
 
 
 def _named(kind: FieldKind) -> str:
