@@ -503,12 +503,30 @@ def test_numbers_are_held_against_those_far_away(
         open_source(listed(tmp_path, suffix, [first, *["[]" if "[" in first else "0"] * 20_000, last]), key="k")
 
 
+@pytest.mark.parametrize(("cell", "empty"), [("0.5", np.nan), ("[7, 8]", []), ("word", "  ")])
+def test_a_column_may_be_empty_for_long(cell: str, empty: Any, tmp_path: Path) -> None:
+    """What a column holds is found in its first value, though 20,000 empty cells and one of blanks stand before it."""
+    source = open_source(listed(tmp_path, ".csv", [*[""] * 20_000, "  ", cell]), key="k")
+    blank, last = (np.asarray(source[i].fields["v"]).tolist() for i in (20_000, 20_001))
+    assert repr(blank) == repr(empty)
+    assert last == (cell if cell == "word" else json.loads(cell))
+
+
+def test_blanks_alone_are_texts_and_no_class(small: Callable[..., Path]) -> None:
+    """A column of blanks alone is one of texts, as they are written; as a label a blank is no class."""
+    source = open_source(small("path,note,label\n0.jpg,  , \n1.jpg, ,cat\n"))
+    assert [source[i].fields["note"] for i in range(2)] == ["  ", " "]
+    assert [int(np.asarray(source[i].fields["label"])) for i in range(2)] == [-1, 0]
+    assert (source.classes, source.counts["unlabelled"]) == (("cat",), 1)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 @pytest.mark.parametrize(
     ("cells", "options", "expected"),
     [
         (["1", "", "0"], (), [1, -1, 0]),
         (["1.0", "", "0.0"], (), [1, -1, 0]),
+        (["1", "  ", "0"], (), [1, -1, 0]),
         (["", "", "7"], (), [-1, -1, 7]),
         (["1", "", "0"], ("--field", "label:int64"), [1, -1, 0]),
         (["0.5", "", "2"], (), [0.5, np.nan, 2.0]),
@@ -525,14 +543,14 @@ def test_labels_that_are_numbers_may_be_empty(
     if suffix == ".csv":
         listing.write_text("path,label\n" + "".join(f"{i}.jpg,{cell}\n" for i, cell in enumerate(cells)))
     else:
-        rows = ({"path": f"{i}.jpg", "label": json.loads(cell or "null")} for i, cell in enumerate(cells))
+        rows = ({"path": f"{i}.jpg", "label": json.loads(cell.strip() or "null")} for i, cell in enumerate(cells))
         listing.write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = open_source(listing, fields=dict([options[1].split(":")]) if options else None)
     labels = [np.asarray(source[i].fields["label"]) for i in range(3)]
     assert {label.dtype for label in labels} == {np.array(expected).dtype}
     np.testing.assert_array_equal(labels, expected)
     whole = isinstance(expected[0], int)
-    assert source.counts["unlabelled"] == (cells.count("") if whole else 0)
+    assert source.counts["unlabelled"] == (sum(not cell.strip() for cell in cells) if whole else 0)
 
 
 @pytest.mark.parametrize("form", ["xyxy", "xywh", "yolo"])

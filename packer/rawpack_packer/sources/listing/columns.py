@@ -38,7 +38,7 @@ class Growing:
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
         if self._taker is None:
-            first = next((value for value in values if value is not None and value != ""), None)
+            first = next((value for value in values if not self._place.empty(value)), None)
             if first is None:
                 self._empty.append((values, lines))
                 return
@@ -49,8 +49,10 @@ class Growing:
                 self._taker = self._single(self._place, None)
             else:
                 self._taker = NumberTaker(self._place, None)
-            for before in self._empty:
-                self._taker.add(*before)
+            # Together: what takes numbers finds in the first ones whether they are single.
+            values = [value for some, _ in [*self._empty, (values, lines)] for value in some]
+            lines = np.concatenate([*(some for _, some in self._empty), lines])
+            self._empty = []
         self._taker.add(values, lines)
 
     def finish(self) -> tuple[FieldKind, Column]:
@@ -109,7 +111,7 @@ class ClassTaker:
         for i, value in enumerate(values):
             if not isinstance(value, str) and value is not None:
                 self._place.fault(lines[i], f"{shown(value)} is no text, as those before are: quote it")
-            elif not value:
+            elif self._place.empty(value):
                 codes[i] = -1
                 self.unlabelled += 1
                 continue
@@ -146,7 +148,7 @@ class ClassNumberTaker:
     floats, as some tools write them beside an empty one. Other floats are measures, and NaN where they are empty."""
 
     def __init__(self, place: Place, said: FieldKind | None) -> None:
-        self._said, self._numbers = said, NumberTaker(place, said)
+        self._place, self._said, self._numbers = place, said, NumberTaker(place, said)
         self._none: Any = "-1" if place.cells else -1
         self._empty: list[NDArray[np.bool_]] = []
 
@@ -155,7 +157,7 @@ class ClassNumberTaker:
         return sum(int(empty.sum()) for empty in self._empty)
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        empty = np.array([value is None or value == "" for value in values], np.bool_)
+        empty = np.array([self._place.empty(value) for value in values], np.bool_)
         self._empty.append(empty)
         self._numbers.add([self._none if no else value for value, no in zip(values, empty, strict=True)], lines)
 

@@ -32,6 +32,10 @@ class Place:
     def fault(self, line: int, what: str) -> None:
         self.faults.add(int(line), self.number, self.name, what)
 
+    def empty(self, value: Any) -> bool:
+        """Whether a value is none, as a cell of blanks is too."""
+        return value is None or value == "" or (self.cells and value.isspace())
+
     @property
     def keep_texts(self) -> str:
         return f"--field {self.name}:str takes all as texts"
