@@ -295,6 +295,54 @@ def test_boxes_lie_in_pictures_alone(tmp_path: Path) -> None:
     assert Reader(tmp_path / "t")[0]["boxes"].tolist() == [[0, 0, 10, 10, 0]]
 
 
+def annotated(folder: Path, names: list[str]) -> Path:
+    """A COCO file of two images, each with a box of every one of these classes; the first box is 8 wide, ..."""
+    folder.mkdir()
+    for i in range(2):
+        Image.new("RGB", (64, 32)).save(folder / f"{folder.name}{i}.png")
+    tree = {
+        "images": [{"id": i, "file_name": f"{folder.name}{i}.png", "height": 32, "width": 64} for i in range(2)],
+        "categories": [{"id": number, "name": name} for number, name in enumerate(names)],
+        "annotations": [
+            {"id": 10 * i + number, "image_id": i, "category_id": number, "bbox": [0, 0, 8 + number, 8]}
+            for i in range(2)
+            for number in range(len(names))
+        ],
+    }
+    (folder / "boxes.json").write_text(json.dumps(tree))
+    return folder / "boxes.json"
+
+
+@pytest.mark.parametrize("way", ["merge", "append", "convert and subset"])
+def test_boxes_keep_the_names_of_their_classes(way: str, tmp_path: Path) -> None:
+    """Stores whose classes have other numbers are made one: every box has the class that it had, by its name."""
+    wanted = {"a": ["cat", "dog"], "b": ["bird", "cat"], "c": ["dog", "eel", "bird"]}
+    stores = [
+        pack(annotated(tmp_path / name, names), tmp_path / f"store {name}", "--size", "keep")
+        for name, names in wanted.items()
+    ]
+    made = tmp_path / "all"
+    commands: dict[str, list[tuple[object, ...]]] = {
+        "merge": [("merge", *stores, made)],
+        "append": [("convert", stores[0], made), *(("append", store, made) for store in stores[1:])],
+        "convert and subset": [
+            ("merge", *stores, tmp_path / "merged"),
+            ("convert", "--format", "hdf5", tmp_path / "merged", tmp_path / "converted"),
+            ("subset", "--limit", 6, tmp_path / "converted", made),
+        ],
+    }
+    for command in commands[way]:
+        ran = run_here(command[0], "--quiet", "--workers", 0, *command[1:])
+        assert (ran.code, ran.err) == (0, ""), ran
+    reader = Reader(made)
+    assert reader.classes == ("cat", "dog", "bird", "eel")
+    for i in range(6):
+        sample = reader[i]
+        names = wanted[sample["key"][0]]
+        assert [reader.classes[int(box[4])] for box in sample["boxes"]] == names
+        assert sample["boxes"][:, 2].tolist() == [8 + number for number in range(len(names))]
+
+
 def test_the_manifest_says_what_boxes_are(kept: Path, images: Path, tmp_path: Path) -> None:
     """`boxes` stands in the manifest of such a field, and nowhere else: other stores have the bytes they had."""
     tree = json.loads((kept / "store.json").read_bytes())

@@ -26,7 +26,8 @@ from rawpack.splits import split_names
 from rawpack.store import Store
 from rawpack.stores import FieldReader
 from rawpack_packer.sources.alike import IMAGE, KEY, LABEL, check_fields, field_kind, image_kind, numbers_of, united
-from rawpack_packer.sources.base import FieldKind, ImageKind, Item, SourceChangedError, Value, printable
+from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, SourceChangedError, Value, printable
+from rawpack_packer.sources.view import in_boxes
 from rawpack_packer.sources.whole import Whole
 
 _SHOWN = 10
@@ -51,7 +52,8 @@ class Origin:
     """Number of its first sample, counted through all samples of all stores."""
     samples: int
     labels: NDArray[np.int64] | None
-    """What becomes of each label: -1 of classes that are left out. None where there are no classes."""
+    """What becomes of each label, and where there are none of the classes of boxes: -1 of classes that are left out.
+    None where there are no classes."""
     prefix: str
     """What its keys get in front."""
 
@@ -73,7 +75,7 @@ class StorePart:
 
     def __getitem__(self, i: int, /) -> Item:
         origin, store, row = self._locate(i)
-        fields = self.small(i)
+        fields = self._values(i)
         for name, field in store.fields.items():
             if field.kind == "mask":
                 reader, at, _ = _sound(store, name, row)
@@ -84,10 +86,8 @@ class StorePart:
         return Item(origin.prefix + key_of(store, row), image, fields, planes=stored if field.planar else None)
 
     def small(self, i: int) -> dict[str, Value]:
-        """The fields of sample i that lie in columns, but for its key. Raises DecodeError."""
-        origin, store, row = self._locate(i)
-        small = (name for name, field in store.fields.items() if not field.in_shards and name != KEY)
-        return {name: _value(origin, store, name, row) for name in small}
+        """The fields of sample i that lie in columns, but for its key; boxes as arrays. Raises DecodeError."""
+        return {name: value.rows if isinstance(value, Boxes) else value for name, value in self._values(i).items()}
 
     def key(self, i: int, /) -> str:
         """The sample's key in its store, behind the prefix of that store."""
@@ -110,6 +110,12 @@ class StorePart:
             for start in range(bisect.bisect_left(self.rows, origin.first), end, _BLOCK):
                 rows = np.asarray(self.rows[start : min(start + _BLOCK, end)], np.int64)
                 yield origin, self._store(origin), rows - origin.first
+
+    def _values(self, i: int) -> dict[str, Value]:
+        """As `small`, but for boxes."""
+        origin, store, row = self._locate(i)
+        small = (name for name, field in store.fields.items() if not field.in_shards and name != KEY)
+        return {name: _value(origin, store, name, row) for name in small}
 
     def _locate(self, i: int) -> tuple[Origin, Store, int]:
         """The store of sample i, and its row there."""
@@ -333,7 +339,8 @@ def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
         if field.kind == "text":
             return store.columns.text(name, rows)[0]
         if field.kind == "ragged":
-            return np.array(store.columns.ragged(name, rows)[0])
+            values = np.array(store.columns.ragged(name, rows)[0])
+            return values if not field.is_boxes else _boxes(origin, store, values)
     except DamagedStoreError:
         # The column's checksum fits: it was made so.
         raise DecodeError("damaged", f"{name} does not lie in its column") from None
@@ -345,6 +352,12 @@ def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
     if not -1 <= label < len(origin.labels):
         raise DecodeError("bad_field", f"label is {label}; there are {len(origin.labels)} classes, counted from 0")
     return -1 if label < 0 else int(origin.labels[label])
+
+
+def _boxes(origin: Origin, store: Store, rows: NDArray[Any]) -> Value:
+    """Boxes of a store, whose classes, where no label is of these, are numbered as those of all stores."""
+    boxes = Boxes(rows, "xyxy")
+    return boxes if origin.labels is None or LABEL in store.fields else in_boxes(boxes, origin.labels)
 
 
 def _check_keys(source: StoreSource) -> None:

@@ -40,7 +40,7 @@ class ViewPart:
         if self.labels is not None and "label" in item.fields:
             item = replace(item, fields={**item.fields, "label": relabelled(item.fields["label"], self.labels)})
         elif self.labels is not None:
-            item = replace(item, fields={name: _in_boxes(value, self.labels) for name, value in item.fields.items()})
+            item = replace(item, fields={name: in_boxes(value, self.labels) for name, value in item.fields.items()})
         return item if self.first is None else replace(item, key=number(self.first + i))
 
     def key(self, i: int, /) -> str:
@@ -200,8 +200,11 @@ def number(i: int) -> str:
     return f"{i:08d}"
 
 
-def _in_boxes(value: Value, labels: Rows) -> Value:
-    """Boxes with the numbers of their classes as they are here; where there is no label, the classes are theirs."""
+def in_boxes(value: Value, labels: Rows) -> Value:
+    """Boxes with the numbers of their classes as they are here; where there is no label, the classes are theirs.
+
+    labels: the class's number here, by its number in the source.
+    """
     if not isinstance(value, Boxes):
         return value
     at = 0 if value.form == "yolo" else 4
