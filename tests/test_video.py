@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from fractions import Fraction
@@ -32,6 +33,7 @@ from videos import (  # noqa: F401
     picture_of,
 )
 
+import rawpack_packer
 from rawpack import MissingExtraError, Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import open_source
@@ -424,3 +426,123 @@ def test_a_video_that_changes_stops_the_run(clips: Path, tmp_path: Path) -> None
         part[4]
     with pytest.raises(PackError, match=r"x\.mp4 changed since packing began"):
         source.part(5, 9)[0]
+
+
+# ---------------------------------------------------------------------------------------------- videos of many sources
+
+
+def shot(folder: Path, *names: str, frames: int = 20) -> Path:
+    """A folder of small videos."""
+    for name in names:
+        encode(folder / f"{name}.mkv", "ffv1", frames, format="bgr0")
+    return folder
+
+
+def done(command: str, *args: object) -> None:
+    ran = run_here(command, "--quiet", "--workers", 0, *(("--size", "8") if command == "pack" else ()), *args)
+    assert (ran.code, ran.err) == (0, ""), ran
+
+
+def numbered(store: Path) -> dict[str, int]:
+    """The name of each video by the keys, and its number, which no other has."""
+    reader = Reader(store)
+    pairs = {(sample["key"].partition(".")[0], int(sample["video"])) for sample in reader}
+    names, numbers = dict(pairs), {number for _, number in pairs}
+    assert len(pairs) == len(names) == len(numbers), pairs
+    return names
+
+
+@here
+@pytest.mark.parametrize("way", ["merge", "append videos", "append stores"])
+def test_each_video_keeps_a_number_of_its_own(way: str, tmp_path: Path) -> None:
+    """However frames of several folders come into one store: videos of the first keep their numbers, the others get
+    free ones, and every clip is of one video, each of which has its clips. A subset and a copy leave the numbers."""
+    folders = [shot(tmp_path / name, *names) for name, names in {"x": "ab", "y": "cd", "z": "e"}.items()]
+    chosen = [("--end", "0.4"), ("--start", "0.4"), ("--start", "0.4")]
+    stores = [tmp_path / f"store {k}" for k in range(3)]
+    for folder, store, options in zip(folders, stores, chosen, strict=True):
+        done("pack", *options, folder, store)
+    made = tmp_path / "made"
+    if way == "merge":
+        done("merge", *stores, made)
+    else:
+        shutil.copytree(stores[0], made)
+        for folder, store, options in zip(folders[1:], stores[1:], chosen[1:], strict=True):
+            done("append", *((*options, folder) if way == "append videos" else (store,)), made)
+    expected = {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    assert numbered(made) == expected
+    reader = Reader(made)
+    assert len(reader.clips(4, per_video=1)) == 5
+    keys = [reader[row]["key"] for row in range(len(reader))]
+    for clip in reader.clips(6, step=1):
+        assert len({keys[row].partition("#")[0] for row in clip["index"].tolist()}) == 1
+    (tmp_path / "rows").write_text("".join(f"{row}\n" for row, key in enumerate(keys) if key[0] in "bde"))
+    done("subset", "--rows-from", tmp_path / "rows", made, tmp_path / "some")
+    done("convert", "--format", "hdf5", tmp_path / "some", tmp_path / "copy")
+    assert numbered(tmp_path / "some") == numbered(tmp_path / "copy") == {"b": 1, "d": 3, "e": 4}
+
+
+@here
+def test_frames_of_a_video_come_together_again(tmp_path: Path) -> None:
+    """A video whose frames come in several runs, or lie in several stores, is the same video; and the numbers are those
+    of one run."""
+    folder = shot(tmp_path / "x", "a", "b")
+    done("pack", "--end", "0.4", folder, tmp_path / "grown")
+    done("pack", "--start", "0.4", folder, tmp_path / "late")
+    done("merge", tmp_path / "grown", tmp_path / "late", tmp_path / "merged")
+    done("append", "--start", "0.4", folder, tmp_path / "grown")
+    assert numbered(tmp_path / "merged") == numbered(tmp_path / "grown") == {"a": 0, "b": 1}
+    for name in ("once", "twice"):
+        done("pack", shot(tmp_path / "y", "y"), tmp_path / name)
+    more = shot(tmp_path / "z", "m")
+    done("append", more, tmp_path / "twice")
+    shot(more, "n", "z")
+    done("append", "--skip-existing", more, tmp_path / "twice")
+    done("append", more, tmp_path / "once")
+    assert numbered(tmp_path / "once") == numbered(tmp_path / "twice") == {"y": 0, "m": 1, "n": 2, "z": 3}
+
+
+@here
+@pytest.mark.skipif(sys.platform != "linux", reason="needs fork")
+def test_numbers_are_the_same_where_an_append_goes_on(tmp_path: Path) -> None:
+    """An append that fell before its manifest goes on to the bytes of one that did not, by other workers."""
+    stores = [tmp_path / "whole", tmp_path / "stopped"]
+    first, more = shot(tmp_path / "x", "a", "b", frames=40), shot(tmp_path / "y", "c", "d", "e", frames=40)
+    for store in stores:
+        done("pack", "--shard-size", "1", first, store)
+    assert run_here("append", "--quiet", "--workers", 2, more, stores[0]).code == 0
+    with mock.patch("rawpack_packer.appending.commit_store", side_effect=PackError("stopped")):
+        assert run_here("append", "--workers", 0, more, stores[1]).code == 1
+    (stores[1] / ".rawpack" / "part-00003.done").unlink()
+    done("append", more, stores[1])
+    assert numbered(stores[1]) == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    whole, stopped = map(files_of, stores)
+    assert whole.keys() == stopped.keys()
+    assert {name for name in whole if whole[name] != stopped[name]} <= {"provenance.json", "provenance-2.json"}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ("nothing", [5, 5, 5, 0, 0, 0]),
+        ("no times", [5] * 6),
+        ("other keys", [5] * 6),
+        ("other numbers of frames", [5] * 6),
+        ("two numbers of one name", [5, 5, 6, 5, 5, 6]),
+    ],
+)
+def test_numbers_of_the_users_own_stay(own: str, expected: list[int], tmp_path: Path) -> None:
+    """Only where samples say in every way that they are frames of videos, and their keys which, is `video` another."""
+    for store in "ab":
+        given = [{"image": picture(8, 8, i), "video": 5, "frame": i, "pts_seconds": i / 10} for i in range(3)]
+        keys = [f"{store}#{i:06d}" if own != "other keys" else f"{store}#{i}" for i in range(3)]
+        for i, sample in enumerate(given):
+            if own == "no times":
+                del sample["pts_seconds"]
+            sample["frame"] += own == "other numbers of frames"
+            sample["video"] += own == "two numbers of one name" and i == 2
+        rawpack_packer.pack(given, tmp_path / store, keys=keys, workers=0)
+    done("merge", tmp_path / "a", tmp_path / "b", tmp_path / "merged")
+    done("append", tmp_path / "b", tmp_path / "a")
+    for made in ("merged", "a"):
+        assert [int(sample["video"]) for sample in Reader(tmp_path / made)] == expected

@@ -16,6 +16,7 @@ from rawpack.store import Store
 from rawpack_packer import history
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import UNKNOWN, printable
+from rawpack_packer.sources.videos import Numbering, videos_in, videos_of
 from rawpack_packer.sources.view import View
 
 _SHOWN = 10
@@ -49,7 +50,8 @@ def choose(store: Store, source: Source, begun: history.AppendJob | None, *, ski
     later = 0
     if begun is not None:
         if not skip_existing:
-            return Chosen(whole, View(source), 0, 0, 0)
+            videos = _videos(store, source, np.arange(len(source)))
+            return Chosen(View(source, classes=classes, first=first, videos=videos), View(source), 0, 0, 0)
         wanted = set(begun.keys)
         new = np.array([source.key(i) in wanted for i in range(len(source))], bool)
         later = len(new) - int(new.sum())
@@ -70,7 +72,7 @@ def choose(store: Store, source: Source, begun: history.AppendJob | None, *, ski
             raise UsageError(_conflict(where, whole, np.flatnonzero(had)))
     rows = np.flatnonzero(new)
     return Chosen(
-        View(source, rows, classes=classes, first=first),
+        View(source, rows, classes=classes, first=first, videos=_videos(store, source, rows)),
         View(source, rows),
         len(new) - len(rows) - later,
         int((had & changed & ~new).sum()),
@@ -123,6 +125,19 @@ def _classes(
         known = max(known, classes, key=len)
     had = set(known)
     return (*known, *(name for name in source.classes or () if name not in had))
+
+
+def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The number in the store of the video of each of these rows, (n,); None where samples are no frames of videos.
+
+    It hangs on the store as it is and on the rows alone: in an append that goes on it is the same.
+    """
+    videos = videos_of(source)
+    if videos is None:
+        return None
+    numbering = Numbering()
+    numbering.keep(videos_in(store))
+    return numbering.add(videos.at(rows))
 
 
 def _beside(store: Store) -> tuple[list[Store], bool]:

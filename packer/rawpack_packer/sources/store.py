@@ -27,6 +27,7 @@ from rawpack.store import Store
 from rawpack.stores import FieldReader
 from rawpack_packer.sources.alike import IMAGE, KEY, LABEL, check_fields, field_kind, image_kind, numbers_of, united
 from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, SourceChangedError, Value, printable
+from rawpack_packer.sources.videos import VIDEO, Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import in_boxes
 from rawpack_packer.sources.whole import Whole
 
@@ -61,10 +62,17 @@ class Origin:
 class StorePart:
     """Some samples of some stores. Travels to a worker without what it has open."""
 
-    def __init__(self, origins: Sequence[Origin], rows: NDArray[np.int64] | range, opened: Mapping[str, Store]) -> None:
+    def __init__(
+        self,
+        origins: Sequence[Origin],
+        rows: NDArray[np.int64] | range,
+        opened: Mapping[str, Store],
+        videos: NDArray[np.int64] | None = None,
+    ) -> None:
         """rows: numbers of the samples, rising, counted through all samples of all stores. opened: stores by path;
-        those that it lacks are opened when they are needed."""
-        self.origins, self.rows, self.opened = tuple(origins), rows, opened
+        those that it lacks are opened when they are needed. videos: what becomes of `video`, of each row; None leaves
+        it."""
+        self.origins, self.rows, self.opened, self.videos = tuple(origins), rows, opened, videos
         self._firsts = [origin.first for origin in origins]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,7 +109,8 @@ class StorePart:
         rows = self.rows[start:stop]
         first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
         used = [origin for origin in self.origins if origin.first <= last and first < origin.first + origin.samples]
-        return StorePart(used, rows, self.opened)
+        videos = None if self.videos is None else self.videos[start:stop]
+        return StorePart(used, rows, self.opened, videos)
 
     def by_store(self) -> Iterator[tuple[Origin, Store, NDArray[np.int64]]]:
         """The samples as rows of their stores: (n,) each, at most 65,536, in their order."""
@@ -115,7 +124,8 @@ class StorePart:
         """As `small`, but for boxes."""
         origin, store, row = self._locate(i)
         small = (name for name, field in store.fields.items() if not field.in_shards and name != KEY)
-        return {name: _value(origin, store, name, row) for name in small}
+        values = {name: _value(origin, store, name, row) for name in small}
+        return values if self.videos is None else values | {VIDEO: int(self.videos[i])}
 
     def _locate(self, i: int) -> tuple[Origin, Store, int]:
         """The store of sample i, and its row there."""
@@ -134,8 +144,8 @@ class StoreSource(Whole):
     """One or several stores as a `Source`, in the order in which their samples are stored.
 
     Of several, classes are united by name: those of the first store keep their numbers, then come the new ones of each
-    next store. Keys must differ. Fields must be the same, but images and masks may differ in size, and lie in shards
-    in different ways.
+    next store. So are the videos of frames, see `sources.videos`. Keys must differ. Fields must be the same, but images
+    and masks may differ in size, and lie in shards in different ways.
     """
 
     _all: StorePart
@@ -184,6 +194,9 @@ class StoreSource(Whole):
         self._all = StorePart(origins, range(first), {str(store.path): store for store in self.stores})
         if len(self.stores) > 1:
             _check_keys(self)
+            numbering = Numbering()
+            found = [numbering.add(videos) for videos in self._videos()]
+            self._all.videos = np.concatenate(found) if found else None
 
     def small(self, i: int) -> dict[str, Value]:
         """The fields of sample i that lie in columns, but for its key. Raises DecodeError."""
@@ -234,6 +247,20 @@ class StoreSource(Whole):
             found.append(np.where(known, np.append(origin.labels, -1)[np.where(known, labels, -1)], -1))
         return np.concatenate(found)
 
+    def of_videos(self) -> Videos | None:
+        """The video of each sample, where they are frames that rawpack took of videos; else None."""
+        found = self._videos()
+        if not found or any(videos.names is None for videos in found):
+            return None
+        names = [name for videos in found for name in videos.names or ()]
+        chosen = Videos(np.concatenate([videos.numbers for videos in found]), names).at(np.asarray(self._all.rows))
+        return chosen if self._all.videos is None else Videos(self._all.videos, chosen.names)
+
+    def _videos(self) -> list[Videos]:
+        """The videos of each store; none where samples are no frames of videos."""
+        pairs = zip(self.stores, self._all.origins, strict=True)
+        return [videos_in(store, origin.prefix) for store, origin in pairs] if are_frames(self.fields) else []
+
     def all_keys(self) -> Iterator[str]:
         """The key of each sample."""
         for origin, store, rows in self._all.by_store():
@@ -255,7 +282,8 @@ class StoreSource(Whole):
             source.classes = tuple(classes)
             anew = np.append(numbers_of(self.classes, source.classes), -1)
             origins = [replace(one, labels=None if one.labels is None else anew[one.labels]) for one in origins]
-        source._all = StorePart(origins, np.asarray(self._all.rows, np.int64)[rows], self._all.opened)
+        videos = None if self._all.videos is None else self._all.videos[rows]
+        source._all = StorePart(origins, np.asarray(self._all.rows, np.int64)[rows], self._all.opened, videos)
         return source
 
 

@@ -17,6 +17,7 @@ from rawpack_packer.sources.base import FieldKind, Item, bad_name, printable, te
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import Scan, Wanted, check_folder
 from rawpack_packer.sources.video_part import Shot, VideoPart, frame_key
+from rawpack_packer.sources.videos import Videos
 from rawpack_packer.video import need_av
 from rawpack_packer.video.index import Place, VideoIndex
 from rawpack_packer.video.names import EXTENSIONS, SNIFF_BYTES, sniff_video
@@ -145,6 +146,12 @@ class VideoSource:
         if self.classes is None:
             return None
         return np.repeat([-1 if video.label is None else video.label for video in self._videos], np.diff(self._ends))
+
+    def of_videos(self) -> Videos:
+        """The video of each frame."""
+        frames = np.diff(self._ends)
+        names = [video.place.key for video, count in zip(self._videos, frames, strict=True) for _ in range(count)]
+        return Videos(np.repeat(np.arange(len(self._videos)), frames), names)
 
     def group(self, i: int, /) -> str:
         """The video of a frame: its frames go into one split."""

@@ -1,5 +1,5 @@
-"""A view of a source: some of its samples, with other numbers for its classes, or other keys. What a split or an append
-packs is one; workers get the samples of their part and nothing else."""
+"""A view of a source: some of its samples, with other numbers for its classes and videos, or other keys. What a split
+or an append packs is one; workers get the samples of their part and nothing else."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class ViewPart:
     """The class's number here, by its number in the source; None where they are the same."""
     first: int | None
     """The key of sample 0, where keys are numbers that were counted on; None where keys are the source's."""
+    videos: Rows | None
+    """The number of each sample's video here; None where `video` is the source's."""
 
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
@@ -41,6 +43,8 @@ class ViewPart:
             item = replace(item, fields={**item.fields, "label": relabelled(item.fields["label"], self.labels)})
         elif self.labels is not None:
             item = replace(item, fields={name: in_boxes(value, self.labels) for name, value in item.fields.items()})
+        if self.videos is not None:
+            item = replace(item, fields={**item.fields, "video": int(self.videos[i])})
         return item if self.first is None else replace(item, key=number(self.first + i))
 
     def key(self, i: int, /) -> str:
@@ -68,12 +72,13 @@ class View:
         *,
         classes: Sequence[str] | None = None,
         first: int | None = None,
+        videos: Rows | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> None:
         """rows: numbers of samples, ascending; None for all. classes: those of the source and maybe others, in the
-        order of the numbers that they are to have. first: keys are numbers, counted from this one on. counts: instead
-        of the source's."""
-        self._source, self._first = source, first
+        order of the numbers that they are to have. first: keys are numbers, counted from this one on. videos: the
+        number that each sample's video is to have. counts: instead of the source's."""
+        self._source, self._first, self._videos = source, first, videos
         self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
         self.kind, self.root, self.noun = source.kind, source.root, noun_of(source)
         self.image: ImageKind | None = source.image
@@ -127,18 +132,18 @@ class View:
             raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
         rows = self._rows[start:stop]
         first = None if self._first is None else self._first + start
+        videos = None if self._videos is None else self._videos[start:stop]
         pick = getattr(self._source, "pick", None)
         if pick is not None:
-            return ViewPart((pick(rows),), (len(rows),), self._labels, first)
+            return ViewPart((pick(rows),), (len(rows),), self._labels, first, videos)
         runs = [
             (int(run[0]), int(run[-1]) + 1)
             for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
             if len(run)
         ]
         ends = np.cumsum([high - low for low, high in runs], dtype=np.int64)
-        return ViewPart(
-            tuple(self._source.part(low, high) for low, high in runs), tuple(ends.tolist()), self._labels, first
-        )
+        pieces = tuple(self._source.part(low, high) for low, high in runs)
+        return ViewPart(pieces, tuple(ends.tolist()), self._labels, first, videos)
 
     def states(self) -> Rows:
         states = self._source.states()
