@@ -229,9 +229,9 @@ class StoreSource(Whole):
 
     @property
     def empty_classes(self) -> tuple[str, ...]:
-        """Those of `classes` that have no sample."""
+        """Those of `classes` that have no sample; none where boxes have the classes."""
         labels = self.labels()
-        found = set() if labels is None else set(np.unique(labels).tolist())
+        found = range(len(self.classes or ())) if labels is None else set(np.unique(labels).tolist())
         return tuple(name for label, name in enumerate(self.classes or ()) if label not in found)
 
     def labels(self) -> NDArray[np.int64] | None:
