@@ -334,6 +334,7 @@ def test_boxes_keep_the_names_of_their_classes(way: str, tmp_path: Path) -> None
     for command in commands[way]:
         ran = run_here(command[0], "--workers", 0, *command[1:])
         assert (ran.code, "without an image" in ran.out) == (0, False), ran
+    assert "without an image" not in run_here("inspect", made).out
     reader = Reader(made)
     assert reader.classes == ("cat", "dog", "bird", "eel")
     for i in range(6):

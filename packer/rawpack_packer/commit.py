@@ -194,7 +194,8 @@ def _counts(
     merged["identical_files"] = was.get("identical_files", 0) + totals.noticed()["identical_files"]
     merged["classes_of_one"] = classes_of_one(labels)
     if "empty_classes" in merged:
-        merged["empty_classes"] = sum(not labels[label] for label in range(len(classes or ())))
+        # Without labels, the classes are those of boxes.
+        merged["empty_classes"] = sum(not labels[label] for label in range(len(classes or ()))) if labels else 0
     return merged
 
 
