@@ -37,13 +37,14 @@ from reading import (
     workers_of,
 )
 
-from rawpack import RawpackError, Reader, UsageError, WorkerError, manifest
+from rawpack import RawpackError, Reader, UsageError, WorkerError, machine, manifest
 from rawpack.batches import Batches
 from rawpack.batching import process
 from rawpack.batching.crew import Pending
 from rawpack.batching.iterator import BatchIterator
 from rawpack.batching.work import WorkSpec
 from rawpack.child import Channel, Notes
+from rawpack.transforms import BatchLambda
 
 BATCH = 7
 PROCESSES = WAYS["processes"]
@@ -606,8 +607,32 @@ def test_two_iterators_at_once(store: Path, truth: Truth, way: str) -> None:
         del batches, pairs, outer
 
 
-def test_two_threads_on_one_iterator(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second thread on the same iterator is told so, and does not disturb the first; it cannot close it either."""
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_share_one_iterator(store: Path, truth: Truth, way: str) -> None:
+    """Several threads on one iterator share its batches as they would a queue: each batch goes to exactly one."""
+
+    def take(iterator: Any, begin: threading.Barrier, mine: list[Any]) -> None:
+        begin.wait()
+        mine.extend(iterator)
+
+    with nothing_left():
+        batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
+        for _ in range(3):
+            iterator, begin = iter(batches), threading.Barrier(6)
+            taken: list[list[Any]] = [[] for _ in range(6)]
+            threads = [threading.Thread(target=take, args=(iterator, begin, mine)) for mine in taken]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(row for mine in taken for row in rows_of(mine)) == list(range(len(truth)))
+            assert all(truth.holds(batch) for mine in taken for batch in mine)
+        assert batches.state_dict()["epoch"] == 3
+        del batches, iterator, taken
+
+
+def test_closing_while_another_thread_waits(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close() while another thread waits for a batch ends the iteration after that batch, for both of them."""
     batches = Reader(store).batches(BATCH, **PROCESSES)
     iterator = iter(batches)
     seen = [next(iterator)]
@@ -621,16 +646,82 @@ def test_two_threads_on_one_iterator(store: Path, truth: Truth, monkeypatch: pyt
         wait(pending)
 
     monkeypatch.setattr(crew, "wait", slowly)
-    thread = threading.Thread(target=lambda: seen.extend(iterator))
-    thread.start()
+    taker = threading.Thread(target=lambda: seen.append(next(iterator)))
+    taker.start()
     waits.wait()
-    with pytest.raises(RawpackError, match="two threads use one iterator"):
-        next(iterator)
-    with pytest.raises(RawpackError, match="another thread waits for this iterator"):
-        iterator.close()
+    closer = threading.Thread(target=iterator.close)
+    closer.start()
     go_on.set()
-    thread.join()
-    assert rows_of(seen) == list(range(len(truth)))
+    taker.join()
+    closer.join()
+    assert rows_of(seen) == list(range(2 * BATCH))
+    assert next(iterator, None) is None
+
+
+def test_more_workers_than_slices(store: Path, truth: Truth) -> None:
+    """Workers that would never be given a slice are not started, and the caller is told how many were."""
+    with nothing_left():
+        with pytest.warns(UserWarning, match="workers=50: .* so only 3 are started") as warned:
+            batches = Reader(store).batches(2, workers=50, backend="process")
+        assert warned[0].filename == __file__
+        assert sorted(rows_of(batches)) == list(range(len(truth)))
+        assert batches.stats()["workers"] == 3
+        assert len(psutil.Process().children()) == 3
+        del batches
+
+
+def test_many_workers_for_the_cpus(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+    """Far more worker processes than CPUs are started as asked for, with a warning of what that costs; workers=None
+    warns of nothing."""
+    monkeypatch.setattr(machine, "cpus", lambda: 2)
+    reader = Reader(store)
+    with pytest.warns(UserWarning, match="workers=20 on 2 CPUs: each takes"):
+        assert reader.batches(64, workers=20, backend="process").options.workers == 20
+    reader.batches(64, workers=16, backend="process")
+    monkeypatch.setattr(machine, "cpus", lambda: 64)
+    reader.batches(2, backend="process")
+
+
+WITHOUT_FOLDER = """
+import os, shutil, sys, tempfile
+from rawpack import RawpackError, Reader
+folder = tempfile.mkdtemp()
+os.chdir(folder)
+sys.path.insert(0, "")
+reader = Reader(sys.argv[1])
+os.rmdir(folder)
+print(sum(len(batch["index"]) for batch in reader.batches(16, workers=1, backend="process")))
+try:
+    Reader("store")
+except RawpackError as error:
+    print(error)
+"""
+
+
+def test_current_folder_removed(store: Path, truth: Truth) -> None:
+    """A script whose current folder is removed goes on reading; a relative path is refused with the reason."""
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FOLDER, store], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        str(len(truth)),
+        "store is relative to the current folder, which was removed: change to another folder, or give a whole path",
+    ]
+
+
+def test_next_within_next(store: Path) -> None:
+    """A function of the user's that asks its own iterator for a batch gets an error, not an endless wait."""
+    loop: list[Any] = []
+
+    def greedy(batch: dict[str, Any]) -> dict[str, Any]:
+        next(loop[0])
+        return batch
+
+    loop.append(iter(Reader(store).batches(BATCH, workers=0, transform=[BatchLambda(greedy)])))
+    with pytest.raises(RawpackError, match=r"from within its own next\(\)"):
+        next(loop[0])
+    loop.clear()
 
 
 @pytest.mark.parametrize("way", WAYS)

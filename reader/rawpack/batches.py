@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack import machine
 from rawpack.batching.ahead import Ahead
 from rawpack.batching.crew import Crew, Pending
-from rawpack.batching.iterator import Batch, BatchIterator, Begun, Step, Steps
+from rawpack.batching.iterator import Batch, BatchIterator, Begun, Step, Steps, most_slices
 from rawpack.batching.loose import IN_NO_SLOT, Loose
 from rawpack.batching.slots import SlotField, SlotLayout, SlotRing
 from rawpack.batching.teams import Team, Teams
@@ -84,6 +84,10 @@ class Batches(Iterable[Batch]):
         if options.workers and options.backend == "process" and options.pipeline is not None:
             check_travels(options.pipeline)
         self._filler = Filler(self._spec, library)
+        # More workers than slices in the making would start, and then wait for ever.
+        making = AHEAD + 1 if options.max_slots is None else min(AHEAD + 1, options.max_slots)
+        useful = making * most_slices(layout.size, self._filler.whole_batches)
+        self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers, layout.sample_bytes)
         self._epoch = self._position = 0
         self._latest: weakref.ref[BatchIterator] | None = None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Backend = Literal["process", "thread"]
 RESIZABLE = ("uint8", "uint16", "float32")
 """What OpenCV resizes."""
+_MANY_WORKERS, _MANY_A_CPU = 16, 4
+"""From here on somebody is told: where workers wait for a disk, some more than there are CPUs make sense."""
 _TINY_BYTES = 4096
 """Samples this small are gathered faster in this process than a worker can be told to."""
 
@@ -142,6 +144,22 @@ def choose_workers(
         # others no page fault, which in another process takes as long as the copy.
         backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
     return int(workers), "process" if backend == "process" else "thread"
+
+
+def doubtful_workers(asked: int, options: Options) -> str | None:
+    """Why so many workers are hardly what the caller wants; None where they may be. options: what was made of it."""
+    if options.workers < asked:
+        return (
+            f"workers={asked}: batches of {options.batch_size} samples of this size keep {options.workers} busy, so "
+            f"only {options.workers} are started; larger batches keep more"
+        )
+    cpus = machine.cpus()
+    if options.backend == "process" and asked > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
+        return (
+            f"workers={asked} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes about 0.3 s of CPU time and 20 MB "
+            "to start, and they take turns; workers=None starts one for each CPU"
+        )
+    return None
 
 
 def check_ragged(library: Library, fields: Sequence[str], ragged: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -15,7 +16,15 @@ from rawpack.batches import Batches
 from rawpack.errors import UsageError
 from rawpack.library import Library
 from rawpack.manifest import Field
-from rawpack.options import Options, check_ragged, choose_fields, choose_planes, choose_workers, image_size_of
+from rawpack.options import (
+    Options,
+    check_ragged,
+    choose_fields,
+    choose_planes,
+    choose_workers,
+    doubtful_workers,
+    image_size_of,
+)
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import is_url, join, local_path, shown
@@ -277,7 +286,10 @@ class Reader:
         if rank == "auto":
             rank, world_size = resolve_rank("auto", world_size)
         split = RankSplit(len(order), int(batch_size), rank, world_size, uneven, drop_last)
-        return Batches(self._library, self._selection, order, split, seed, options, self._clips)
+        batches = Batches(self._library, self._selection, order, split, seed, options, self._clips)
+        if workers is not None and (problem := doubtful_workers(workers, batches.options)):
+            warnings.warn(f"rawpack: {problem}", UserWarning, stacklevel=2)
+        return batches
 
     def _pipeline(
         self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None
@@ -343,7 +355,15 @@ def _whole(path: StorePath, split: str | None) -> Path | str:
     """The store's URL, or its folder's whole path."""
     if isinstance(path, str) and is_url(path):
         return path if split is None else join(path, split)
-    return store_path(local_path(path).resolve(), split).resolve()
+    folder = local_path(path)
+    try:
+        folder = folder.resolve()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder} is relative to the current folder, which was removed: change to another folder, or give a whole "
+            "path"
+        ) from None
+    return store_path(folder, split).resolve()
 
 
 def _opened_places(

@@ -88,6 +88,9 @@ def main() -> None:
         click.echo("rawpack: out of memory; try the same command again once there is more", err=True)
         sys.exit(1)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename is None:
+            click.echo("rawpack: the current folder was removed: change to another one, or give whole paths", err=True)
+            sys.exit(2)
         where = f"{error.filename}: " if error.filename is not None else ""
         why = error.strerror or str(error)
         click.echo(f"rawpack: {plain(f'{where}{why}')}; the same command goes on once that is mended", err=True)

@@ -33,6 +33,12 @@ _LOOK_EVERY = 8
 images, and a worker that waits for the disk says so itself."""
 
 
+def most_slices(batch_bytes: int, whole: bool) -> int:
+    """Into how many slices a batch is cut where there are workers for all of them. whole: whether a step of the
+    transform needs all of the batch at once."""
+    return 1 if whole else max(1, batch_bytes // _SLICE_BYTES)
+
+
 @dataclass(slots=True)
 class Step:
     """The next batch of an epoch, before anything is read."""
@@ -82,7 +88,8 @@ class Owner(Protocol):
 
 
 class BatchIterator(Iterator[Batch]):
-    """Hands over the batches of one epoch. Used by one thread at a time, in the process that made it."""
+    """Hands over the batches of one epoch, in the process that made it. Threads may share one, as they would a queue:
+    each batch goes to one of them."""
 
     def __init__(
         self,
@@ -117,7 +124,9 @@ class BatchIterator(Iterator[Batch]):
         self._made: deque[tuple[Step, Batch]] = deque()
         self._process = os.getpid()
         self._ended = False
-        self._busy = threading.Lock()
+        self._lock = threading.RLock()
+        self._inside = False
+        """Whether the thread that has the lock is in the middle of something."""
         self._unseen = _LOOK_EVERY
         """Batches since one was looked at, whether it is cached."""
         self._last = 0.0
@@ -126,27 +135,30 @@ class BatchIterator(Iterator[Batch]):
         raise UsageError("an iterator has workers of its own: pickle the reader and a state_dict() instead")
 
     def __next__(self) -> Batch:
-        if self._ended:
-            raise StopIteration
+        # Before the lock: in a forked child, a thread of the parent may hold it for good.
         if os.getpid() != self._process:
+            if self._ended:
+                raise StopIteration
             raise RawpackError("this iterator belongs to the process it was made in; call iter() again after a fork")
-        if not self._busy.acquire(blocking=False):
-            raise RawpackError("two threads use one iterator at once; give each its own iter()")
-        began = time.perf_counter()
-        try:
-            step, batch = self._here() if self._crew is None else self._from_crew(self._crew)
-            if self._loose is not None:
-                batch.update(self._loose(step.rows, (self._seed, self.epoch), step.clips))
-            self._count(step, began)
-            return batch
-        except StopIteration:
-            self._end([])
-            raise
-        except BaseException:
-            self._end(None)
-            raise
-        finally:
-            self._busy.release()
+        with self._lock:
+            if self._ended:
+                raise StopIteration
+            began = time.perf_counter()
+            self._enter()
+            try:
+                step, batch = self._here() if self._crew is None else self._from_crew(self._crew)
+                if self._loose is not None:
+                    batch.update(self._loose(step.rows, (self._seed, self.epoch), step.clips))
+                self._count(step, began)
+                return batch
+            except StopIteration:
+                self._end([])
+                raise
+            except BaseException:
+                self._end(None)
+                raise
+            finally:
+                self._inside = False
 
     def show_progress(self, batches: int, title: str) -> None:
         """Put a progress bar over the batches to come."""
@@ -155,13 +167,21 @@ class BatchIterator(Iterator[Batch]):
         self._bar = tqdm(total=batches, desc=title, unit=" batches")
 
     def close(self) -> None:
-        """End the iteration early, without waiting: workers finish what they are at, and serve the next epoch."""
-        if not self._busy.acquire(blocking=False):
-            raise RawpackError("another thread waits for this iterator's next batch; close it there")
-        try:
-            self._leave()
-        finally:
-            self._busy.release()
+        """End the iteration early. Workers are not waited for: they finish their slices, and serve the next epoch. A
+        thread that waits for a batch gets it first."""
+        if os.getpid() == self._process:
+            with self._lock:
+                self._enter()
+                try:
+                    self._leave()
+                finally:
+                    self._inside = False
+
+    def _enter(self) -> None:
+        """With the lock: raise where its thread is in already, from a function of the user's or a signal handler."""
+        if self._inside:
+            raise RawpackError("this iterator is used from within its own next(); give each loop its own iter()")
+        self._inside = True
 
     def __del__(self) -> None:
         # Without the lock: nobody else has the iterator any more.
@@ -253,8 +273,7 @@ class BatchIterator(Iterator[Batch]):
             if crew.asks_ahead or self._looks_cold(step):
                 self._filler.will_need(step.rows)
         size = self._ring.layout.size * rows // self._ring.layout.batch_size
-        pieces = 1 if self._filler.whole_batches else max(1, min(len(crew), size // _SLICE_BYTES))
-        crew.submit(pending, pieces)
+        crew.submit(pending, min(len(crew), most_slices(size, self._filler.whole_batches)))
         return pending
 
     def _looks_cold(self, step: Step) -> bool:

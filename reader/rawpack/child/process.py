@@ -67,7 +67,7 @@ class Child:
             self.notes = Notes(map_descriptor(shared, NOTES_BYTES, writable=True))
             self.process = _start(theirs.socket, self._words)
             self.channel.socket.settimeout(_SEND_TIMEOUT_S)
-            path = [str(Path(entry or ".").resolve()) for entry in sys.path]
+            path = _import_path()
             package = _package_of(main)
             # Two layers: what the second needs to be read must be in place before.
             first = cloudpickle.dumps((path, package, cloudpickle.dumps((main, work))))
@@ -132,6 +132,16 @@ def serve_main(descriptor: int, parent: int, errors: int) -> None:
     except Exception:
         os.write(words, traceback.format_exc().encode())
         sys.exit(1)
+
+
+def _import_path() -> list[str]:
+    """`sys.path` for a process that starts anywhere. What is relative to a current folder that was removed holds no
+    module any more, and is left out."""
+    path = []
+    for entry in sys.path:
+        with contextlib.suppress(FileNotFoundError):
+            path.append(str(Path(entry or ".").resolve()))
+    return path
 
 
 def _say_aloud(errors: int) -> int:
