@@ -9,11 +9,13 @@ import importlib.util
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 from reading import WAYS, nothing_left, rows_of, running, said, script, wait_until
 
 import rawpack_packer
-from rawpack import DamagedStoreError, MissingExtraError, Reader, StoreError, UsageError
+from rawpack import DamagedStoreError, MissingExtraError, Reader, StoreError, UsageError, WorkerError
 from rawpack.remote import url as urls
 from rawpack.remote.cache import Cache, byte_count
 
@@ -244,33 +246,42 @@ def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) 
     """A batch whose shards do not fit is refused with the numbers and the cure; an epoch that would fetch the store
     many times is warned of."""
     warned = r"fetches the remote store about \d+ times.*cache_bytes="
-    refused = r"needs \d+ files .* shuffle=\"block\", block=64, window=.*cache_bytes="
+    refused = r"needs \d+ files .* with cache_bytes=\d+, shuffle=\"block\", block=128, window=1 .*cache_bytes="
     with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
         next(iter(opened(8.5).batches(200, shuffle=True)))
     assert told[0].filename == __file__
 
 
 def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: Server) -> None:
-    """A warning names an order that the cache suffices for, or how large it must be for one. Batches divide nothing."""
+    """A warning names an order that the cache suffices for, or how large it must be for one, and for all of the store.
+    Batches divide nothing."""
 
-    def advice(shards: float) -> str:
+    def advice(shards: float, batch: int) -> tuple[str, int, int]:
         with pytest.warns(RuntimeWarning, match=r"about \d+ times") as told:
-            next(iter(opened(shards).batches(1, shuffle=True, workers=0)))
-        return str(told[0].message)
-
-    least = re.search(r"cache_bytes=, from (\d+) on", advice(5.5))
-    assert least
-    for shards in (int(least[1]) / SHARD_BYTES, 9.5):
-        found = re.search(r"block=(\d+), window=(\d+)", advice(shards))
+            next(iter(opened(shards).batches(batch, shuffle=True, workers=0)))
+        found = re.search(r"block=(\d+), window=(\d+)", str(told[0].message))
         assert found
-        block, window = map(int, found.groups())
+        return str(told[0].message), int(found[1]), int(found[2])
+
+    def check(block: int, window: int, batch: int, **cache: Any) -> None:
         server.log.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for workers in (0, 2):
-                batches = opened(shards).batches(50, shuffle="block", block=block, window=window, workers=workers)
+                batches = opened(**cache).batches(batch, shuffle="block", block=block, window=window, workers=workers)
                 assert sorted(rows_of(batches)) == list(range(SAMPLES))
         assert max(server.asked(name) for name in server.files if "/shard-" in name) <= 2 * 2
+
+    for shards, best in ((4.1, (64, 1)), (5, (64, 1)), (6.5, (128, 1)), (8.1, (64, 2)), (9.5, (64, 2))):
+        text, block, window = advice(shards, 2)
+        assert (block, window) == best, text
+        check(block, window, 50, shards=shards)
+    text, block, window = advice(3.9, 2)
+    cures = [int(number) for number in re.findall(r"cache_bytes=(\d+)", text)]
+    small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name and "provenance" not in name)
+    assert cures == [small + 4 * SHARD_BYTES, small + SHARDS * SHARD_BYTES]
+    check(block, window, 50, cache_bytes=cures[0])
+    opened(cache_bytes=cures[1]).batches(2, shuffle=True)
 
 
 def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:
@@ -388,6 +399,282 @@ def test_what_another_reader_needs_stays(opened: Callable[..., Reader], tmp_path
         p.name for p in (tmp_path / "cache").rglob("shard-*.npy")
     }
     assert len(rows_of(first)) == SAMPLES - ROWS
+
+
+# ---------------------------------------------------------------------------------------------- disks
+
+
+@dataclass
+class Disk:
+    """What becomes of `os.write` to files whose path has `part` in it: the whole, where it is turned off."""
+
+    part: str
+    takes: Callable[[int, int], int]
+    """Of the bytes written so far, and those to be written now: how many are taken, or -1 where there is no space."""
+    lies: bool = False
+    """Whether it says that it took all."""
+    on: bool = True
+    written: int = 0
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = os.write
+
+        def write(descriptor: int, data: Any) -> int:
+            data = memoryview(data).cast("B")
+            if not self.on or self.part not in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+                return real(descriptor, data)
+            taken = self.takes(self.written, len(data))
+            if taken < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(descriptor, data[:taken])
+            self.written += taken
+            return len(data) if self.lies else taken
+
+        monkeypatch.setattr("os.write", write)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to tell files by")
+
+
+def named_shards(tmp_path: Path) -> dict[str, bytes]:
+    """What lies in the cache under the name of a shard."""
+    return {path.name: path.read_bytes() for path in (tmp_path / "cache").rglob("shard-*") if path.suffix != ".part"}
+
+
+@needs_proc
+def test_a_disk_that_takes_a_part_of_each_write(
+    opened: Callable[..., Reader],
+    truth: NDArray[np.uint8],
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Writes that the system takes only in part are gone on with, so that each file in the cache is whole."""
+    Disk("cache/", lambda _, size: max(1, size // 2)).install(monkeypatch)
+    assert right(opened().batches(BATCH), truth) == list(range(SAMPLES))
+    assert named_shards(tmp_path) == {path.name: path.read_bytes() for path in folder.glob("shard-*")}
+
+
+@needs_proc
+@pytest.mark.parametrize("part", [".part", "/leases/", "store.json"])
+def test_a_disk_that_fills_up(
+    opened: Callable[..., Reader],
+    truth: NDArray[np.uint8],
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+) -> None:
+    """A disk that takes as much as fits, and then nothing, is an error that names it. No shard has its name before it
+    is whole, and once there is space the same reader goes on."""
+    room = {".part": int(2.5 * SHARD_BYTES)}.get(part, 10)
+    disk = Disk(part, lambda done, size: min(size, room - done) if done < room else -1, on=part == "store.json")
+    disk.install(monkeypatch)
+    full = pytest.raises(StoreError, match=rf"the disk of the cache {tmp_path}/cache is full .* cache_bytes=")
+    if disk.on:
+        with full:
+            opened()
+        disk.on = False
+        assert len(right(opened().batches(BATCH), truth)) == SAMPLES
+        return
+    reader = opened()
+    disk.on = True
+    with full as raised:
+        rows_of(reader.batches(BATCH, workers=0))
+    assert not isinstance(raised.value, DamagedStoreError)
+    packed = {path.name: path.read_bytes() for path in folder.glob("shard-*")}
+    found = named_shards(tmp_path)
+    assert found.items() <= packed.items()
+    disk.on = False
+    assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
+
+
+@needs_proc
+def test_a_disk_that_loses_what_it_takes(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that came right and that the disk does not give back get no name: the error speaks of the cache, not of the
+    store."""
+    reader = opened()
+    disk = Disk(".part", lambda _, size: size - 1, lies=True)
+    disk.install(monkeypatch)
+    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: .*reads back") as raised:
+        rows_of(reader.batches(BATCH, workers=0))
+    assert not isinstance(raised.value, DamagedStoreError)
+    assert named_shards(tmp_path) == {}
+    disk.on = False
+    assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
+
+
+def test_a_small_disk(tmp_path: Path) -> None:
+    """On a real disk of 3 MB that fills up, the error names the folder, and no shard that lies there is cut short."""
+    store, disk = tmp_path / "store", tmp_path / "disk"
+    images = np.random.default_rng(3).integers(0, 256, (64 * 4, 90, 90, 3)).astype(np.uint8)
+    rawpack_packer.pack(images, store, shard_size=1, workers=0)
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if sys.platform != "linux" or os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        with serving() as server:
+            server.put_folder("bucket/store", files_of(store))
+            reader = Reader(f"{server.url}/bucket/store", cache=disk / "cache", cache_bytes="1GB", patience=6)
+            with pytest.raises(StoreError, match=rf"the disk of the cache {disk}/cache is full") as raised:
+                rows_of(reader.batches(BATCH, workers=0))
+        assert not isinstance(raised.value, DamagedStoreError)
+        found = [path for path in (disk / "cache").rglob("shard-*") if path.suffix != ".part"]
+        assert [path.read_bytes() for path in found] == [(store / path.name).read_bytes() for path in found]
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+# ---------------------------------------------------------------------------------------------- a cache that goes away
+
+
+def restored(tmp_path: Path, folder: Path) -> bool:
+    """Whether all files of the store lie in the cache, as they were packed."""
+    (store,) = (path for path in (tmp_path / "cache").iterdir() if re.fullmatch("[0-9a-f]{32}", path.name))
+    expected = {name: data for name, data in files_of(folder).items() if not name.startswith("provenance")}
+    return files_of(store) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cache_that_is_removed(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, folder: Path, way: str
+) -> None:
+    """A cache that somebody removes under an open reader is made anew: before its first epoch, and between two."""
+    reader = opened()
+    batches = reader.batches(BATCH, **WAYS[way])
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "cache")
+        assert right(batches, truth) == list(range(SAMPLES))
+        assert restored(tmp_path, folder)
+    shutil.rmtree(tmp_path / "cache")
+    assert np.array_equal(reader[130]["image"], truth[130])
+
+
+@pytest.mark.parametrize("shards", [3.5, 100])
+def test_a_cache_that_is_removed_within_an_epoch(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, shards: float
+) -> None:
+    """The epoch goes on with the right samples, whether the cache held the whole store or a part of it."""
+    batches = opened(shards).batches(BATCH, workers=0)
+    for _ in range(2):
+        rows = []
+        for number, batch in enumerate(batches):
+            assert np.array_equal(batch["image"], truth[batch["index"]])
+            rows += batch["index"].tolist()
+            if number % 7 == 3:
+                shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # files may come meanwhile
+        assert rows == list(range(SAMPLES))
+
+
+def test_a_whole_cache_comes_back(
+    opened: Callable[..., Reader],
+    truth: NDArray[np.uint8],
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the cache held everything, everything is fetched again once its removal is seen."""
+    monkeypatch.setattr("rawpack.remote.supply._WHOLE_EVERY_S", 0)
+    batches = opened().batches(BATCH, workers=2, backend="process")
+    rows_of(batches)
+    iterator = iter(batches)
+    first = next(iterator)["index"].tolist()
+    shutil.rmtree(tmp_path / "cache")
+    assert first + right(iterator, truth) == list(range(SAMPLES))
+    assert restored(tmp_path, folder)
+
+
+EPOCHS = """
+import sys
+from rawpack import Reader
+url, cache = sys.argv[1:]
+reader = Reader(url, cache=cache, patience=20)
+for epoch in range(5):
+    print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
+"""
+
+
+def test_one_of_two_processes_removes_the_cache(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """Two processes that share a cache, which one of them removes at any moment, both read the right samples."""
+    server.faults.append(on("shard-", slow(0.01)))
+    path = script(tmp_path / "user", EPOCHS)
+    with running(path, f"{server.url}/bucket/store", tmp_path / "cache") as process:
+        for _ in range(5):
+            shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+            assert len(right(opened().batches(BATCH, workers=0), truth)) == SAMPLES
+            assert int(said(process, "sum")) == int(truth.sum(dtype=np.int64))
+
+
+def test_a_cache_whose_parent_goes(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """Where the folder above goes, both are made anew; where that cannot be, the error names the cache."""
+    reader = opened(cache=tmp_path / "disk" / "cache")
+    (tmp_path / "disk").rename(tmp_path / "gone")
+    assert np.array_equal(reader[5]["image"], truth[5])
+    (tmp_path / "disk").rename(tmp_path / "gone too")
+    (tmp_path / "disk").write_text("")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=rf"the cache {tmp_path}/disk/cache cannot be written"):
+            reader[200]
+    (tmp_path / "disk").unlink()
+    assert np.array_equal(reader[200]["image"], truth[200])
+
+
+def test_a_cache_that_cannot_be_written(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder in the cache that this user may not write to is an error that names it, at once."""
+    reader, real = opened(), os.open
+
+    def refuses(path: Any, flags: int, *args: Any, **named: Any) -> int:
+        if str(path).endswith(".part"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, flags, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.open", refuses)
+        with pytest.raises(
+            StoreError, match=rf"the cache {tmp_path}/cache cannot be written: Permission denied .*\.part"
+        ):
+            rows_of(reader.batches(BATCH, workers=0))
+    assert len(right(reader.batches(BATCH, workers=0), truth)) == SAMPLES
+
+
+def spoil(cache: Path) -> None:
+    """Cut one shard of a cache short, remove another, and change the first bytes of a third."""
+    (store,) = (path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name))
+    os.truncate(store / "shard-00002.npy", 5000)
+    (store / "shard-00004.npy").unlink()
+    with (store / "shard-00006.npy").open("r+b") as file:
+        file.write(b"other")
+
+
+@pytest.mark.parametrize("way", ["here", "threads"])
+def test_shards_in_the_cache_that_somebody_spoils(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, way: str
+) -> None:
+    """A shard that was cut short, removed or replaced in the cache before it was opened is fetched again."""
+    rows_of(opened().batches(BATCH, workers=0))
+    reader = opened()
+    spoil(tmp_path / "cache")
+    assert right(reader.batches(BATCH, **WAYS[way]), truth) == list(range(SAMPLES))
+
+
+def test_a_shard_that_workers_find_spoiled(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """Worker processes end with what is wrong, where, and the cure, which helps."""
+    rows_of(opened().batches(BATCH, workers=0))
+    reader = opened()
+    spoil(tmp_path / "cache")
+    with pytest.raises(WorkerError, match=r"shard-00006.npy is not the file that was packed.*`rawpack warm`"):
+        rows_of(reader.batches(BATCH, workers=2, backend="process"))
+    assert run_here("warm", "--cache", tmp_path / "cache", f"{server.url}/bucket/store").code == 0
+    assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
 
 
 # ---------------------------------------------------------------------------------------------- trouble

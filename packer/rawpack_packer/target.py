@@ -10,7 +10,17 @@ from typing import Any, TypeVar
 
 from rawpack.errors import PackError, RawpackError, UsageError
 from rawpack.manifest import FileRecord
-from rawpack.remote.transfer import PATIENCE_S, Remote, bounded, is_forbidden, is_hopeless, is_timeout
+from rawpack.remote.transfer import (
+    PATIENCE_S,
+    Remote,
+    bounded,
+    has_no_bucket,
+    is_forbidden,
+    is_hopeless,
+    is_of_options,
+    is_timeout,
+    wrong_options,
+)
 from rawpack.remote.url import filesystem, join, scrubbed, shown
 
 T = TypeVar("T")
@@ -42,7 +52,10 @@ class Target:
             try:
                 found = system.find(path, detail=True)
             except FileNotFoundError:
-                return {}
+                found = {}
+            # To make a bucket is for its owner to decide, and fsspec would do it unasked.
+            if not found and has_no_bucket(system, path, self._patience):
+                raise UsageError(f"{self}: there is no such bucket; make it first, or is its name wrong?")
             start = len(path.rstrip("/")) + 1
             return {name[start:]: int(about["size"] or 0) for name, about in found.items() if name[start:]}
 
@@ -51,8 +64,8 @@ class Target:
     def read(self, name: str, record: FileRecord, path: Path) -> None:
         """Fetch a file that a manifest names. Raises as `Remote.download`."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w+b") as file:
-            Remote(self.url, self._options, self._patience).download(name, record, file)
+        with path.open("w+b", buffering=0) as file:
+            Remote(self.url, self._options, self._patience).download(name, record, file.fileno())
 
     def read_small(self, name: str, check: Callable[[bytes], Any] = lambda data: None) -> bytes:
         """All bytes of a file. Raises FileNotFoundError, and as `Remote.read`."""
@@ -96,6 +109,8 @@ class Target:
                 raise
             except Exception as error:
                 said = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
+                if is_of_options(error):
+                    raise UsageError(wrong_options(where, said, self._options)) from None
                 if is_hopeless(error):
                     raise UsageError(
                         f"{where} cannot be {what}: {said}; stores are packed to where fsspec can write"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,11 @@ import xxhash
 from rawpack.errors import RawpackError
 from rawpack.manifest import Manifest, load
 from rawpack.mapped import map_file
+from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store import Store
 from rawpack_packer import history
 from rawpack_packer.destination import is_appending, is_ours
-from rawpack_packer.layout import names_of, of_run, runs_by
+from rawpack_packer.layout import PROVENANCE, STATES, names_of, of_run, runs_by
 from rawpack_packer.probe import probe_shard
 
 
@@ -57,17 +59,26 @@ def work_of(manifest: Manifest) -> int:
 
 
 def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
-    known, appending = names_of(manifest), is_appending(path)
+    known, appending, cached = names_of(manifest), is_appending(path), is_cached_store(path)
     for name in sorted(entry.name for entry in path.iterdir()):
         if appending and is_ours(name):
             continue  # of an append that is under way, or goes on: no manifest names it yet
         # liblmdb leaves a lock file beside a shard that somebody opened without lock=False: harmless.
+        if cached and is_coming(name):
+            continue
         if name not in known and name.removesuffix("-lock") not in known:
             yield Problem(name, "is in the store's folder, and the manifest does not name it")
 
 
 def _check_files(path: Path, manifest: Manifest, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+    cached = is_cached_store(path)
     for name, expected in manifest.records():
+        if cached and not os.path.lexists(path / name):
+            yield Problem(
+                name, "was not fetched into this cache, or has left it; `rawpack warm` fetches all of a store"
+            )
+            tick(expected.bytes)
+            continue
         try:
             data = map_file((path / name).parent, expected)
             if not quick and xxhash.xxh3_64_hexdigest(data.data) != expected.xxh3:
@@ -80,6 +91,9 @@ def _check_files(path: Path, manifest: Manifest, quick: bool, tick: Callable[[in
 def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
     """What no digest covers carries its own checksum."""
     for run in range(1, runs_by(manifest.rejects.file.name) + 1):
+        names = (of_run(PROVENANCE, run), of_run(STATES, run))
+        if is_cached_store(path) and not any(os.path.lexists(path / name) for name in names):
+            continue  # no reader needs it, so it is not fetched
         try:
             history.read_provenance(path, run)
         except (OSError, RawpackError) as error:

@@ -115,6 +115,8 @@ class Batches(Iterable[Batch]):
             epoch, position = self._epoch, self._position
             self._begin_at(epoch + 1, 0)
             self._state, self._latest = (epoch, position), None
+        if self._library.fetcher is not None:
+            self._library.fetcher.restore()  # new workers open what lies in the cache
         team = self._teams.hire(epoch, position) or self._new_team()
         steps: Steps = self._steps(epoch, position)
         supply = None
@@ -249,7 +251,8 @@ class Batches(Iterable[Batch]):
             return samples if self._clips is None else self._clips.rows(samples, self._seed, epoch)[:, 0]
 
         names = [name for name in self.options.fields if self._library.fields[name].in_shards]
-        return Supply(steps, self._library, names, order, self._order.length(epoch) - position)
+        left, batch = self._order.length(epoch) - position, self.options.batch_size
+        return Supply(steps, self._library, names, order, left, batch)
 
     def _split_of(self, epoch: int) -> RankSplit:
         return replace(self._split, length=self._order.length(epoch))

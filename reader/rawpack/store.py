@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -279,12 +280,29 @@ class Store:
             data = self._memory.view(self.path / record.name)
         else:
             scattered = self._scattered and placement.bytes >= shard.rows * _SCATTERED_BYTES
-            with self.held(record):
-                data = map_file(self.path, record, scattered=scattered)
-                if self.fleeting:
+            data = self._mapped(record, scattered=scattered)
+            if self.fleeting:
+                with contextlib.suppress(FileNotFoundError):
                     self._inodes[number, name] = (self.path / record.name).stat().st_ino
         where = str(self.path / record.name)
         return FORMATS[self.manifest.format](Part(where, data, shard.rows, field, placement, index))
+
+    def _mapped(self, record: FileRecord, *, scattered: bool) -> NDArray[np.uint8]:
+        """A shard's file, mapped; of a store behind a URL, fetched where it is not in the cache as it was packed."""
+        try:
+            with self.held(record):
+                return map_file(self.path, record, scattered=scattered)
+        except DamagedStoreError as error:
+            if self.origin is None:
+                if not self.fleeting:
+                    raise
+                raise DamagedStoreError(
+                    f"{error}: somebody has removed or changed it in the cache; what is missing there is fetched again "
+                    "in the next epoch, and `rawpack warm` fetches what is changed"
+                ) from None
+        self.origin.discard(record)
+        with self.held(record):
+            return map_file(self.path, record, scattered=scattered)
 
     def _chunks_before(self, number: int, name: str) -> int:
         """Compressed pieces of field `name` in the shards before `number` that share its folder of columns."""

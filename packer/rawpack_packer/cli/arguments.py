@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rawpack.errors import UsageError
 from rawpack.manifest import NAME
-from rawpack.remote.url import is_url, local_path, shown
+from rawpack.remote.url import local_path, refuse_url
 from rawpack.splits import read_splits, store_path
 from rawpack.store import Store
+
+if TYPE_CHECKING:
+    from rawpack.remote.origin import Origin
 
 
 def store_folder(dst: str) -> Path:
     """The folder of a store that a user named. Raises UsageError where there is no folder of that name."""
-    if is_url(dst):
-        raise UsageError(
-            f"{shown(dst)} is a URL, and this reads folders: `rawpack warm` fetches a store, and says where to"
-        )
+    refuse_url(dst)
     path = local_path(dst)
     if path.name == NAME and path.is_file():
         raise UsageError(f"{dst} is a store's manifest; name its folder: {path.parent}")
@@ -45,12 +46,18 @@ def one_store(dst: str, option: str) -> Path:
     return stores[""]
 
 
-def open_url(url: str, cache: str | None = None, cache_bytes: str | None = None) -> Store:
-    """The store behind a URL, whose manifest and columns are fetched. Raises StoreError where there is none."""
+def open_origin(url: str, cache: str | None = None, cache_bytes: str | None = None) -> Origin:
+    """What lies behind a URL, of which manifest and columns are fetched. Raises StoreError where there is no store."""
     from rawpack.remote.cache import Cache
     from rawpack.remote.origin import open_origins
 
     (origin,) = open_origins([url], Cache(cache, cache_bytes))
+    return origin
+
+
+def open_url(url: str) -> Store:
+    """The store behind a URL, whose manifest and columns are fetched. Raises StoreError where there is none."""
+    origin = open_origin(url)
     return Store(origin.folder, sealed=origin.sealed, origin=origin)
 
 

@@ -12,8 +12,8 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack.store import Store
 from rawpack_packer import show
-from rawpack_packer.cli.arguments import open_url, store_folders
-from rawpack_packer.warm import files_of, warm_file
+from rawpack_packer.cli.arguments import open_origin, store_folders
+from rawpack_packer.warm import fetch_all, files_of, warm_file
 
 
 @click.command(short_help="Read a store into the page cache.")
@@ -29,8 +29,8 @@ from rawpack_packer.warm import files_of, warm_file
 def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> None:
     """Read all files of the store, or of all splits, at DST once, in order, so that the next epoch comes from memory.
 
-    The system keeps them as long as nothing else needs the memory. Of a URL, all files are fetched into the cache and
-    checked, so that training waits for no network.
+    The system keeps them as long as nothing else needs the memory. Of a URL, all files are fetched into the cache, and
+    those that are there are checked, so that training waits for no network.
 
     \b
     Examples:
@@ -57,29 +57,22 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
 
 
 def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool) -> None:
-    """Fetch all shards of a store behind a URL."""
-    store = open_url(url, cache, cache_bytes)
-    assert store.origin is not None
-    total, holds = store.manifest.shard_bytes, store.origin.fetcher.cache
-    small = sum(record.bytes for _, record in store.manifest.records()) - total
-    if total + small > holds.limit:
+    """Have all files of a store behind a URL in the cache, checked."""
+    origin = open_origin(url, cache, cache_bytes)
+    total, holds = sum(record.bytes for _, record in origin.manifest.records()), origin.fetcher.cache
+    if origin.manifest.shard_bytes > origin.fetcher.room:
         raise UsageError(
-            f"{store.where} has {show.size(total + small)}, and the cache {holds.folder} may hold "
-            f"{show.size(holds.limit)}: pass a larger --cache-bytes, or another --cache"
+            f"{origin.remote} has {show.size(total)}, and the cache {holds.folder} may hold {show.size(holds.limit)}: "
+            "pass a larger --cache-bytes, or another --cache"
         )
-    records = [record for shard in store.manifest.shards for record in shard.files]
-    keys = [store.origin.item(record).key for record in records]
-    missing = sum(record.bytes for key, record in zip(keys, records, strict=True) if not holds.has(key, record))
-    # What is there is wanted as well: it must not make room for what comes.
-    holds.touch(keys)
     with tqdm(
-        total=total, unit="B", unit_scale=True, desc="fetching", leave=False, delay=1.0,
+        total=total, unit="B", unit_scale=True, desc="warming", leave=False, delay=1.0,
         disable=quiet or not sys.stderr.isatty(),
     ) as bar:  # fmt: skip
-        for done, record in enumerate(records):
-            with store.origin.held([record], soon=records[done + 1 :]):
-                bar.update(record.bytes)
+        damaged = fetch_all(origin, bar.update)
     if not quiet:
-        came = f"{show.size(missing)} of shards fetched, so that all" if missing else "all"
-        where = f"{show.size(total + small)} lie in {show.plain(str(store.path))}"
-        click.echo(f"{show.plain(store.where)}: {came} {where}{'' if missing else ' already'}")
+        came = origin.fetcher.fetched
+        fetched = f"{show.size(came)} fetched, so that all" if came else "all"
+        instead = f"; {show.size(damaged)} of that in place of what was damaged in the cache" if damaged else ""
+        where = f"{show.size(total)} lie in {show.plain(str(origin.folder))}{'' if came else ' already'}, checked"
+        click.echo(f"{show.plain(str(origin.remote))}: {fetched} {where}{instead}")

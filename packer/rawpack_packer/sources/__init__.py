@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import refuse_url
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source, SourceChangedError, printable
 from rawpack_packer.sources.dataset import DatasetSource
@@ -99,7 +100,9 @@ def _open(
     given: dict[str, Any],
     progress: Progress | None,
 ) -> Source:
-    if kind not in KINDS and kind not in added:
+    if kind in KINDS:
+        refuse_url(path)
+    elif kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     for name in given:
         if kind not in KINDS or name not in KINDS[kind].options:
@@ -130,6 +133,7 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint], given: 
         accepts = getattr(_loaded(entry), "accepts", None)
         if accepts is not None and accepts(path):
             return name
+    refuse_url(path)
     file = Path(path)
     if file.is_file():
         suffix = file.suffix.lower()

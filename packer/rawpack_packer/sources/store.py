@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackError, UsageError
 from rawpack.manifest import NAME
 from rawpack.mapped import map_file
+from rawpack.remote.url import refuse_url
 from rawpack.splits import split_names
 from rawpack.store import Store
 from rawpack.stores import FieldReader
@@ -172,6 +173,7 @@ class StoreSource(Whole):
         self.stores: list[Store] = []
         seen = 0
         for one in named:
+            refuse_url(one)
             self.stores.append(_whole(Path(one).resolve()))
             seen += len(self.stores[-1])
             if progress is not None:

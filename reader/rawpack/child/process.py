@@ -27,6 +27,7 @@ from rawpack.child.channel import Channel, pair
 from rawpack.child.notes import NOTES_BYTES, Notes
 from rawpack.errors import WorkerError
 from rawpack.memory import anonymous_file, map_descriptor
+from rawpack.plainfile import write_all
 
 GRACE_S = 2.0
 """For `Child.kill` of a child that is dying by itself."""
@@ -130,7 +131,7 @@ def serve_main(descriptor: int, parent: int, errors: int) -> None:
     try:
         main(channel, notes, work, first[1][1:])
     except Exception:
-        os.write(words, traceback.format_exc().encode())
+        write_all(words, traceback.format_exc().encode())
         sys.exit(1)
 
 
@@ -154,7 +155,7 @@ def _say_aloud(errors: int) -> int:
     os.ftruncate(words, 0)
     os.lseek(words, 0, os.SEEK_SET)
     if said:
-        os.write(2, said)
+        write_all(2, said)
     return words
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
+
+from rawpack.plainfile import write_all
 
 _STDERR = 2
 _capture = threading.Lock()
@@ -37,7 +40,9 @@ def caught_stderr(wanted: Callable[[str], object]) -> Iterator[list[str]]:
                 if wanted(text):
                     lines.append(text)
                 elif stderr is not None:
-                    os.write(stderr, line)
+                    # Words that nobody takes end no training.
+                    with contextlib.suppress(OSError):
+                        write_all(stderr, line)
             if stderr is not None:
                 os.close(stderr)
 

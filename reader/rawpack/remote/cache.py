@@ -15,6 +15,7 @@ another one, those go first that were needed longest ago, and never one that a r
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -27,10 +28,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from rawpack.errors import StoreError, UsageError
 from rawpack.manifest import NAME, FileRecord
+from rawpack.plainfile import write_all
 
 _STORE = re.compile("[0-9a-f]{32}")
 _PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")
@@ -62,16 +63,16 @@ class Part:
     """A file on its way into the cache, which this process alone fetches."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
-        self.file: BinaryIO = open(descriptor, "r+b", buffering=0)  # noqa: SIM115
-        """Closed by whoever began it."""
+        self.path, self.descriptor = path, descriptor
+
+    def close(self) -> None:
+        """To be called by whoever began it: then others may go on with it."""
+        os.close(self.descriptor)
 
     @property
     def ours(self) -> bool:
         """Whether the file still lies there: another process takes over from one that seems to be dead."""
-        with contextlib.suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(self.file.fileno()), self.path.stat())
-        return False
+        return _lies_at(self.descriptor, self.path)
 
 
 class Cache:
@@ -80,16 +81,15 @@ class Cache:
     def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
         """folder: made where it is missing; None is `default_folder()`. limit: in bytes, of all that lies there; None
         is half of what is free there and in it already. Raises UsageError where neither makes sense."""
-        self.folder = (default_folder() if folder is None else Path(folder).expanduser()).absolute()
+        named = folder
         try:
-            (self.folder / _LEASES).mkdir(parents=True, exist_ok=True)
-            if not (self.folder / _TAG).exists():
-                (self.folder / _TAG).write_text(_TAGGED)
+            self.folder = named = (default_folder() if folder is None else Path(folder).expanduser()).absolute()
+            self._make()
             os.close(os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666))
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: a home that is not known
             raise UsageError(
-                f"the cache {self.folder} cannot be used: {error.strerror or error}; name a folder with cache= or "
-                "RAWPACK_CACHE that this process may write to"
+                f"the cache {named or ''} cannot be used: {getattr(error, 'strerror', None) or error}; name a folder "
+                "with cache= or RAWPACK_CACHE that this process may write to"
             ) from None
         free = shutil.disk_usage(self.folder).free
         self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else byte_count("cache_bytes", limit)
@@ -112,27 +112,54 @@ class Cache:
 
     @contextmanager
     def locked(self, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
-        """Within this block no other process or thread decides anything about the cache.
+        """Within this block no other process or thread decides anything about the cache. A folder that was removed is
+        made anew.
 
-        Raises StoreError where another one does so all the time.
+        Raises StoreError where another one does so all the time, and for every OSError within the block: what is done
+        there is done to the cache.
         """
-        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            until = time.monotonic() + wait_s
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise StoreError(
-                            f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: is it stopped? "
-                            "End it, or name another cache"
-                        ) from None
-                    time.sleep(_LOOK_EVERY_S / 10)
-            yield
+            descriptor = self._lock(wait_s)
+            try:
+                yield
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise self.refused(error) from error
+
+    def refused(self, error: OSError) -> StoreError:
+        """What to raise where the system does not let the cache be used."""
+        what = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreError(
+                f"the disk of the cache {self.folder} is full ({what}): free some space, take a smaller cache_bytes=, "
+                "or name another folder with cache="
+            )
+        at = f" ({error.filename})" if error.filename else ""
+        return StoreError(f"the cache {self.folder} cannot be written: {what}{at}; or name another with cache=")
+
+    def keep_manifest(self, digest: str, sealed: bytes) -> None:
+        """Have a store's manifest lie there. Within `locked`."""
+        path = self.path((digest, NAME))
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == sealed:
+                return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{NAME}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                write_all(descriptor, sealed)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            temporary.replace(path)
         finally:
-            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+
+    def discard(self, key: Key) -> None:
+        """Remove a file whose bytes are not those that were packed. Within `locked`."""
+        self.path(key).unlink(missing_ok=True)
 
     def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Part | NoRoom | Busy | None:
         """Begin to fetch a file, or go on with it: room is made for it, and nobody else fetches it meanwhile.
@@ -181,6 +208,27 @@ class Cache:
         for key in keys:
             with contextlib.suppress(OSError):
                 os.utime(self.path(key))
+
+    def _make(self) -> None:
+        """Have the folder, and what tells what it is."""
+        (self.folder / _LEASES).mkdir(parents=True, exist_ok=True)
+        if not (self.folder / _TAG).exists():
+            (self.folder / _TAG).write_text(_TAGGED)
+
+    def _lock(self, wait_s: float) -> int:
+        """The descriptor of the lock, once this caller has it. Raises OSError, and as `locked`."""
+        until = time.monotonic() + wait_s
+        while (descriptor := _try_lock(self.folder / _LOCK)) is None:
+            if time.monotonic() > until:
+                raise StoreError(
+                    f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: is it stopped? End it, or "
+                    "name another cache"
+                )
+            if self.folder.is_dir():
+                time.sleep(_LOOK_EVERY_S / 10)
+            else:
+                self._make()
+        return descriptor
 
     def _sizes(self) -> dict[Key, int]:
         """Every file of every store, and its bytes: those that it will have, where it is on its way."""
@@ -261,19 +309,35 @@ class Lease:
     """What one reader needs right now, as all processes can see it; until the reader or its process is gone."""
 
     def __init__(self, cache: Cache) -> None:
-        self._cache = cache
         self.path = cache.folder / _LEASES / f"{os.getpid()}-{secrets.token_hex(8)}"
         with cache.locked():
-            descriptor = _try_lock(self.path)
-        assert descriptor is not None, "nobody else knows the name"
-        self._descriptor = descriptor
-        weakref.finalize(self, _end_lease, descriptor, self.path, os.getpid())
+            self._held = [self._begin()]
+        weakref.finalize(self, _end_lease, self._held, self.path, os.getpid())
+
+    @property
+    def is_there(self) -> bool:
+        """Whether others can see it: not where the cache was removed."""
+        return _lies_at(self._held[0], self.path)
+
+    def renew(self) -> None:
+        """Begin it again where it was removed; nothing is on it then. Within `Cache.locked`."""
+        before, self._held[0] = self._held[0], self._begin()
+        os.close(before)
 
     def write(self, keys: Iterable[Key]) -> None:
         """From now on these are needed, and nothing else. Within `Cache.locked`."""
         text = "".join(f"{digest}/{name}\n" for digest, name in keys).encode()
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text, 0)
+        os.ftruncate(self._held[0], 0)
+        os.lseek(self._held[0], 0, os.SEEK_SET)
+        write_all(self._held[0], text)
+
+    def _begin(self) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _try_lock(self.path)
+        if descriptor is None:
+            # Nobody else knows the name, so its folder went at this very moment.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+        return descriptor
 
 
 def default_folder() -> Path:
@@ -283,6 +347,17 @@ def default_folder() -> Path:
         return Path(named).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "rawpack"
+
+
+def is_cached_store(path: Path) -> bool:
+    """Whether a folder is that of a store in a cache: it has no provenance, and shards as far as they were fetched."""
+    path = path.absolute()
+    return bool(_STORE.fullmatch(path.name)) and (path.parent / _LEASES).is_dir() and (path.parent / _LOCK).is_file()
+
+
+def is_coming(name: str) -> bool:
+    """Whether a file in such a folder is one on its way."""
+    return bool(_PART.fullmatch(name)) or (name.startswith(f"{NAME}.") and name.endswith(".tmp"))
 
 
 def byte_count(name: str, value: object) -> int:
@@ -313,7 +388,7 @@ def _try_lock(path: Path, *, make: bool = True) -> int | None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # It may have been removed or renamed since it was opened: a lock on it would keep nobody out.
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            if _lies_at(descriptor, path):
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -333,7 +408,15 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _end_lease(descriptor: int, path: Path, process: int) -> None:
-    if os.getpid() == process:
-        path.unlink(missing_ok=True)
-    os.close(descriptor)
+def _lies_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one of that name."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
+
+
+def _end_lease(held: list[int], path: Path, process: int) -> None:
+    with contextlib.suppress(OSError):
+        if os.getpid() == process:
+            path.unlink(missing_ok=True)
+    os.close(held[0])

@@ -8,7 +8,6 @@ Threads end when nothing is left to be fetched.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 import time
@@ -38,6 +37,22 @@ class Item:
     remote: Remote
     key: Key
     record: FileRecord
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What of a store lies in the cache as long as the store is in use."""
+
+    digest: str
+    sealed: bytes
+    """The manifest."""
+    small: tuple[Item, ...]
+    """Its columns, and what was rejected."""
+
+    @property
+    def size(self) -> int:
+        """Of all of it, in bytes."""
+        return len(self.sealed) + sum(item.record.bytes for item in self.small)
 
 
 class Ticket:
@@ -72,16 +87,48 @@ class Fetcher:
 
     def __init__(self, cache: Cache, patience: float) -> None:
         self.cache, self._patience = cache, patience
-        self._stores: set[str] = set()
+        self._stores: dict[str, Kept] = {}
+        self.fetched = 0
+        """Bytes of the files that this process has brought into the cache."""
         self._own()
 
-    def keep_store(self, digest: str) -> None:
-        """A store is in use from now on: its manifest and its columns stay in the cache."""
+    @property
+    def room(self) -> int:
+        """Bytes that the cache has for shards, beside what it keeps of the stores in use."""
+        return self.cache.limit - sum(kept.size for kept in list(self._stores.values()))
+
+    def keep_store(self, kept: Kept) -> None:
+        """A store is in use from now on: its manifest and its columns come into the cache, and stay there."""
         self._look_at_process()
         with self._changed:
-            self._stores.add(digest)
+            self._stores[kept.digest] = kept
             with self.cache.locked():
                 self._write_lease()
+                self.cache.keep_manifest(kept.digest, kept.sealed)
+        with self.held(kept.small):
+            pass
+
+    def is_whole(self) -> bool:
+        """Whether the cache is the folder that it was: False where that was removed since it was last looked at."""
+        self._look_at_process()
+        return self._lease.is_there
+
+    def restore(self) -> None:
+        """Have what all stores in use need in the cache, also where it was removed. Raises as `wait`."""
+        self._look_at_process()
+        with self._changed:
+            self._look_at_cache()
+            lost = list(self._lost.values())
+        if lost:
+            with self.held(lost):
+                pass
+
+    def discard(self, item: Item) -> None:
+        """A file in the cache is not the one that was packed: it is fetched anew when it is next needed."""
+        self._look_at_process()
+        with self._changed, self.cache.locked():
+            self.cache.discard(item.key)
+            self._here.discard(item.key)
 
     def ticket(self) -> Ticket:
         """A new reader of files."""
@@ -106,10 +153,17 @@ class Fetcher:
         """See `Ticket.want`."""
         self._look_at_process()
         with self._changed:
+            self._look_at_cache()
+            now = self._lost | now
             coming = [key for key in soon if key not in ticket.soon and key not in self._leased]
+            # Somebody may have removed what was there a moment ago: what is needed anew is looked at anew.
+            fresh = [key for key in now if key not in ticket.now]
             ticket.now, ticket.soon = now, soon
             for key in coming:
                 self._look(soon[key])
+            for key in fresh:
+                self._failed.pop(key, None)
+                self._look(now[key])
             new = [key for key in now if key not in self._leased]
             time_now = time.monotonic()
             for key in now:
@@ -119,7 +173,6 @@ class Fetcher:
                     self._write_lease()
                 self.cache.touch(new)
                 for key in new:
-                    self._failed.pop(key, None)
                     self._look(now[key])
             self._work()
 
@@ -149,8 +202,8 @@ class Fetcher:
         if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
             return
         try:
-            if needed:
-                # A reader at rest keeps nothing from others.
+            if needed and self._lease.is_there:
+                # A reader at rest keeps nothing from others; nor does it make a cache anew that was removed.
                 with contextlib.suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
                     self._write_lease(strictly=True)
             self._tickets[:] = [one for one in self._tickets if not one.closed]
@@ -166,6 +219,8 @@ class Fetcher:
         """Files on the lease, and when they were last needed."""
         self._here: set[Key] = set()
         """Files that were seen in the cache: those on the lease still are."""
+        self._lost: dict[Key, Item] = {}
+        """What of stores in use was in the cache when that was removed, and is not there yet."""
         self._busy: set[Key] = set()
         self._failed: dict[Key, RawpackError] = {}
         self._threads = 0
@@ -179,8 +234,29 @@ class Fetcher:
             with self.cache.locked():
                 self._write_lease()
 
+    def _look_at_cache(self) -> None:
+        """See to what is to be done where the cache was removed."""
+        if not self._lease.is_there:
+            with self.cache.locked():
+                self._write_lease()
+        if self._lost:
+            self._lost = {key: item for key, item in self._lost.items() if not self.cache.has(key, item.record)}
+
+    def _renew(self) -> None:
+        """Begin anew in a cache that was removed. Within `Cache.locked`."""
+        self._lease.renew()
+        self._here.clear()
+        for kept in self._stores.values():
+            self.cache.keep_manifest(kept.digest, kept.sealed)
+            self._lost |= {item.key: item for item in kept.small}
+        for ticket in self._tickets:
+            for item in (*ticket.now.values(), *ticket.soon.values()):
+                self._look(item)
+
     def _write_lease(self, *, strictly: bool = False) -> None:
         """Tell all processes what is needed now: what lingers goes first. Within `Cache.locked`."""
+        if not self._lease.is_there:
+            self._renew()
         self._tickets[:] = [ticket for ticket in self._tickets if not ticket.closed]
         needed = {key for ticket in self._tickets for key in ticket.now}
         old = time.monotonic() - _LINGER_S
@@ -238,7 +314,7 @@ class Fetcher:
             except RawpackError as raised:
                 error = raised
             except OSError as raised:
-                error = self._refused(raised)
+                error = self.cache.refused(raised)
             except Exception as raised:
                 error = item.remote.error(item.key[1], raised)
             with self._changed:
@@ -261,7 +337,7 @@ class Fetcher:
                 try:
                     return self._complete(item, began)
                 finally:
-                    began.file.close()
+                    began.close()
             if isinstance(began, Busy):
                 # Its process may be stopped, or wait for a server that this one can reach.
                 come, past = self.cache.progress(item.key, item.record), time.monotonic()
@@ -301,19 +377,20 @@ class Fetcher:
 
     def _complete(self, item: Item, part: Part) -> bool:
         try:
-            if not item.remote.download(item.key[1], item.record, part.file, lambda: self._is_wanted(item.key)):
+            # Whole, it lies on the disk: a name must not outlive bytes that a crash of the machine has lost.
+            if not item.remote.download(item.key[1], item.record, part.descriptor, lambda: self._is_wanted(item.key)):
                 return False
         except (FileNotFoundError, DamagedStoreError) as error:
-            part.file.truncate(0)
-            raise self._lost(item, error) from None
-        # A name must not outlive bytes that a crash of the machine has lost.
-        os.fsync(part.file.fileno())
+            os.ftruncate(part.descriptor, 0)
+            raise self._unlike(item, error) from None
         with self.cache.locked():
             if not self.cache.commit(part, item.key):
                 return self.cache.has(item.key, item.record)
+        with self._changed:
+            self.fetched += item.record.bytes
         return True
 
-    def _lost(self, item: Item, error: Exception) -> StoreError:
+    def _unlike(self, item: Item, error: Exception) -> StoreError:
         """What to raise where a file that the manifest names is not there, or not as it says."""
         remote, (digest, name) = item.remote, item.key
         try:
@@ -335,12 +412,3 @@ class Fetcher:
     def _is_needed(self, key: Key) -> bool:
         with self._changed:
             return any(key in ticket.now for ticket in self._tickets)
-
-    def _refused(self, error: OSError) -> StoreError:
-        what = error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StoreError(
-                f"the disk of the cache {self.cache.folder} is full ({what}): free some space, take a smaller "
-                "cache_bytes=, or name another folder with cache="
-            )
-        return StoreError(f"the cache {self.cache.folder} cannot be written: {what}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from rawpack.errors import StoreError, UsageError
 from rawpack.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.remote.cache import Cache
-from rawpack.remote.fetcher import Fetcher, Item
+from rawpack.remote.fetcher import Fetcher, Item, Kept
 from rawpack.remote.transfer import PATIENCE_S, Remote
 
 
@@ -35,6 +34,18 @@ class Origin:
     def item(self, record: FileRecord, name: str = "") -> Item:
         """A file of the store, for the fetcher. name: where it does not lie in the store's folder itself."""
         return Item(self.remote, (self.digest, name or record.name), record)
+
+    @property
+    def small(self) -> tuple[Item, ...]:
+        """All files beside manifest and shards: columns, and what was rejected."""
+        columns = [
+            self.item(record, f"{part.folder}/{record.name}") for part in self.manifest.columns for record in part.files
+        ]
+        return (*columns, self.item(self.manifest.rejects.file))
+
+    def discard(self, record: FileRecord) -> None:
+        """A shard file in the cache is not the one that was packed: see `Fetcher.discard`."""
+        self.fetcher.discard(self.item(record))
 
     def held(self, records: Iterable[FileRecord], soon: Iterable[FileRecord] = ()) -> AbstractContextManager[None]:
         """Within this block these shard files lie in the cache; `soon` come after them. Raises as `Ticket.wait`."""
@@ -66,32 +77,21 @@ def _open(remote: Remote, fetcher: Fetcher) -> Origin:
     try:
         sealed = remote.read(NAME, lambda data: parse(data, where))
     except FileNotFoundError:
+        if remote.has_no_bucket():
+            raise UsageError(f"{remote}: there is no such bucket; is its name right, and the endpoint?") from None
         raise StoreError(
             f"{remote} is not a rawpack store: it has no {NAME}; it comes last when a store is packed or copied there"
         ) from None
     manifest, digest = parse(sealed, where)
-    fetcher.keep_store(digest)
     origin = Origin(remote, fetcher, sealed, manifest, digest)
-    small = [
-        origin.item(record, f"{columns.folder}/{record.name}")
-        for columns in manifest.columns
-        for record in columns.files
-    ]
-    small.append(origin.item(manifest.rejects.file))
-    need = len(sealed) + sum(item.record.bytes for item in small)
+    kept = Kept(digest, sealed, origin.small)
+    need = kept.size
     largest = max((record.bytes for shard in manifest.shards for record in shard.files), default=0)
     if need + largest > fetcher.cache.limit:
         raise UsageError(
             f"{remote} needs {need + largest} bytes of cache at least: {need} for its columns, {largest} for its "
             f"largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger cache_bytes="
         )
-    origin.folder.mkdir(parents=True, exist_ok=True)
-    path = origin.folder / NAME
-    if not path.exists():
-        # So that a store which has come as a whole is one that anything can open.
-        temporary = path.with_name(f"{NAME}.{os.getpid()}-{id(fetcher):x}.tmp")
-        temporary.write_bytes(sealed)
-        temporary.replace(path)
-    with fetcher.held(small):
-        pass
+    # With its manifest, so that a store which has come as a whole is one that anything can open.
+    fetcher.keep_store(kept)
     return origin

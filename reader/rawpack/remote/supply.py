@@ -32,8 +32,10 @@ _CALLER = 5
 """Frames from where the warning is given up to the loop over the batches."""
 _BLOCK_SHARDS = (4, 2, 1)
 """Shards in a block: it lies in at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
-_LEAST_SHARDS = 2 * (min(_BLOCK_SHARDS) + 1) * 2
-"""Shards that the cache must hold for that: of two windows of two blocks."""
+_WINDOWS = 2
+"""What the cache must hold: the window that batches are made of, and the one after it."""
+_WHOLE_EVERY_S = 1.0
+"""How often it is looked whether a cache that holds everything is still there."""
 
 
 class Supply(Iterator["Step"]):
@@ -46,11 +48,12 @@ class Supply(Iterator["Step"]):
         names: Sequence[str],
         order: Callable[[int, int], NDArray[np.int64]],
         left: int,
+        batch: int = 1,
     ) -> None:
         """names: the fields of the batches that lie in shards. order: the rows at the epoch's positions start..stop-1,
-        counted from here, of which `left` are to come: all ranks together."""
+        counted from here, of which `left` are to come: all ranks together. batch: samples of one."""
         assert library.fetcher is not None
-        self._steps, self._library, self._names = steps, library, names
+        self._steps, self._library, self._names, self._batch = steps, library, names, batch
         self._fetcher = library.fetcher
         self._cache: Cache = self._fetcher.cache
         self._ticket = self._fetcher.ticket()
@@ -67,6 +70,8 @@ class Supply(Iterator["Step"]):
         """Why the next step cannot be had while the cache holds what others in the making need."""
         self.waited_s = 0.0
         """How long `next` has waited for files; whoever reads it may set it back."""
+        self._all: list[Item] = []
+        self._look_at = time.monotonic() + _WHOLE_EVERY_S
         self._whole = self._has_all()
         """Whether nothing need be fetched: then all of it stays until this ends, and batches cost nothing more."""
         if not self._whole:
@@ -74,6 +79,7 @@ class Supply(Iterator["Step"]):
 
     def __next__(self) -> Step:
         if self._whole:
+            self._keep_all()
             return next(self._steps)
         if not self._asked:
             self._ask()
@@ -118,12 +124,24 @@ class Supply(Iterator["Step"]):
     def _has_all(self) -> bool:
         """Whether all that the fields lie in is in the cache. From then on it stays there."""
         items = self._library.all_remote_items(self._names)
-        if sum(item.record.bytes for item in items) > self._cache.limit:
+        if sum(item.record.bytes for item in items) > self._fetcher.room:
             return False
         if not all(self._cache.has(item.key, item.record) for item in items):
             return False
+        self._all = items
         self._ticket.want(items)
         return self._ticket.ready()
+
+    def _keep_all(self) -> None:
+        """Fetch all of it again where the cache was removed."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _WHOLE_EVERY_S
+        if not self._fetcher.is_whole():
+            self._ticket.want(self._all)
+            self._ticket.wait()
+            self.waited_s += time.monotonic() - now
 
     def _ask(self) -> None:
         """Have the next step's files fetched now, and those of the steps behind it soon."""
@@ -133,10 +151,12 @@ class Supply(Iterator["Step"]):
         if self._coming:
             step, items = self._coming[0]
             need = sum({item.key: item.record.bytes for item in [*now, *items]}.values())
-            if need > self._cache.limit:
+            room = self._fetcher.room
+            if need > room:
                 self._too_much = UsageError(
                     f"a batch of {len(step.rows)} samples needs {len(items)} files of the remote store at once: {need} "
-                    f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}: {self._cure()}"
+                    f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {room} of them beside "
+                    f"the columns: {self._cure()}"
                 )
                 return
             now += items
@@ -144,7 +164,7 @@ class Supply(Iterator["Step"]):
 
     def _look_ahead(self) -> None:
         """Look at the order as far ahead as half of the cache holds what it needs; further at each call."""
-        budget = self._cache.limit // 2
+        budget = self._fetcher.room // 2
         until = time.perf_counter() + (_LOOK_S if self._coming else _FIRST_LOOK_S)
         while not self._coming or (self._bytes < budget and self._samples < _MOST_AHEAD):
             if self._coming and time.perf_counter() > until:
@@ -164,7 +184,7 @@ class Supply(Iterator["Step"]):
     def _foresee(self, order: Callable[[int, int], NDArray[np.int64]], left: int) -> None:
         """Say so where the order jumps about so much that the store is fetched several times in an epoch: where few
         samples need more than the cache holds."""
-        limit, (ends, sizes) = self._cache.limit, self._library.shard_table(self._names)
+        limit, (ends, sizes) = self._fetcher.room, self._library.shard_table(self._names)
         whole = int(sizes.sum())
         if whole <= limit:
             return
@@ -173,23 +193,64 @@ class Supply(Iterator["Step"]):
         if times > _WASTEFUL:
             warnings.warn(
                 f"rawpack: in this order, an epoch fetches the remote store about {times:.0f} times: it has {whole} "
-                f"bytes, and the cache {self._cache.folder} may hold {limit}; {self._cure()}",
+                f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {limit} of them beside the "
+                f"columns; {self._cure()}",
                 RuntimeWarning,
                 stacklevel=_CALLER,
             )
 
     def _cure(self) -> str:
         """What helps where the order needs more at once than the cache holds."""
-        larger, (ends, sizes) = "pass a larger cache_bytes=", self._library.shard_table(self._names)
-        rows, size = int(np.diff(ends, prepend=0).max()), int(sizes.max())
-        for shards in _BLOCK_SHARDS:
-            # Half of the cache is for the window after this one.
-            window = min(self._cache.limit // (2 * (shards + 1) * size), MAX_WINDOW_SAMPLES // (shards * rows))
-            if window > 1:
-                return (
-                    f'shuffle="block", block={shards * rows}, window={window} reads few shards at a time; or {larger}'
-                )
-        return f"{larger}, from {_LEAST_SHARDS * size} on: then a block shuffle reads few shards at a time"
+        ends, sizes = self._library.shard_table(self._names)
+        room, small = self._fetcher.room, self._cache.limit - self._fetcher.room
+        whole = f"cache_bytes={small + int(sizes.sum())} holds all of it"
+        best = _best_blocks(ends, sizes, self._batch, room)
+        if best is not None:
+            return f"{_few_at_a_time(*best)}; or {whole}"
+        needs = [(_need(ends, sizes, self._batch, block, 1), block) for block in _blocks(ends)]
+        least, block = min(needs, default=(int(sizes.sum()), 0))
+        if least >= int(sizes.sum()):
+            return f"pass a larger one: {whole}"
+        return f"pass a larger one: with cache_bytes={small + least}, {_few_at_a_time(block, 1)}; {whole}"
+
+
+def _few_at_a_time(block: int, window: int) -> str:
+    mixed = f", and mixes the samples of {block} neighbors at a time" if window == 1 else ""
+    return f'shuffle="block", block={block}, window={window} reads few shards at a time{mixed}'
+
+
+def _blocks(ends: NDArray[np.int64]) -> list[int]:
+    """Samples in the blocks that come into question, the one with the fewest fetches first."""
+    rows = int(np.diff(ends, prepend=0).max())
+    return [shards * rows for shards in _BLOCK_SHARDS if shards * rows <= MAX_WINDOW_SAMPLES]
+
+
+def _best_blocks(ends: NDArray[np.int64], sizes: NDArray[np.int64], batch: int, room: int) -> tuple[int, int] | None:
+    """Block and window of the block shuffle that goes with `room` bytes for shards; None where none does."""
+    fitting: list[tuple[int, int]] = []
+    for block in _blocks(ends):
+        window = min(room // (_WINDOWS * max(1, _region(ends, sizes, block))), MAX_WINDOW_SAMPLES // block)
+        while window > 1 and _need(ends, sizes, batch, block, window) > room:
+            window -= 1
+        if window and _need(ends, sizes, batch, block, window) <= room:
+            fitting.append((block, window))
+    # One block at a time mixes neighbors only: more of smaller ones are better, though they are fetched more often.
+    return next((one for one in fitting if one[1] > 1), fitting[0] if fitting else None)
+
+
+def _need(ends: NDArray[np.int64], sizes: NDArray[np.int64], batch: int, block: int, window: int) -> int:
+    """Bytes of shards that such an order needs at once, at most: of the windows that a batch lies in, or the next."""
+    windows = max(_WINDOWS, _WINDOWS + (batch - 2) // (block * window))
+    return min(int(sizes.sum()), windows * window * _region(ends, sizes, block))
+
+
+def _region(ends: NDArray[np.int64], sizes: NDArray[np.int64], block: int) -> int:
+    """Bytes of the shards that a block lies in, at most: it may begin anywhere, and go on at the first sample."""
+    count, samples = len(ends), int(ends[-1])
+    around, before = np.concatenate([ends, ends + samples]), np.cumsum([0, *sizes, *sizes])
+    # The worst begins with the last sample of a shard.
+    last = np.searchsorted(around, ends - 1 + min(block, samples) - 1, side="right")
+    return int((before[last + 1] - before[:count]).max())
 
 
 def _fillings(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import queue
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import xxhash
 
-from rawpack.errors import DamagedStoreError, RawpackError, StoreError
+from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
 from rawpack.manifest import FileRecord
+from rawpack.plainfile import write_all
 from rawpack.remote.url import filesystem, join, scrubbed, shown
 
 T = TypeVar("T")
@@ -28,6 +32,8 @@ _WRONG = 3
 """How often a file may come with a checksum that is not its own."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 _REFUSED = (400, 405, 501)
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_CAUSES = 8
 _NO_CREDENTIALS = ("Credential", "ProfileNotFound", "TokenRetrieval", "SSOToken")
 
 
@@ -68,18 +74,17 @@ class Remote:
                 if wrong == _WRONG:
                     raise
 
-    def download(
-        self, name: str, record: FileRecord, file: BinaryIO, wanted: Callable[[], bool] = lambda: True
-    ) -> bool:
-        """Complete `file`, which holds nothing or the first bytes of file `name`: it is then the one that was packed.
+    def download(self, name: str, record: FileRecord, file: int, wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Complete `file`, which holds nothing or the first bytes of file `name`; then the disk has what was packed.
 
-        wanted: asked between pieces; where it says no, False is returned, and what has come stays for another time.
-        Raises StoreError where the file cannot be had, DamagedStoreError where it comes with wrong bytes, OSError of
-        `file`.
+        file: a descriptor to read and write by. wanted: asked between pieces; where it says no, False is returned, and
+        what has come stays for another time. Raises StoreError where the file cannot be had, DamagedStoreError where it
+        comes with wrong bytes, OSError where the disk does not take it, or gives back something else.
         """
         attempts, wrong, piece = _Attempts(self, name), 0, _PIECE
         while True:
-            done, seen = self._resume(file, record)
+            done, seen = _resume(file, record)
+            resumed = done > 0
             while done < record.bytes:
                 if not wanted():
                     return False
@@ -94,25 +99,27 @@ class Remote:
                 attempts.progressed()
                 if time.monotonic() - began < _QUICK_S:
                     piece = min(_MOST_PIECE, piece * 2)
-                file.write(data)
+                write_all(file, data)
                 seen.update(data)
                 done += len(data)
-            file.flush()
             if seen.hexdigest() == record.xxh3:
+                _check_disk(file, record)
                 return True
-            wrong += 1
+            # What an earlier run left may be wrong of itself: that says nothing of what comes.
+            wrong += not resumed
             if wrong == _WRONG:
                 raise DamagedStoreError(
                     f"{self.where(name)} came {wrong} times with other bytes than were packed: checksum "
                     f"{seen.hexdigest()}, and {record.xxh3} in the manifest; upload the file or the store again"
                 )
-            file.seek(0)
-            file.truncate()
+            os.ftruncate(file, 0)
 
-    def error(self, name: str, error: BaseException, seconds: float = 0.0) -> StoreError:
+    def error(self, name: str, error: BaseException, seconds: float = 0.0) -> RawpackError:
         """What to raise for a request that failed. seconds: how long it was tried."""
         what = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
         where = self.where(name)
+        if is_of_options(error):
+            return UsageError(wrong_options(where, what, self._options))
         if is_forbidden(error):
             return StoreError(
                 f"{where} may not be read ({what}): are the credentials there, right and not expired? They come from "
@@ -123,19 +130,12 @@ class Remote:
         tried = f", tried for {seconds:.0f} s" if seconds else ""
         return StoreError(f"{where} cannot be read{tried}: {what}")
 
-    def _resume(self, file: BinaryIO, record: FileRecord) -> tuple[int, Any]:
-        """Go to the end of what has come of a file: how many bytes, and their running checksum."""
-        seen = xxhash.xxh3_64()
-        file.seek(0)
-        done = 0
-        while data := file.read(_PIECE):
-            seen.update(data)
-            done += len(data)
-        if done > record.bytes:
-            file.seek(0)
-            file.truncate()
-            return 0, xxhash.xxh3_64()
-        return done, seen
+    def has_no_bucket(self) -> bool:
+        """Whether the bucket of this URL does not exist, as far as its server says so."""
+        if self.url.lower().startswith(("http://", "https://")):
+            return False
+        system, path = filesystem(self.url, self._options)
+        return has_no_bucket(system, path, min(_STALL_S, self.patience))
 
     def _piece(self, name: str, start: int, size: int, total: int) -> bytes:
         """`size` bytes from `start` on, or all to the end from a server that knows no ranges."""
@@ -163,6 +163,38 @@ class Remote:
         else:
             data = bounded(lambda: system.cat_file(path, start=start, end=stop), seconds)
         return data
+
+
+def _resume(file: int, record: FileRecord) -> tuple[int, Any]:
+    """Go to the end of what has come of a file: how many bytes, and their running checksum."""
+    done, seen = _read_through(file)
+    if done <= record.bytes:
+        return done, seen
+    os.ftruncate(file, 0)
+    return _read_through(file)
+
+
+def _check_disk(file: int, record: FileRecord) -> None:
+    """Return when the disk holds the bytes that were packed; OSError where it does not."""
+    os.fsync(file)
+    # All that came was right, so what differs was lost on the way to the disk. Read again it is, from the page cache
+    # mostly, at several gigabytes a second: little beside fetching it.
+    done, seen = _read_through(file)
+    if done != record.bytes or seen.hexdigest() != record.xxh3:
+        os.ftruncate(file, 0)
+        raise OSError(
+            errno.EIO, f"{record.name} was written with {record.bytes} bytes, and what reads back is {done} others"
+        )
+
+
+def _read_through(file: int) -> tuple[int, Any]:
+    """Read a file from its beginning to its end: how many bytes, and their checksum."""
+    os.lseek(file, 0, os.SEEK_SET)
+    done, seen = 0, xxhash.xxh3_64()
+    while data := os.read(file, _PIECE):
+        seen.update(data)
+        done += len(data)
+    return done, seen
 
 
 class _WrongLengthError(OSError):
@@ -205,8 +237,47 @@ def is_forbidden(error: BaseException) -> bool:
 
 def is_hopeless(error: BaseException) -> bool:
     """Whether it was asked wrongly, so that trying again is no use."""
-    wrong = isinstance(error, ValueError | TypeError | NotImplementedError | ImportError)
-    return wrong or getattr(error, "status", None) in _REFUSED
+    wrong = is_of_options(error) or isinstance(error, NotImplementedError | ImportError)
+    return wrong or is_bucketless(error) or getattr(error, "status", None) in _REFUSED
+
+
+def is_of_options(error: BaseException) -> bool:
+    """Whether a file system could not make sense of the options that it was opened with."""
+    return isinstance(error, TypeError | ValueError)
+
+
+def wrong_options(where: str, what: str, options: Mapping[str, Any]) -> str:
+    """A message of options that a file system does not take, or not together; their values may be secret."""
+    named = (
+        f"storage_options ({', '.join(sorted(map(str, options)))})" if options else "the settings of its file system"
+    )
+    return (
+        f"{where} cannot be opened with {named}: {what}; leave out what it does not know, and name each thing once, "
+        "here or in the environment (FSSPEC_...)"
+    )
+
+
+def is_bucketless(error: BaseException | None) -> bool:
+    """Whether a request failed because its bucket does not exist."""
+    seen = 0
+    while error is not None and seen < _CAUSES:
+        response = getattr(error, "response", None)
+        about = response.get("Error") if isinstance(response, Mapping) else None
+        code = about.get("Code") if isinstance(about, Mapping) else None
+        if code == "NoSuchBucket" or _NO_BUCKET.search(str(error)):
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False
+
+
+def has_no_bucket(system: Any, path: str, seconds: float) -> bool:
+    """Whether the bucket of `path` does not exist, as far as its server says so in time."""
+    try:
+        # A question for one file is answered alike where the file and where the bucket is missing.
+        bounded(lambda: system.ls(path, detail=False, refresh=True), seconds)
+    except Exception as error:
+        return is_bucketless(error)
+    return False
 
 
 def is_timeout(error: BaseException) -> bool:

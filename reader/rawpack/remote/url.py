@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rawpack.errors import MissingExtraError, StoreError, UsageError
+from rawpack.errors import MissingExtraError, UsageError
 
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -23,6 +23,15 @@ _LEAST_SECRET = 6
 def is_url(path: object) -> bool:
     """Whether `path` names a store by a URL, and not by a folder of this machine."""
     return isinstance(path, str) and _URL.match(path) is not None and not path.lower().startswith("file://")
+
+
+def refuse_url(path: object) -> None:
+    """Raise UsageError where a URL was given for what must lie on this machine."""
+    if is_url(path):
+        raise UsageError(
+            f"{shown(str(path))} is a URL, and this reads what lies on this machine: `rawpack warm` fetches a store, "
+            "and says where to; copy other files here first"
+        )
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -81,7 +90,7 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         raise UsageError(f"{shown(url)} cannot be opened: {what}") from None
     except Exception as error:
         what = scrubbed(f"{type(error).__name__}: {error}", url, options)
-        raise StoreError(f"{shown(url)} cannot be opened: {what}; are storage_options right?") from None
+        raise UsageError(f"{shown(url)} cannot be opened: {what}; are storage_options right?") from None
     return filesystem, str(path)
 
 
