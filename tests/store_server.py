@@ -31,6 +31,8 @@ class Server:
         self.faults: list[Fault] = []
         self.ranges = True
         """Whether it knows ranges."""
+        self.buckets: set[str] | None = None
+        """The buckets that there are; None: every one."""
         self.ended = threading.Event()
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Request,), {"server_state": self}))
@@ -116,6 +118,14 @@ class Request(BaseHTTPRequestHandler):
 
     def _right(self, body: bytes) -> None:
         state, query = self.server_state, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        bucket, _, name = self.name.partition("/")
+        if state.buckets is not None and self.command == "PUT" and not name:
+            state.buckets.add(bucket)
+            self.reply(200)
+            return
+        if state.buckets is not None and bucket not in state.buckets:
+            self.reply(404, _error("NoSuchBucket"), Content_Type="application/xml")
+            return
         if self.command in ("GET", "HEAD") and ("list-type" in query or "location" in query):
             self._list(query)
         elif self.command in ("GET", "HEAD"):

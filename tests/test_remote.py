@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import importlib.util
+import json
 import os
 import pickle
 import re
@@ -507,23 +508,26 @@ def test_a_disk_that_loses_what_it_takes(
 
 
 def test_a_small_disk(tmp_path: Path) -> None:
-    """On a real disk of 3 MB that fills up, the error names the folder, and no shard that lies there is cut short."""
+    """On a real disk of 3 MB that is full, the error names the folder, and nothing has the name of a shard that is not
+    one; with space, the same reader goes on."""
     store, disk = tmp_path / "store", tmp_path / "disk"
-    images = np.random.default_rng(3).integers(0, 256, (64 * 4, 90, 90, 3)).astype(np.uint8)
+    images = np.random.default_rng(3).integers(0, 256, (64 * 2, 100, 90, 3)).astype(np.uint8)
     rawpack_packer.pack(images, store, shard_size=1, workers=0)
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
     if sys.platform != "linux" or os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no small disk can be mounted here")
     try:
+        (disk / "ballast").write_bytes(bytes(1 << 21))
         with serving() as server:
             server.put_folder("bucket/store", files_of(store))
             reader = Reader(f"{server.url}/bucket/store", cache=disk / "cache", cache_bytes="1GB", patience=6)
             with pytest.raises(StoreError, match=rf"the disk of the cache {disk}/cache is full") as raised:
-                rows_of(reader.batches(BATCH, workers=0))
-        assert not isinstance(raised.value, DamagedStoreError)
-        found = [path for path in (disk / "cache").rglob("shard-*") if path.suffix != ".part"]
-        assert [path.read_bytes() for path in found] == [(store / path.name).read_bytes() for path in found]
+                reader[0]
+            assert not isinstance(raised.value, DamagedStoreError)
+            assert {path.suffix for path in (disk / "cache").rglob("shard-*")} <= {".part"}
+            (disk / "ballast").unlink()
+            assert np.array_equal(reader[0]["image"], images[0])
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -604,9 +608,10 @@ def test_one_of_two_processes_removes_the_cache(
     server.faults.append(on("shard-", slow(0.01)))
     path = script(tmp_path / "user", EPOCHS)
     with running(path, f"{server.url}/bucket/store", tmp_path / "cache") as process:
+        batches = opened().batches(BATCH, workers=0)
         for _ in range(5):
             shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-            assert len(right(opened().batches(BATCH, workers=0), truth)) == SAMPLES
+            assert len(right(batches, truth)) == SAMPLES
             assert int(said(process, "sum")) == int(truth.sum(dtype=np.int64))
 
 
@@ -718,6 +723,7 @@ LASTING: dict[str, tuple[Fault, type[Exception], str]] = {
     "stalls": (on("shard-00001", stalls), StoreError, r"shard-\d+.npy cannot be read.*answers nothing"),
     "shortens": (on("shard-00001", shortens), StoreError, "bytes came, and .* were asked for"),
     "flips": (on("shard-00001", flips), DamagedStoreError, "came 3 times with other bytes.*checksum [0-9a-f]{16}"),
+    "flips a column": (on("label.npy", flips), DamagedStoreError, "columns-1/label.npy came 3 times with other bytes"),
     "403": (on("shard-00001", status(403)), StoreError, "may not be read.*credentials"),
     "404": (on("shard-00001", status(404)), DamagedStoreError, "shard-00001.npy is missing; the manifest names it"),
     "manifest 403": (on("store.json", status(403)), StoreError, "store.json may not be read.*credentials"),
@@ -909,13 +915,118 @@ def test_warm(server: Server, tmp_path: Path) -> None:
     url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
     ran = run_here("warm", "--cache", cache, url)
     assert (ran.code, ran.err) == (0, ""), ran
-    shards = sum(len(data) for name, data in server.files.items() if "/shard-" in name)
-    assert f"{shards / 1e6:.3g} MB of shards fetched" in ran.out
-    ran = run_here("warm", "--cache", cache, url)
-    assert (ran.code, "fetched" in ran.out, "already" in ran.out) == (0, False, True)
+    not_fetched = ("provenance", "store.json")
+    total = sum(len(data) for name, data in server.files.items() if not any(part in name for part in not_fetched))
+    assert f"{total / 1e6:.3g} MB fetched, so that all" in ran.out
     server.log.clear()
+    ran = run_here("warm", "--cache", cache, url)
+    assert (ran.code, "fetched" in ran.out, "already, checked" in ran.out) == (0, False, True)
     rows_of(Reader(url, cache=cache).batches(BATCH, workers=2))
-    assert [path for _, path in server.log] == ["bucket/store/store.json"]
+    assert [path for _, path in server.log] == ["bucket/store/store.json"] * 2
     ran = run_here("warm", "--cache", tmp_path / "small", "--cache-bytes", 4 * SHARD_BYTES, url)
     assert ran.code == 2
     assert "cache-bytes" in ran.err
+
+
+def test_warm_checks_what_is_there(server: Server, folder: Path, tmp_path: Path) -> None:
+    """A shard or a column in the cache whose bytes are others, of the same size, is fetched anew; no other file is."""
+    url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
+    assert run_here("warm", "--quiet", "--cache", cache, url).code == 0
+    damaged = [next(cache.rglob(name)) for name in ("shard-00003.npy", "label.npy")]
+    for path in damaged:
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 1
+        path.write_bytes(data)
+    server.log.clear()
+    ran = run_here("warm", "--cache", cache, url)
+    assert ran.code == 0
+    assert "in place of what was damaged" in ran.out
+    assert {path.rpartition("/")[2] for _, path in server.log} == {"store.json", "shard-00003.npy", "label.npy"}
+    assert restored(tmp_path, folder)
+
+
+def test_verify_in_the_cache(server: Server, tmp_path: Path) -> None:
+    """`inspect --verify` calls a store in the cache sound that has all its shards, without provenance; one of which
+    shards are missing, or whose provenance is another's, it does not."""
+    url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
+    assert run_here("warm", "--quiet", "--cache", cache, url).code == 0
+    store = next(cache.rglob("store.json")).parent
+    (store / f"shard-00001.npy.{SHARD_BYTES}.part").write_bytes(b"on its way")
+    for option in ("--verify", "--verify-quick"):
+        ran = run_here("inspect", option, store)
+        assert (ran.code, "sound" in ran.out) == (0, True), ran
+    assert "provenance" not in ran.out
+    (store / "shard-00001.npy").unlink()
+    ran = run_here("inspect", "--verify", "--json", store)
+    assert ran.code == 1
+    (problem,) = json.loads(ran.out)["problems"]
+    assert problem["where"] == "shard-00001.npy"
+    assert "`rawpack warm`" in problem["what"]
+    (store / "provenance.json").write_text("{}")
+    assert "provenance" in run_here("inspect", "--verify", store).out
+
+
+# ---------------------------------------------------------------------------------------------- asked wrongly
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pack", "{url}", "{dst}"),
+        ("pack", "--source", "store", "{url}", "{dst}"),
+        ("pack", "--source", "folder", "{url}", "{dst}"),
+        ("plan", "{url}"),
+        ("convert", "--format", "lmdb", "{url}", "{dst}"),
+    ],
+)
+def test_a_url_in_place_of_a_folder(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A URL as the source is called one, with what to do instead, and nothing is written."""
+    told = {"url": "s3://me:letmein99@bucket/store", "dst": tmp_path / "dst"}
+    ran = run_here(*(word.format(**told) for word in words))
+    assert (ran.code, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert "s3://bucket/store is a URL" in line
+    assert "`rawpack warm`" in line
+    assert not (tmp_path / "dst").exists()
+
+
+def test_a_url_in_place_of_a_folder_in_python(tmp_path: Path) -> None:
+    """The same in Python, of one store and of several."""
+    for call in (
+        lambda: rawpack_packer.pack("s3://bucket/store", tmp_path / "dst"),
+        lambda: rawpack_packer.merge(["s3://bucket/a", "s3://bucket/b"], tmp_path / "dst"),
+    ):
+        with pytest.raises(UsageError, match=r"s3://bucket/\w+ is a URL"):
+            call()
+
+
+def test_a_bucket_that_is_not_there(server: Server, tmp_path: Path) -> None:
+    """A bucket that does not exist is told from a store that does not, without waiting."""
+    server.buckets = {"bucket"}
+    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    with pytest.raises(UsageError, match="s3://buckett/store: there is no such bucket"):
+        Reader("s3://buckett/store", cache=tmp_path / "cache", storage_options=options)
+    with pytest.raises(StoreError, match="s3://bucket/stor is not a rawpack store"):
+        Reader("s3://bucket/stor", cache=tmp_path / "cache", storage_options=options)
+
+
+CLASHES: dict[str, tuple[dict[str, Any], str]] = {
+    "twice": ({"key": "me", "secret": "sesame-open", "client_kwargs": {"aws_access_key_id": "you"}}, "multiple values"),
+    "unknown": ({"nonsense": 3}, "nonsense"),
+    "ours": ({"url": "s3://other"}, "multiple values"),
+    "endpoint": ({"endpoint_url": "nonsense", "key": "me", "secret": "sesame-open"}, "Invalid endpoint"),
+}
+
+
+@pytest.mark.parametrize("clash", CLASHES)
+def test_options_that_clash(tmp_path: Path, clash: str) -> None:
+    """Options that the file system does not know, or not together, are a usage error, at once, that names them and
+    tells no secret."""
+    options, what = CLASHES[clash]
+    with pytest.raises(UsageError, match="s3://bucket/store") as raised:
+        Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options)
+    text = str(raised.value)
+    assert what in text
+    assert "storage_options" in text
+    assert "sesame" not in text
+    assert len(text.splitlines()) == 1

@@ -15,7 +15,7 @@ from conftest import Ran, files_of, pack, run_here, started
 from reading import wait_until
 
 import rawpack_packer
-from rawpack import Reader
+from rawpack import Reader, UsageError
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
@@ -166,6 +166,27 @@ def test_where_nothing_can_be_written(server: Server, arrays: Path) -> None:
     ran = run_here("pack", arrays, f"{server.url}/store")
     assert ran.code == 2
     assert "cannot be" in ran.err
+
+
+def test_a_bucket_that_is_not_there(server: Server, arrays: Path, tmp_path: Path) -> None:
+    """A bucket that does not exist is refused at once in one line, and none is made by the way."""
+    server.buckets = {"bukket"}
+    ran = run(arrays)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines()[-1] == (
+        f"rawpack: {URL}: there is no such bucket; make it first, or is its name wrong?"
+    )
+    assert server.buckets == {"bukket"}
+    assert files_of(tmp_path / "cache") == {}
+
+
+def test_options_that_clash(server: Server, arrays: Path, tmp_path: Path) -> None:
+    """Options that do not go together are a usage error, at once."""
+    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"aws_access_key_id": "you"}}
+    with pytest.raises(UsageError, match=r"storage_options \(client_kwargs, key, secret\).*multiple values") as raised:
+        rawpack_packer.pack(str(arrays), URL, workers=0, storage_options=options)
+    assert "sesame" not in str(raised.value)
+    assert not server.files
 
 
 def test_large_files_come_in_parts(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,10 +108,12 @@ class Fetcher:
         with self.held(kept.small):
             pass
 
-    def is_whole(self) -> bool:
-        """Whether the cache is the folder that it was: False where that was removed since it was last looked at."""
+    def look(self) -> None:
+        """See whether the cache was removed: then what is wanted is fetched again."""
         self._look_at_process()
-        return self._lease.is_there
+        with self._changed:
+            self._look_at_cache()
+            self._work()
 
     def restore(self) -> None:
         """Have what all stores in use need in the cache, also where it was removed. Raises as `wait`."""

@@ -138,7 +138,8 @@ class Supply(Iterator["Step"]):
         if now < self._look_at:
             return
         self._look_at = now + _WHOLE_EVERY_S
-        if not self._fetcher.is_whole():
+        self._fetcher.look()
+        if not self._ticket.ready():
             self._ticket.want(self._all)
             self._ticket.wait()
             self.waited_s += time.monotonic() - now
