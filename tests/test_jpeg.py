@@ -23,6 +23,7 @@ from PIL import Image
 from rawpack import jpeg
 from rawpack.errors import DecodeError, RawpackError, UsageError
 from rawpack.jpeg import choice, region
+from rawpack.jpeg.caught import caught_stderr
 from rawpack.jpeg.choice import BACKENDS, open_backend
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
@@ -748,6 +749,23 @@ def test_opencv_passes_on_what_others_write(capfd: pytest.CaptureFixture[str]) -
         while not done.done():
             opencv.decode(data)
     assert sorted(capfd.readouterr().err.splitlines()) == sorted(lines)
+
+
+def test_lines_are_passed_on_whole(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that the standard error takes only in part arrives whole; where it takes nothing, work goes on."""
+    real = os.write
+
+    def slowly(descriptor: int, data: bytes) -> int:
+        return real(descriptor, bytes(data)[:3])
+
+    def never(descriptor: int, data: bytes) -> int:
+        raise BlockingIOError
+
+    for write in (slowly, never):
+        with monkeypatch.context() as patch, caught_stderr(lambda line: False):
+            real(2, b"what somebody else says\n")
+            patch.setattr("os.write", write)
+    assert capfd.readouterr().err == "what somebody else says\n"
 
 
 def test_opencv_works_with_stderr_closed() -> None:
