@@ -204,19 +204,19 @@ class Supply(Iterator["Step"]):
         """What helps where the order needs more at once than the cache holds."""
         ends, sizes = self._library.shard_table(self._names)
         room, small = self._fetcher.room, self._cache.limit - self._fetcher.room
-        whole = f"cache_bytes={small + int(sizes.sum())} holds all of it"
+        whole = f"pass cache_bytes={small + int(sizes.sum())} or more, which holds all of it"
         best = _best_blocks(ends, sizes, self._batch, room)
         if best is not None:
             return f"{_few_at_a_time(*best)}; or {whole}"
         needs = [(_need(ends, sizes, self._batch, block, 1), block) for block in _blocks(ends)]
         least, block = min(needs, default=(int(sizes.sum()), 0))
         if least >= int(sizes.sum()):
-            return f"pass a larger one: {whole}"
-        return f"pass a larger one: with cache_bytes={small + least}, {_few_at_a_time(block, 1)}; {whole}"
+            return whole
+        return f"with cache_bytes={small + least} or more, {_few_at_a_time(block, 1)}; or {whole}"
 
 
 def _few_at_a_time(block: int, window: int) -> str:
-    mixed = f", and mixes the samples of {block} neighbors at a time" if window == 1 else ""
+    mixed = f" (and shuffles within {block} neighbors only)" if window == 1 else ""
     return f'shuffle="block", block={block}, window={window} reads few shards at a time{mixed}'
 
 
