@@ -127,7 +127,9 @@ def test_pictures_in_arrays_are_resized_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", RAW)
-@pytest.mark.parametrize(("dtype", "channels"), [("uint16", 3), ("float32", 1), ("float32", 5), ("uint8", 6)])
+@pytest.mark.parametrize(
+    ("dtype", "channels"), [("uint16", 3), ("float32", 1), ("float32", 5), ("uint8", 6), ("uint8", 130)]
+)
 def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout: str, tmp_path: Path) -> None:
     """`--size` of arrays that are no pictures: averages of their values, also beyond a byte and of many channels."""
     most = 255 if dtype == "uint8" else 60_000
@@ -199,6 +201,18 @@ def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: s
     height, width = (int(size), int(size)) if size.isdigit() else map(int, size.split("x"))
     assert reader[0]["image"].shape == (height, width, shape[2])
     assert (reader[0]["image"] == 9).all()
+
+
+@pytest.mark.parametrize("interpolation", ["area", "linear", "cubic", "lanczos", "nearest"])
+@pytest.mark.parametrize("size", ["7x5", "12x10", "30x40", "2x900"])
+def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpolation: str, tmp_path: Path) -> None:
+    """uint8 images of more channels than OpenCV takes, such as spectra: smaller, larger, or of an extreme shape."""
+    array = values("u1", (2, 24, 20, 131))
+    for name, one in (("all", array), ("one", array[..., 130:])):
+        np.save(tmp_path / f"{name}.npy", one)
+        packed(tmp_path / f"{name}.npy", tmp_path / name, "--size", size, "--interpolation", interpolation)
+    found = Reader(tmp_path / "all")[1]["image"][..., 130].astype(int)
+    assert np.abs(found - Reader(tmp_path / "one")[1]["image"][..., 0]).max() <= 1
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("f4", (4, 4, 3)), ("u1", (4, 4, 2)), ("u1", (9,))])

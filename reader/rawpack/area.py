@@ -29,6 +29,8 @@ _BAND = 8
 """Rows of the result in one product: more have longer rows of weights, most of them 0; fewer cost more calls."""
 
 
+MOST_CHANNELS = 128
+"""OpenCV's CV_CN_MAX: it takes an image of more for an array of three axes, and resizes none."""
 _MOST_TURNED = 4
 """Channels: of more, OpenCV does not transpose any number."""
 _MOST_KEPT_BYTES = 32 << 20
@@ -55,7 +57,7 @@ def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] |
     top, left, rows, columns = box or (0, 0, *size)
     if size == (height, width):
         return image if box is None else image[top : top + rows, left : left + columns]
-    if height % size[0] == 0 and width % size[1] == 0:
+    if height % size[0] == 0 and width % size[1] == 0 and channels <= MOST_CHANNELS:
         # Whole blocks: OpenCV has a way of its own for them, which is as exact and faster.
         y, x = height // size[0], width // size[1]
         blocks = image[top * y : (top + rows) * y, left * x : (left + columns) * x]

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.area import shrink
+from rawpack.area import MOST_CHANNELS, shrink
 from rawpack.geometry import cover_size, crop_box
 
 Fit = Literal["cover", "stretch"]
@@ -130,7 +130,7 @@ def _shrunk(image: Pixels, size: tuple[int, int]) -> Pixels:
 def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:
     if image.shape[:2] == size:
         return image
-    if image.shape[2] > _MOST_CHANNELS and image.dtype != np.uint8:
+    if image.shape[2] > (MOST_CHANNELS if image.dtype == np.uint8 else _MOST_CHANNELS):
         return np.concatenate([_resize(part, size, code) for part in _by_channels(image)], axis=2, out=out)
     resized: Any = cv2.resize(image, (size[1], size[0]), dst=out, interpolation=code)
     if out is not None and np.may_share_memory(resized, out):
@@ -150,7 +150,7 @@ def _enlarge_part(
     image: Pixels, scaled: tuple[int, int], box: tuple[int, int, int, int], interpolation: Interpolation
 ) -> Pixels:
     """The box of the image scaled to `scaled`, which is not made: each pixel is interpolated where it comes from."""
-    if image.shape[2] > _MOST_CHANNELS and interpolation in ("cubic", "lanczos"):
+    if image.shape[2] > (_MOST_CHANNELS if interpolation in ("cubic", "lanczos") else MOST_CHANNELS):
         return np.concatenate([_enlarge_part(part, scaled, box, interpolation) for part in _by_channels(image)], axis=2)
     code = {"area": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}.get(interpolation, _CODES[interpolation])
     slices, matrix = [], np.zeros((2, 3))
