@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -290,11 +291,242 @@ def test_attributes_of_other_meaning_do_not_matter(tmp_path: Path) -> None:
     assert Reader(tmp_path / "s").classes is None
 
 
+MODES: dict[str, Any] = {
+    "L": lambda rgb: Image.fromarray(rgb[..., 0]),
+    "RGB": Image.fromarray,
+    "1": lambda rgb: Image.fromarray(rgb[..., 0]).convert("1"),
+    "P": lambda rgb: Image.fromarray(rgb).convert("P"),
+    "LA": lambda rgb: Image.fromarray(rgb[..., 0]).convert("LA"),
+    "La": lambda rgb: Image.fromarray(rgb[..., 0]).convert("LA").convert("La"),
+    "RGBA": lambda rgb: Image.fromarray(rgb).convert("RGBA"),
+    "CMYK": lambda rgb: Image.fromarray(rgb).convert("CMYK"),
+    "I;16": lambda rgb: Image.fromarray(rgb[..., 0].astype(np.uint16) * 257),
+}
+
+
+class Made(Pairs):
+    """A dataset that makes each sample when it is asked for."""
+
+    classes = None  # type: ignore[assignment]
+
+    def __init__(self, count: int, make: Any) -> None:
+        super().__init__(count)
+        self.make = make
+
+    def __getitem__(self, i: int) -> Any:
+        return self.make(i)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_pillow_images_of_one_mode_and_one_size_stay_so(mode: str, in_memory: bool, tmp_path: Path) -> None:
+    """Without a size, PIL images that are all alike keep theirs, grey ones one channel, and make batches."""
+    images = [MODES[mode](picture(28, 26, i)) for i in range(20)]
+    given = images if in_memory else Made(20, lambda i: images[i])
+    rawpack_packer.pack(given, tmp_path / "s", workers=0)
+    grey = mode in ("L", "1", "LA", "La", "I;16")
+    for size in ("keep", None):
+        rawpack_packer.pack(given, tmp_path / f"s{size}", workers=0, size=size)
+        reader = Reader(tmp_path / f"s{size}")
+        assert reader.fields["image"].shape == (28, 26, 1 if grey else 3)
+        (batch,) = reader.batches(20)
+        for i, image in enumerate(images):
+            if mode == "La":
+                wanted = picture(28, 26, i)[..., :1]
+            elif mode == "I;16":
+                wanted = (np.asarray(image) // 256)[..., None]
+            else:
+                wanted = np.asarray(image.convert("L" if grey else "RGB")).reshape(28, 26, -1)
+            np.testing.assert_array_equal(batch["image"][i], wanted)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("what", ["size", "mode"])
+def test_pillow_images_that_differ_are_photographs(what: str, in_memory: bool, tmp_path: Path) -> None:
+    """PIL images of several sizes, or some of them grey, are brought to 256 as files are."""
+    images = [Image.fromarray(picture(20 + 4 * (i % 2 and what == "size"), 24, i)) for i in range(6)]
+    if what == "mode":
+        images[3] = images[3].convert("L")
+    rawpack_packer.pack(images if in_memory else Made(6, lambda i: images[i]), tmp_path / "s", workers=0)
+    assert Reader(tmp_path / "s").fields["image"].shape == (256, 256, 3)
+
+
+@pytest.mark.parametrize(
+    ("odd", "words", "options"),
+    [
+        (Image.fromarray(picture(9, 8, 1)), "mode RGB; others are grey", {"color": "rgb"}),
+        (Image.fromarray(picture(5, 8, 1)[..., 0]), "pass a size", {"size": 9}),
+    ],
+)
+def test_a_pillow_image_that_differs_from_the_others_is_rejected_with_the_cure(
+    odd: Any, words: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """One image in many that has colors or another size is neither changed nor lost without a word."""
+    given = Made(400, lambda i: odd if i == 137 else Image.fromarray(picture(9, 8, i)[..., 0]))
+    rawpack_packer.pack(given, tmp_path / "s", workers=0)
+    (line,) = (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()
+    assert (json.loads(line)["sample"], words in json.loads(line)["detail"]) == (137, True), line
+    summary = rawpack_packer.pack(given, tmp_path / "cured", workers=0, **options)
+    assert (len(Reader(tmp_path / "cured")), summary.manifest.rejects.count) == (400, 0)
+
+
+def test_grey_pillow_images_take_a_size_and_a_color(tmp_path: Path) -> None:
+    """What is asked for is done: a size leaves grey images grey, a color makes them RGB, and RGB ones grey."""
+    grey, color = Image.fromarray(picture(8, 8, 1)[..., 0]), Image.fromarray(picture(8, 8, 1))
+    for name, image, options, shape in (
+        ("size", grey, {"size": 4}, (4, 4, 1)),
+        ("rgb", grey, {"color": "rgb"}, (8, 8, 3)),
+        ("gray", color, {"color": "gray"}, (8, 8, 1)),
+        ("jpeg", grey, {"format": "lmdb"}, (8, 8, 1)),
+    ):
+        rawpack_packer.pack([image] * 3, tmp_path / name, workers=0, **options)
+        assert Reader(tmp_path / name).fields["image"].shape == shape
+    np.testing.assert_array_equal(Reader(tmp_path / "rgb")[0]["image"], picture(8, 8, 1)[..., :1].repeat(3, axis=2))
+
+
+def test_more_pillow_images_of_one_size_are_appended(tmp_path: Path) -> None:
+    """To a store of such images, and to one of images of any size."""
+    images = [Image.fromarray(picture(9, 8, i)) for i in range(5)]
+    rawpack_packer.pack(images, tmp_path / "one", workers=0)
+    rawpack_packer.pack([images[0], Image.fromarray(picture(3, 8, 0))], tmp_path / "any", workers=0, size="keep")
+    for name in ("one", "any"):
+        rawpack_packer.append(images, tmp_path / name, workers=0)
+        reader = Reader(tmp_path / name)
+        for i in range(5):
+            np.testing.assert_array_equal(reader[len(reader) - 5 + i]["image"], picture(9, 8, i))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dict_of_columns_is_a_dataset(workers: int, tmp_path: Path) -> None:
+    """Arrays and lists of one length, a field each; labels are int64, and known for a draw."""
+    images = np.stack([picture(9, 8, i) for i in range(140)])
+    given = {
+        "image": images,
+        "label": (np.arange(140) % 3).astype(np.uint8),
+        "name": [f"n{i}" for i in range(140)],
+        "vector": np.arange(280, dtype=np.float32).reshape(140, 2),
+    }
+    rawpack_packer.pack(given, tmp_path / "s", workers=workers, shard_size=1)
+    reader = Reader(tmp_path / "s")
+    assert (len(reader), reader.fields["label"].dtype) == (140, "int64")
+    for i in range(140):
+        sample = reader[i]
+        np.testing.assert_array_equal(sample["image"], images[i])
+        assert (sample["label"], sample["name"], list(sample["vector"])) == (i % 3, f"n{i}", [2 * i, 2 * i + 1])
+    rawpack_packer.pack_splits(given, tmp_path / "drawn", workers=workers, holdout={"val": 0.1})
+    drawn = Reader(tmp_path / "drawn" / "val")
+    drawn_labels = np.bincount([int(drawn[i]["label"]) for i in range(len(drawn))]).tolist()
+    assert all(count in (4, 5) for count in drawn_labels), drawn_labels
+
+
+def test_an_opened_npz_is_a_dict_of_columns(tmp_path: Path) -> None:
+    """`np.load` of an .npz packs as it is."""
+    np.savez(tmp_path / "a.npz", image=np.arange(48, dtype=np.uint8).reshape(4, 3, 4), label=np.arange(4))
+    with np.load(tmp_path / "a.npz") as opened:
+        rawpack_packer.pack(opened, tmp_path / "s", workers=0)
+    reader = Reader(tmp_path / "s")
+    assert [(int(reader[i]["label"]), int(reader[i]["image"][0, 0, 0])) for i in range(4)] == [
+        (i, 12 * i) for i in range(4)
+    ]
+
+
+class Named(NamedTuple):
+    label: int
+    image: Any
+
+
+@dataclass
+class Record:
+    label: int
+    image: Any
+
+
+def test_samples_that_have_names_are_taken_by_them(tmp_path: Path) -> None:
+    """Named tuples, dataclasses and rows of structured arrays: no label is taken for an image."""
+    rows = np.zeros(4, [("label", np.int64), ("image", np.uint8, (9, 8, 3))])
+    rows["label"], rows["image"] = range(4), [picture(9, 8, i) for i in range(4)]
+    for k, given in enumerate(
+        (
+            [Named(i, picture(9, 8, i)) for i in range(4)],
+            [Record(i, picture(9, 8, i)) for i in range(4)],
+            rows,
+            rows.view(np.recarray),
+        )
+    ):
+        rawpack_packer.pack(given, tmp_path / f"{k}", workers=0)
+        reader = Reader(tmp_path / f"{k}")
+        for i in range(4):
+            assert reader[i]["label"] == i
+            np.testing.assert_array_equal(reader[i]["image"], picture(9, 8, i))
+
+
+def test_a_dataset_whose_first_samples_raise_is_packed(tmp_path: Path) -> None:
+    """What the fields are is seen by the first sample that can be had; the others are rejected."""
+
+    class Late(Pairs):
+        def __getitem__(self, i: int) -> Any:
+            if i < 2:
+                raise RuntimeError("not yet")
+            return super().__getitem__(i)
+
+    rawpack_packer.pack(Late(20), tmp_path / "s", workers=0, max_rejects=2)
+    np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["image"], picture(14, 11, 2))
+
+
+def test_a_dataset_may_fill_one_array_again_and_again(tmp_path: Path) -> None:
+    """Each sample is stored as it was when it was given, also where workers prepare many before one is stored."""
+
+    class Buffer(Pairs):
+        def __init__(self, count: int) -> None:
+            super().__init__(count)
+            self.image, self.mask = np.empty((6, 5, 3), np.uint8), np.empty((6, 5), np.uint8)
+
+        def __getitem__(self, i: int) -> Any:
+            self.image[:], self.mask[:] = i, 255 - i
+            return {"image": self.image, "mask": self.mask}
+
+    source = sources.DatasetSource(Buffer(9), fields={"mask": "mask"})
+    items = [source[i] for i in range(9)]
+    for i, item in enumerate(items):
+        assert (np.asarray(item.image) == i).all()
+        assert (np.asarray(item.fields["mask"]) == 255 - i).all()
+
+
+class Length:
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length  # type: ignore[no-any-return]
+
+    def __getitem__(self, i: int) -> Any:
+        raise KeyError(i)
+
+
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
         (7, {}, "needs len(source) and source[i]"),
         ([], {}, "has no samples"),
+        ({}, {}, "has no samples"),
+        ({"image": [], "label": []}, {}, "has no samples"),
+        ({"image": np.zeros((4, 3, 3)), "label": [1, 2]}, {}, "'image' has 4, 'label' has 2"),
+        ({"image": np.zeros((4, 3, 3)), "label": 3}, {}, "'label' of the dict is a int: a column"),
+        ({"image": np.zeros((4, 3, 3)), "label": "cat"}, {}, "'label' of the dict is a str: a column"),
+        ({"x": np.zeros((4, 3, 3)), "y": [1, 2, 3, 4]}, {}, "has 'x', 'y' and no 'image'"),
+        ({"train": [1], "val": [2]}, {}, "a dict of splits by pack_splits()"),
+        ({1: picture(4, 4, 0), 2: picture(4, 4, 1)}, {}, "has '1', '2' and no 'image'"),
+        (b"photos", {}, "a path is a str"),
+        (Length(-1), {}, "its len() raises ValueError"),
+        (Length("5"), {}, "its len() raises TypeError"),
+        (Length(3), {}, "each of its first 3 samples raises an exception, source[0] KeyError: 0"),
+        ([(3, picture(4, 4, 0))], {}, "the image is a single number, 3"),
+        ([[picture(4, 4, 0), 3]], {}, "a list of several values needs names="),
+        ([np.ma.masked_less(picture(4, 4, 0), 100)], {}, "the image is a MaskedArray"),
+        ([{"image": picture(4, 4, 0), "x": 2**70}], {}, "its first value is int beyond 64 bits"),
+        ([{"image": picture(4, 4, 0), "x": {"y": 1}}], {}, "make fields of its entries"),
+        ([{"image": picture(4, 4, 0), "x": None}], {}, "give each sample a value"),
+        ([{"image": picture(4, 4, 0), "x": b"a"}], {}, "decode it to text"),
         ([{"label": 1}], {}, "no 'image'"),
         ([(1, 2, 3)], {}, "name them: names="),
         ([(picture(4, 4, 0), 1, 2)], {"names": ("image", "a", "a")}, "names= has 'a' twice"),

@@ -31,7 +31,7 @@ _ABOUT = ("fields", "image", "classes", "keys", "names")
 
 
 def pack(
-    source: str | os.PathLike[str] | Source | Dataset,
+    source: str | os.PathLike[str] | Source | Dataset | Mapping[str, Any],
     destination: str | os.PathLike[str],
     *,
     format: str = "memmap",
@@ -54,10 +54,12 @@ def pack(
     """Pack `source` into a store at `destination`; the same call goes on where an earlier one was stopped.
 
     source: a path, as the command takes it; or any map-style dataset, that is, `len(source)` and `source[i]`: a torch
-        Dataset, a list, an array. A sample is a dict with an `image` and any fields, a tuple (image, label), or an
-        image alone. An image is an array or tensor, the bytes or the path of an image file, or a PIL image, which is
-        packed as its file would be; of these, EXIF turns those that are as `PIL.Image.open` gave them.
-    size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are.
+        Dataset, a list, an array; or a dict of columns, {"image": images, "label": labels}. A sample is a dict with an
+        `image` and any fields, a tuple (image, label), or an image alone. An image is an array or tensor, the bytes or
+        the path of an image file, or a PIL image, which is packed as its file would be; of these, EXIF turns those that
+        are as `PIL.Image.open` gave them.
+    size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are, and for PIL
+        images that are all of one size and all grey or all with colors.
     fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
         length, "mask", "xyxy", "xywh" or "yolo" for boxes, or (dtype, shape).
     image: dtype and shape of images that are arrays, where they differ in size: ("uint8", (None, None, 3)).
@@ -77,7 +79,8 @@ def pack(
     """
     about = {"fields": fields, "image": image, "classes": classes, "keys": keys, "names": names}
     parts_by = as_engine(engine, workers)
-    opened = _ready(source, about | {name: recipe.pop(name) for name in OPTIONS if name in recipe}, workers)
+    about |= {name: recipe.pop(name) for name in OPTIONS if name in recipe}
+    opened = _ready(source, about, workers, colors=recipe.get("color") is not None)
     limits = Limits(workers, max_rejects, strict, restart)
     chosen = recipe_for(opened, {"format": format, "size": size, **recipe})
     if isinstance(destination, str) and is_url(destination):
@@ -115,17 +118,18 @@ def pack_splits(
     parts_by = as_engine(engine, workers)
     known = {name: options.pop(name) for name in (*_ABOUT, *OPTIONS) if name in options}
     limits = Limits(workers, max_rejects, strict, restart)
-    if isinstance(source, Mapping):
+    colors = options.get("color") is not None
+    if isinstance(source, Mapping) and ("image" not in source or holdout is None):
         if splits is not None or holdout is not None:
             raise UsageError("a dict of splits is divided already: leave splits= and holdout= out")
         chosen = sets.divided(list(source))
-        sources = sets.one_numbering({name: _ready(one, known, workers) for name, one in source.items()})
+        sources = sets.one_numbering({name: _ready(one, known, workers, colors) for name, one in source.items()})
     elif splits is not None and holdout is None and isinstance(source, str | os.PathLike):
         chosen = sets.divided(list(splits))
-        sources = sets.open_divided(os.fspath(source), splits, lambda path: _ready(path, known, workers))
+        sources = sets.open_divided(os.fspath(source), splits, lambda path: _ready(path, known, workers, colors))
     elif holdout is not None and splits is None:
         chosen = sets.drawn(draws.parse_holdout(f"{name}={amount}" for name, amount in holdout.items()), seed)
-        sources, _ = sets.draw(_ready(source, known, workers), chosen)
+        sources, _ = sets.draw(_ready(source, known, workers, colors), chosen)
     else:
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
     recipes = {name: recipe_for(one, {"format": "memmap", **options}) for name, one in sources.items()}
@@ -137,7 +141,7 @@ def pack_splits(
 
 
 def append(
-    source: str | os.PathLike[str] | Source | Dataset,
+    source: str | os.PathLike[str] | Source | Dataset | Mapping[str, Any],
     destination: str | os.PathLike[str],
     *,
     skip_existing: bool = False,
@@ -163,7 +167,7 @@ def append(
         raise UsageError(f"{unknown[0]}=: the store says how samples are packed; leave it out")
     limits = Limits(workers, max_rejects, strict, restart)
     return run_append(
-        _ready(source, about, workers),
+        _ready(source, about, workers, colors=True),
         destination,
         limits,
         skip_existing=skip_existing,
@@ -178,6 +182,8 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     said: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(source, StoreSource):
         said = as_stored(source, said)
+    elif _is_grey(source):
+        said.setdefault("color", "gray")
     chosen = said.get("size", "keep" if source.image is not None else "256")
     if isinstance(chosen, tuple | list):
         chosen = "x".join(map(str, chosen))
@@ -198,24 +204,28 @@ def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _is_grey(source: StoreSource) -> bool:
+def _is_grey(source: Source) -> bool:
     return source.image is not None and source.image.pictures and source.image.shape[2] == 1
 
 
-def _ready(source: Any, about: Mapping[str, Any], workers: int | None) -> Source:
-    """The source by what a user wrote, fit to be read by workers."""
-    opened = _opened(source, about)
+def _ready(source: Any, about: Mapping[str, Any], workers: int | None, colors: bool) -> Source:
+    """The source by what a user wrote, fit to be read by workers. colors: whether that says what these are to be."""
+    opened = _opened(source, about, colors)
     if workers != 0 and isinstance(opened, DatasetSource):
         _check_travels(opened)
     return opened
 
 
-def _opened(source: Any, about: Mapping[str, Any]) -> Source:
+def _opened(source: Any, about: Mapping[str, Any], colors: bool) -> Source:
+    if isinstance(source, bytes | bytearray):
+        raise UsageError(
+            "the source is bytes: a path is a str or a Path, and image files in memory are a list of bytes"
+        )
     if isinstance(source, str | os.PathLike):
         return open_source(source, **about)
     given = {name: value for name, value in about.items() if value is not None}
     if not is_source(source):
-        return DatasetSource(source, **given)
+        return DatasetSource(source, **given, colors=colors)
     if given:
         raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
     whole: Source = source

@@ -17,7 +17,7 @@ import msgspec
 from rawpack import machine
 from rawpack import manifest as manifests
 from rawpack.errors import PackError, StoreError, UsageError
-from rawpack.manifest import Manifest
+from rawpack.manifest import Field, Manifest
 from rawpack.store import Store
 from rawpack_packer import commit, files, history, splits
 from rawpack_packer import destination as destinations
@@ -205,11 +205,18 @@ def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source
     fields = store_fields(recipe, source)
     for name in [*fields, *manifest.fields]:
         was, now = manifest.fields.get(name), fields.get(name)
-        if was != now:
+        if was != now and not _takes(was, now):
             raise UsageError(
                 f"samples of {source.root} do not fit into {path} ({name}: {history.shown_field(was)} there, "
                 f"{history.shown_field(now)} here): only samples with the same fields can be appended"
             )
+
+
+def _takes(was: Field | None, now: Field | None) -> bool:
+    """Whether a field for images of any size takes those of a source that are all of one."""
+    if was is None or now is None or was.kind != "image" or was.uniform or len(was.shape) != len(now.shape):
+        return False
+    return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was
 
 
 def _begin(path: Path, source: View, recipe: Recipe, store: Store, before: Before) -> None:

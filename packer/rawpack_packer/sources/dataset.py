@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,11 +14,18 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, Value, printable, reason_of
+from rawpack_packer.sources.columns import Columns, as_columns
 from rawpack_packer.sources.kinds import Said, as_array, kind_said, kind_seen, mask_seen, plain_dtype
 from rawpack_packer.sources.whole import Whole
 
-SLICEABLE = (list, tuple, np.ndarray)
+SLICEABLE = (list, tuple, np.ndarray, Columns)
 """Of these a worker gets its own samples only."""
+_TRIED = 16
+"""Samples: the first ones, of which one must be had; and those, spread over all, that show whether PIL images have one
+size."""
+_ONE_MODE = "bring all to one mode, such as image.convert('RGB'), or say which with color="
+_GREY = ("1", "L", "LA", "La")
+"""Modes of PIL images that have no colors, as those have whose names begin with I;16."""
 
 
 class Dataset(Protocol):
@@ -41,6 +49,8 @@ class DatasetPart:
     fields: Mapping[str, FieldKind]
     classes: int | None
     """How many there are; a label beyond them is rejected."""
+    grey: bool = False
+    """Whether PIL images are grey: one that has colors is rejected, which it would lose."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -49,8 +59,11 @@ class DatasetPart:
         key = self.key(i)
         try:
             sample = as_dict(self.dataset[self.start + i], self.names)
+            value = sample.pop("image", None)
+            if self.grey and is_pillow(value) and not _is_grey(value):
+                raise DecodeError("bad_field", f"the image has mode {value.mode}; others are grey: {_ONE_MODE}")
             # Read here: a PIL image is decoded only when its pixels are asked for.
-            image = as_image(sample.pop("image")) if "image" in sample else None
+            image = None if value is None else as_image(value)
         except (DecodeError, PackError, MemoryError):
             raise
         except Exception as error:
@@ -85,7 +98,8 @@ class DatasetPart:
 
 
 class DatasetSource(Whole):
-    """A map-style dataset as a `Source`. Its first sample is looked at for what the fields are."""
+    """A map-style dataset as a `Source`. Its first sample is looked at for what the fields are; where that is a PIL
+    image, some more for whether all are of one size."""
 
     kind = "dataset"
     empty_classes: tuple[str, ...] = ()
@@ -100,20 +114,22 @@ class DatasetSource(Whole):
         classes: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
+        colors: bool = False,
     ) -> None:
-        """See `rawpack_packer.pack`. Raises UsageError for what is no dataset."""
+        """See `rawpack_packer.pack`. colors: whether the recipe says what colors images are to have, so that grey PIL
+        images and others may be mixed. Raises UsageError for what is no dataset."""
+        called = type(dataset).__name__
+        if isinstance(dataset, Mapping):
+            dataset = as_columns(dataset)
         count = _length(dataset)
-        self.root = f"<{type(dataset).__name__} of {count} samples>"
+        self.root = f"<{called} of {count} samples>"
         about = getattr(dataset, "fields", None)
         said = dict(about if isinstance(about, Mapping) else {}) | dict(fields or {})
         self._names = None if names is None else tuple(names)
         doubles = [name for name in self._names or () if (self._names or ()).count(name) > 1]
         if doubles:
             raise UsageError(f"names= has {doubles[0]!r} twice: each value of a sample needs a name of its own")
-        try:
-            first = as_dict(dataset[0], self._names)
-        except DecodeError as error:
-            raise UsageError(f"{self.root}: its first sample: {error.detail}") from None
+        first = _first(dataset, count, self._names, self.root)
         if "image" not in first:
             raise UsageError(f"{self.root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
         for name in said:
@@ -126,6 +142,10 @@ class DatasetSource(Whole):
         about = getattr(dataset, "image", None)
         about = about if isinstance(about, tuple | ImageKind) else None
         self.image = _image_kind(first["image"], image if image is not None else about)
+        grey = False
+        if self.image is None and is_pillow(first["image"]):
+            self.image = _one_size(dataset, count, self._names)
+            grey = self.image is not None and self.image.shape[2] == 1 and not colors
         self.fields: Mapping[str, FieldKind] = {
             name: self._kind(name, value, said) for name, value in first.items() if name != "image"
         }
@@ -149,7 +169,7 @@ class DatasetSource(Whole):
         self._targets = _targets(dataset, count)
         groups = getattr(dataset, "groups", None)
         self._groups = groups if isinstance(groups, SLICEABLE) and len(groups) == count else None
-        self._all = DatasetPart(dataset, 0, names_of, self._names, self.fields, count_of_classes)
+        self._all = DatasetPart(dataset, 0, names_of, self._names, self.fields, count_of_classes, grey)
 
     def labels(self) -> NDArray[Any] | None:
         """(n,): the label of each sample, where the dataset tells it without the sample: in `targets`, as torchvision's
@@ -189,12 +209,19 @@ def _targets(dataset: Dataset, count: int) -> NDArray[Any] | None:
 
 
 def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
-    """A sample as name -> value: a dict as it is; a tuple by `names`, of two (image, label); else the image alone.
+    """A sample as name -> value: a dict, a row of a structured array, a dataclass or a named tuple by its own names; a
+    tuple by `names`, of two (image, label); else the image alone.
 
     Raises DecodeError where it does not fit the names.
     """
     if isinstance(sample, Mapping):
         return {str(name): value for name, value in sample.items()}
+    if isinstance(sample, np.void) and sample.dtype.names is not None:
+        return {name: sample[name] for name in sample.dtype.names}
+    if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
+        return {field.name: getattr(sample, field.name) for field in dataclasses.fields(sample)}
+    if names is None and isinstance(sample, tuple) and "image" in getattr(sample, "_fields", ()):
+        return dict(zip(sample._fields, sample, strict=True))  # type: ignore[attr-defined]
     if isinstance(sample, tuple) or (isinstance(sample, list) and names is not None):
         called = names if names is not None else ("image", "label")[: len(sample)]
         if len(called) != len(sample):
@@ -207,6 +234,7 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
     """An image as the packer takes it: the bytes of a file, which may be named by its path; or an array.
 
     A PIL image is packed as its file would be: what is transparent lies on white, grey of 16 bits loses its low byte.
+    One whose mode is grey is (H, W) or (H, W, 1), any other (H, W, 3).
     As `PIL.Image.open` gave it, it is also turned upright by its EXIF orientation. One that was made of another, by
     `convert`, `rotate`, `resize`, ..., lies as it is: Pillow leaves the tag on it, whether or not it was turned.
     """
@@ -217,14 +245,16 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
             return Path(value).read_bytes()
         except OSError as error:
             raise DecodeError("unreadable", reason_of(error)) from None
-    if _is_pillow(value):
+    if is_pillow(value):
         return _of_pillow(value)
     array = as_array(value)
     if array is None:
+        cure = "; a list of several values needs names=('image', 'label', ...)" if isinstance(value, list) else ""
         raise DecodeError(
-            "bad_field", f"the image is a {type(value).__name__}: an array, a file's bytes or path, a PIL image"
+            "bad_field",
+            f"the image is a {type(value).__name__}; it must be an array, a file's bytes or path, or a PIL image{cure}",
         )
-    return array
+    return np.array(array)  # a dataset may fill the same array again for the next sample, before this one is stored
 
 
 def _image_kind(value: Any, said: Any) -> ImageKind | None:
@@ -235,13 +265,18 @@ def _image_kind(value: Any, said: Any) -> ImageKind | None:
     if isinstance(value, bytes | bytearray | str | os.PathLike):
         return None
     try:
-        if _is_pillow(value):
+        if is_pillow(value):
             _check_mode(value)
             return None
         array = as_image(value)
     except DecodeError as error:
         raise UsageError(f"the first sample: {error.detail}") from None
     assert not isinstance(array, bytes)
+    if array.ndim == 0:
+        raise UsageError(
+            f"the first sample: the image is a single number, {array}: samples are images, or tuples (image, label) in "
+            "this order; name those in another one: names=('label', 'image')"
+        )
     return ImageKind(array.dtype.name, array.shape)
 
 
@@ -251,6 +286,7 @@ def _plain(value: Any, kind: FieldKind | None) -> Value:
     array = as_array(value)
     if array is None:
         raise DecodeError("bad_field", f"a value is {printable(type(value).__name__)}, no number, text or array")
+    array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 
 
@@ -261,6 +297,8 @@ def _of_pillow(image: Any) -> NDArray[np.uint8]:
 
     _check_mode(image)
     image.load()  # a TIFF is turned by that, and has no tag any more
+    if image.mode == "La":
+        image = image.convert("LA")  # the only mode that Pillow brings it to
     opened = image.format is not None
     transparent = getattr(image, "has_transparency_data", True)  # before Pillow 10.1 it does not tell
     if image.mode.startswith("I;16"):
@@ -272,6 +310,8 @@ def _of_pillow(image: Any) -> NDArray[np.uint8]:
         pixels = on_white(rgba[..., :3], rgba[..., 3])
     else:
         pixels = np.asarray(image.convert("RGB"))
+    if pixels.ndim == 3 and _is_grey(image):
+        pixels = pixels[..., :1]  # grey as RGB
     turn = exif_orientation(image.info.get("exif") or b"") if opened else 1
     if turn == 1:
         return pixels
@@ -286,13 +326,83 @@ def _check_mode(image: Any) -> None:
         )
 
 
-def _is_pillow(value: Any) -> bool:
+def is_pillow(value: Any) -> bool:
+    """Whether it is a PIL image; Pillow itself need not be there."""
     return type(value).__module__.startswith("PIL.") and hasattr(value, "convert")
+
+
+def _is_grey(image: Any) -> bool:
+    return image.mode in _GREY or image.mode.startswith("I;16")
+
+
+def _one_size(dataset: Any, count: int, names: tuple[str, ...] | None) -> ImageKind | None:
+    """What all images are, by a look at several, where these are PIL images of one size, all grey or all with colors;
+    else None.
+
+    Of a list all are looked at, as that costs nothing; of what has to make them, some that are spread over all.
+    """
+    if isinstance(dataset, list | tuple | Columns):
+        heads = set()
+        for image in _images(dataset, range(count), names):
+            if not is_pillow(image):
+                return None
+            heads.add((image.size, _is_grey(image)))
+            if len(heads) > 1:
+                return None
+    shapes = set()
+    for image in _images(dataset, np.unique(np.linspace(0, count - 1, _TRIED, dtype=np.int64)).tolist(), names):
+        if not is_pillow(image):
+            return None
+        try:
+            pixels = _of_pillow(image)
+        except Exception:
+            continue
+        shapes.add((*pixels.shape[:2], 1 if pixels.ndim == 2 else pixels.shape[2]))
+        if len(shapes) > 1:
+            return None
+    return ImageKind("uint8", shapes.pop(), pictures=True) if shapes else None
+
+
+def _images(dataset: Any, rows: Sequence[int], names: tuple[str, ...] | None) -> Iterator[Any]:
+    """The images of samples, but for those that cannot be had."""
+    for i in rows:
+        try:
+            sample = as_dict(dataset[i], names)
+        except (PackError, MemoryError):
+            raise
+        except Exception:
+            continue
+        if "image" in sample:
+            yield sample["image"]
+
+
+def _first(dataset: Any, count: int, names: tuple[str, ...] | None, root: str) -> dict[str, Any]:
+    """The first sample that can be had. Raises UsageError where none of the first ones can."""
+    tried, raised = min(count, _TRIED), None
+    for i in range(tried):
+        try:
+            return as_dict(dataset[i], names)
+        except DecodeError as error:
+            raise UsageError(f"{root}: its first sample: {error.detail}") from None
+        except (PackError, UsageError, MemoryError):
+            raise
+        except Exception as error:
+            raised = raised or error
+    which = "its only sample" if count == 1 else f"each of its first {tried} samples"
+    raise UsageError(
+        f"{root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] must give sample "
+        f"i, for i from 0 to {count - 1}"
+    ) from raised
 
 
 def _length(dataset: Any) -> int:
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise UsageError(f"a {type(dataset).__name__} is no source: it needs len(source) and source[i]")
-    if not len(dataset):
+    try:
+        count = len(dataset)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UsageError(f"a {type(dataset).__name__} is no source: its len() raises {what}") from error
+    if not count:
         raise UsageError(f"the {type(dataset).__name__} has no samples")
-    return len(dataset)
+    return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -55,11 +56,24 @@ def kind_seen(name: str, value: Any) -> FieldKind:
     array = as_array(value)
     if array is None or array.dtype.kind == "c" or array.dtype.name not in DTYPES or 0 in array.shape:
         what = type(value).__name__ if array is None else f"{array.dtype} {array.shape}"
+        if isinstance(value, int):
+            what += " beyond 64 bits"
         raise UsageError(
-            f"field {name}: its first value is {what}; a field is a bool, int, float, text, or an array of numbers. "
-            f"Say what it is: fields={{{name!r}: 'float32[?,5]'}}"
+            f"field {name}: its first value is {what}; a field is a bool, int, float, text, or an array of numbers"
+            f"{_cure(name, value)}"
         )
     return FieldKind(array.dtype.name, array.shape)
+
+
+def _cure(name: str, value: Any) -> str:
+    """What to do where the first value of a field is none that a store can hold."""
+    if isinstance(value, Mapping):
+        return ": make fields of its entries"
+    if isinstance(value, bytes):
+        return f": decode it to text; a mask that is a PNG file wants fields={{{name!r}: 'mask'}}"
+    if value is None or isinstance(value, int):
+        return ": give each sample a value, such as -1 for none, or a text"
+    return f". Say what it is: fields={{{name!r}: 'float32[?,5]'}}"
 
 
 def mask_seen(name: str, value: Any, image: ImageKind | None) -> FieldKind:
@@ -83,7 +97,12 @@ def mask_seen(name: str, value: Any, image: ImageKind | None) -> FieldKind:
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """A number, list, array or tensor as an array in this machine's byte order; None where it is none of these."""
+    """A number, list, array or tensor as an array in this machine's byte order; None where it is none of these.
+
+    An array of which numpy masks some values is none: what lies under the mask is no value.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        return None
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):
