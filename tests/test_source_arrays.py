@@ -164,6 +164,23 @@ def test_grey_arrays_are_appended_to_what_was_made_of_a_store_of_them(tmp_path: 
         assert ran.code == 2, ran
 
 
+def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
+    """Samples whose keys are numbers are counted on behind the last one that a subset has, never onto its own."""
+    array = values("u1", (9, 5, 6))
+    np.save(tmp_path / "a.npy", array)
+    packed(tmp_path / "a.npy", tmp_path / "all")
+    (tmp_path / "rows.txt").write_text("2\n7\n")
+    made = tmp_path / "some"
+    assert run_here("subset", "--workers", 0, "--rows-from", tmp_path / "rows.txt", tmp_path / "all", made).code == 0
+    for _ in range(2):
+        ran = run_here("append", "--quiet", "--workers", 0, tmp_path / "a.npy", made)
+        assert (ran.code, ran.err) == (0, ""), ran
+    reader = Reader(made)
+    same(reader, np.concatenate([array[[2, 7]], array, array]))
+    numbers = [2, 7, *range(8, 26)]
+    assert [reader[i]["key"] for i in range(20)] == [f"{number:08d}" for number in numbers]
+
+
 @pytest.mark.parametrize(
     ("shape", "option", "value"),
     [

@@ -503,6 +503,29 @@ def test_frames_of_a_video_come_together_again(tmp_path: Path) -> None:
 
 
 @here
+def test_two_videos_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
+    """Frames of several files that have the same name are merged with --prefix only, and are two videos then; parts of
+    one file need none, also where they were cut out of one store."""
+    for name, frames, chosen in (("x", 20, "--end"), ("y", 30, "--start")):
+        done("pack", chosen, "0.4", shot(tmp_path / name, "a", frames=frames), tmp_path / f"{name}-store")
+    stores = [tmp_path / "x-store", tmp_path / "y-store"]
+    made = tmp_path / "made"
+    for _ in range(2):
+        ran = run_here("merge", "--workers", 0, *stores, made)
+        assert (ran.code, "'a.mkv'" in ran.err, "--prefix" in ran.err) == (2, True, True), ran
+        assert not made.exists()
+        for name in ("provenance.json", "provenance.npy"):  # without these, nothing tells
+            (stores[1] / name).unlink(missing_ok=True)
+    done("merge", "--prefix", "names", *stores, made)
+    assert numbered(made) == {"x-store/a": 0, "y-store/a": 1}
+    for part, rows in (("first", "0\n1\n2\n"), ("last", "5\n6\n")):
+        (tmp_path / "rows").write_text(rows)
+        done("subset", "--rows-from", tmp_path / "rows", stores[1], tmp_path / part)
+    done("merge", tmp_path / "first", tmp_path / "last", tmp_path / "whole")
+    assert numbered(tmp_path / "whole") == {"a": 0}
+
+
+@here
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork")
 def test_numbers_are_the_same_where_an_append_goes_on(tmp_path: Path) -> None:
     """An append that fell before its manifest goes on to the bytes of one that did not, by other workers."""

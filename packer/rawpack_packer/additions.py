@@ -20,6 +20,8 @@ from rawpack_packer.sources.videos import Numbering, videos_in, videos_of
 from rawpack_packer.sources.view import View
 
 _SHOWN = 10
+_DIGITS = 15
+"""A key of more is no number that was counted."""
 _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -43,8 +45,7 @@ def choose(store: Store, source: Source, begun: history.AppendJob | None, *, ski
     # Where one source was divided, what one split has is not to come into another.
     having, first = [store, *(beside if drawn else ())], None
     if getattr(source, "numbered", False) and not skip_existing:
-        seen = sum(one.manifest.samples + one.manifest.rejects.count for one in having)
-        first = int(begun.keys[0]) if begun is not None else seen
+        first = int(begun.keys[0]) if begun is not None else _free_number(having)
     classes = _classes(store, beside, source, begun)
     whole = View(source, classes=classes, first=first)
     later = 0
@@ -78,6 +79,15 @@ def choose(store: Store, source: Source, begun: history.AppendJob | None, *, ski
         int((had & changed & ~new).sum()),
         later,
     )
+
+
+def _free_number(stores: Sequence[Store]) -> int:
+    """The first number that is free for a sample whose key is a number: as many as the stores have seen, but behind
+    the last that is a key, as where a store has some samples of another."""
+    seen = sum(one.manifest.samples + one.manifest.rejects.count for one in stores)
+    keys = (key for key, _, _ in itertools.chain.from_iterable(map(history.entries, stores)))
+    numbers = (int(key) for key in keys if len(key) <= _DIGITS and key.isascii() and key.isdigit())
+    return max(seen, max(numbers, default=-1) + 1)
 
 
 def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

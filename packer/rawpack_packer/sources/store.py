@@ -7,6 +7,7 @@ columns when the source is opened, images and masks one by one as they are read.
 from __future__ import annotations
 
 import bisect
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from rawpack.remote.url import refuse_url
 from rawpack.splits import split_names
 from rawpack.store import Store
 from rawpack.stores import FieldReader
+from rawpack_packer.layout import runs_by
 from rawpack_packer.sources.alike import IMAGE, KEY, LABEL, check_fields, field_kind, image_kind, numbers_of, united
 from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, SourceChangedError, Value, printable
 from rawpack_packer.sources.videos import VIDEO, Numbering, Videos, are_frames, videos_in
@@ -197,6 +199,7 @@ class StoreSource(Whole):
         if len(self.stores) > 1:
             _check_keys(self)
             numbering = Numbering()
+            self._check_videos()
             found = [numbering.add(videos) for videos in self._videos()]
             self._all.videos = np.concatenate(found) if found else None
 
@@ -262,6 +265,23 @@ class StoreSource(Whole):
         """The videos of each store; none where samples are no frames of videos."""
         pairs = zip(self.stores, self._all.origins, strict=True)
         return [videos_in(store, origin.prefix) for store, origin in pairs] if are_frames(self.fields) else []
+
+    def _check_videos(self) -> None:
+        """Raise UsageError where two stores have a video of one name, and nothing shows that it is the same video."""
+        seen: dict[str, list[tuple[Store, int]]] = {}
+        doubtful: list[str] = []
+        for store, videos in zip(self.stores, self._videos(), strict=False):
+            for name, number in dict(zip(videos.names or (), videos.numbers.tolist(), strict=False)).items():
+                others = seen.setdefault(name, [])
+                if others and not any(_same_video(store, number, *other) for other in others):
+                    doubtful.append(name)
+                others.append((store, number))
+        if doubtful:
+            raise UsageError(
+                f"{len(doubtful):,} videos are in more than one of the stores by their names, and nothing shows that "
+                f"they are the same videos: {_listed(doubtful)}; --prefix puts something in front of the keys of each. "
+                "Parts of one video go together where their stores were packed from the same file, or made of one store"
+            )
 
     def all_keys(self) -> Iterator[str]:
         """The key of each sample."""
@@ -403,8 +423,47 @@ def _check_keys(source: StoreSource) -> None:
         if first.setdefault(key, i) != i:
             found.append(key)
     if found:
-        shown = ", ".join(repr(printable(key)) for key in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
         raise UsageError(
-            f"{len(found):,} keys are in more than one of the stores: {shown}; --prefix puts something in front of the "
-            "keys of each"
+            f"{len(found):,} keys are in more than one of the stores: {_listed(found)}; --prefix puts something in "
+            "front of the keys of each"
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(printable(name)) for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _same_video(store: Store, number: int, other: Store, its_number: int) -> bool:
+    """Whether video `number` of a store and one of the same name of another are surely one: where the stores were made
+    of the same store, or packed from files of the same size."""
+    return bool(_lineage(store) & _lineage(other) or _file_sizes(store, number) & _file_sizes(other, its_number))
+
+
+def _lineage(store: Store) -> set[str]:
+    """The digests of a store, and of those that it was made of."""
+    found, recipes = {store.digest}, [store.manifest.recipe]
+    while recipes:
+        origin = recipes.pop().get("origin")
+        for one in origin if isinstance(origin, list | tuple) else ():
+            if isinstance(one, dict):
+                found.add(str(one.get("digest")))
+                recipes += [one["recipe"]] if isinstance(one.get("recipe"), dict) else []
+    return found
+
+
+def _file_sizes(store: Store, number: int) -> set[int]:
+    """What the size in bytes of a video's file may have been, by the store's provenance; none where that is not known.
+
+    A store that grew says it of all its videos together.
+    """
+    from rawpack_packer import history  # which imports the sources
+
+    found = []
+    for run in range(1, runs_by(store.manifest.rejects.file.name) + 1):
+        try:
+            found.append(history.read_provenance(store.path, run)[1][:, 0].tolist())
+        except (OSError, RawpackError, IndexError):
+            return set()
+    if len(found) == 1:
+        return set(found[0][number : number + 1])
+    return set(itertools.chain.from_iterable(found))
