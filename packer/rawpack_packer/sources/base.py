@@ -46,7 +46,7 @@ Value = int | float | str | bytes | NDArray[Any] | Boxes
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
 _PIECE = 1 << 20
-_PLAIN = "bool, int8 to int64, uint8 to uint64, float16 to float64"
+PLAIN = "bool, int8 to int64, uint8 to uint64, float16 to float64"
 """The dtypes of a store that fields and images can have, as errors name them."""
 _MOST_AXES = 16
 """Of one sample, in any store."""
@@ -99,7 +99,7 @@ class FieldKind:
                 raise UsageError(f"a text field holds one text per sample, not shape {self.shape}: join the texts")
             return
         if self.dtype not in DTYPES or self.dtype[0] == "c":
-            raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str", or {_PLAIN}')
+            raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str", or {PLAIN}')
         if self.boxes and (self.mask or self.dtype[0] != "f" or len(self.shape) != 2 or (self.shape[1] or 0) < 4):
             raise UsageError(f"boxes are floats, (n, 4) or more, not {self.dtype} {self.shape}")
         if self.boxes == "yolo" and self.shape[1] != 5:
@@ -131,7 +131,7 @@ class ImageKind:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
-            raise UsageError(f"images of dtype {self.dtype}: use {_PLAIN}, complex64 or complex128")
+            raise UsageError(f"images of dtype {self.dtype}: use {PLAIN}, complex64 or complex128")
         differing = None in self.shape
         if differing and (len(self.shape) != 3 or self.shape[2] is None or self.shape[:2] != (None, None)):
             raise UsageError(f"images of shape {self.shape}: only height and width of (H, W, C) may differ")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.manifest import DTYPES
-from rawpack_packer.sources.base import BoxForm, FieldKind, ImageKind
+from rawpack_packer.sources.base import PLAIN, BoxForm, FieldKind, ImageKind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
 _BOX_LENGTH = 5
@@ -30,7 +30,7 @@ def kind_said(name: str, said: Said) -> FieldKind | None:
     if not match:
         raise UsageError(
             f"field {name}: {said!r} is no dtype; write float32, float32[4], float32[?,5], str, mask, or of boxes "
-            f"{', '.join(get_args(BoxForm))}"
+            f"{', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
@@ -38,6 +38,8 @@ def kind_said(name: str, said: Said) -> FieldKind | None:
         if match[1] == form:
             return FieldKind("float32", (None, *(shape[-1:] or (_BOX_LENGTH,))), boxes=form)
     dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
+    if plain_dtype(dtype) not in DTYPES and dtype != "str":
+        raise UsageError(f'field {name}: {match[1]!r} is no dtype of a field: use "str", or {PLAIN}')
     return FieldKind(plain_dtype(dtype), shape)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -52,8 +52,10 @@ class NumberTaker:
     def finish(self) -> tuple[FieldKind, Column]:
         lines = np.concatenate(self._lines) if self._lines else np.empty(0, np.int64)
         empty = np.concatenate(self._empty) if self._empty else np.empty(0, np.bool_)
+        each = self._lines if self._single else self._lines_of_numbers()
+        self._blocks = self._unsigned(self._blocks, each)
         values = np.concatenate(self._blocks) if self._blocks else np.empty(0)
-        self._check_wide(values)
+        self._check_wide(values, each)
         if self._single:
             return self._finish_singles(values, lines, empty)
         return self._finish_arrays(values, lines, empty, np.concatenate(self._lengths))
@@ -81,16 +83,48 @@ class NumberTaker:
         self._blocks.append(self._plain(given, lines))
         self._empty.append(empty)
 
-    def _check_wide(self, values: NDArray[Any]) -> None:
-        """Whole numbers that become floats, because floats came too, must not change."""
+    def _lines_of_numbers(self) -> list[Lines]:
+        """Of each block of arrays, the line of each first axis' entry; a block is of some rows that have any."""
+        pairs = zip(self._lines, self._lengths, strict=True)
+        return [np.repeat(lines, lengths) for lines, lengths in pairs if lengths.any()]
+
+    @property
+    def _unsigned_said(self) -> bool:
+        return self._said is not None and np.dtype(self._said.dtype).kind == "u"
+
+    def _below(self, value: int, line: int) -> None:
+        assert self._said is not None
+        self._place.fault(line, f"{value} is nothing that {self._said.dtype} can hold")
+
+    @property
+    def _to_floats(self) -> bool:
+        return self._said is not None and np.dtype(self._said.dtype).kind == "f"
+
+    def _unsigned(self, arrays: list[NDArray[Any]], each: Sequence[Lines]) -> list[NDArray[Any]]:
+        """The same, where some are uint64 as they hold numbers from 2^63 on: the signed ones so as well, which may hold
+        nothing below 0 then. Together with int64, numpy would make floats of them. each: the lines of each array."""
+        kinds = {array.dtype.kind for array in arrays}
+        if "u" not in kinds or not kinds <= {"i", "u"} or self._to_floats:
+            return arrays
+        if not any((array < 0).any() for array in arrays if array.dtype.kind == "i"):
+            return [array.astype(np.uint64) for array in arrays]
+        if self._unsigned_said:
+            for array, lines in zip(arrays, each, strict=True):
+                for line, wrong in _changed(array, array >= 0, lines):
+                    self._below(int(wrong), line)
+            return [array.clip(0).astype(np.uint64) for array in arrays]
+        for array, lines in zip(arrays, each, strict=True):
+            if array.dtype.kind == "u":
+                for line, wrong in _changed(array, cast(array, np.dtype(np.int64))[1], lines):
+                    self._beyond(int(wrong), line)
+        return [array.astype(np.int64) for array in arrays]
+
+    def _check_wide(self, values: NDArray[Any], each: Sequence[Lines]) -> None:
+        """Whole numbers that become floats, because floats came too, must not change. each: the lines of each block."""
         if values.dtype.kind != "f":
             return
-        each: Iterable[Lines] = self._lines
-        if not self._single:  # a block for some rows that have any numbers
-            pairs = zip(self._lines, self._lengths, strict=True)
-            each = (np.repeat(lines, lengths) for lines, lengths in pairs if lengths.any())
         for block, lines in zip(self._blocks, each, strict=True):
-            if block.dtype.kind == "i":
+            if block.dtype.kind in "iu":
                 for line, wrong in _changed(block, cast(block, self._float)[1], lines):
                     self._rounded(wrong, line)
 
@@ -103,15 +137,25 @@ class NumberTaker:
             try:
                 return np.array(given, np.bool_ if set(map(type, given)) == {bool} else np.int64)
             except OverflowError:
-                for i, value in enumerate(given):
-                    if not -(1 << 63) <= value < 1 << 63:
-                        self._beyond(value, lines[i])
-                return np.zeros(len(given), np.int64)
+                if not self._to_floats:
+                    return self._wide(given, lines)
         for i, value in enumerate(given):
             if self._rounds(value):
                 self._rounded(value, lines[i])
                 given[i] = 0
         return np.array(given, np.float64)
+
+    def _wide(self, given: list[Any], lines: Lines) -> NDArray[Any]:
+        """Whole numbers of which some are beyond int64: uint64, where none is below 0."""
+        low = min(given) < 0 and not self._unsigned_said
+        for i, value in enumerate(given):
+            if value < 0 and self._unsigned_said:
+                self._below(value, lines[i])
+                given[i] = 0
+            elif not (-(1 << 63) <= value < 1 << 63 if low else value < 1 << 64):
+                self._beyond(value, lines[i])
+                given[i] = 0
+        return np.array(given, np.int64 if low else np.uint64)
 
     def _rounds(self, value: Any) -> bool:
         """Whether it is a whole number that floats would change."""
@@ -129,7 +173,9 @@ class NumberTaker:
         self._place.fault(line, what if self._said is not None else f"{what}: {self._place.keep_texts}")
 
     def _beyond(self, value: Any, line: int) -> None:
-        self._place.fault(line, f"{shown(value)} is beyond 64 bits: {self._place.keep_texts}")
+        within = isinstance(value, int) and 0 <= value < 1 << 64
+        what = "beyond int64, and others are below 0" if within else "beyond 64 bits"
+        self._place.fault(line, f"{shown(value)} is {what}: {self._place.keep_texts}")
 
     def _wrong(self, value: Any, line: int) -> None:
         what = "no number" if self._single else "no array"
@@ -166,7 +212,8 @@ class NumberTaker:
         if arrays:
             if self._truth is None:
                 self._truth = arrays[0].dtype.kind == "b"
-            self._blocks.append(np.concatenate(arrays))
+            of_each = [np.repeat(lines[i], len(array)) for i, array in zip(rows, arrays, strict=True)]
+            self._blocks.append(np.concatenate(self._unsigned(arrays, of_each)))
             self._check_lists(given, raw, lines, rows)
         self._lengths.append(lengths)
         self._empty.append(empty)
@@ -205,14 +252,22 @@ class NumberTaker:
         except (ValueError, OverflowError):
             self._place.fault(line, f"{shown(raw)} is no array: its rows differ in length")
             return None
+        if array.dtype.kind == "f" and not self._to_floats and isinstance(value, list) and _types([value]) == {int}:
+            # numpy makes floats of int64 and uint64 side by side.
+            try:
+                array = np.array(value, np.uint64)
+            except OverflowError:
+                what = "has numbers beyond int64 beside some below 0"
+                self._place.fault(line, f"{shown(raw)} {what}: {self._place.keep_texts}")
+                return None
         if array.dtype.kind == "U" and isinstance(value, list):
             what = "is a list of texts: give each a column of its own, or write numbers"
             self._place.fault(line, f"{shown(raw)} {what}")
             return None
-        if array.dtype.kind in "uO" and isinstance(value, list) and _types([value]) <= {int, float, Beyond}:
+        if array.dtype.kind == "O" and isinstance(value, list) and _types([value]) <= {int, float, Beyond}:
             self._beyond(raw, line)
             return None
-        if not isinstance(value, list) or (array.size and array.dtype.kind not in "bif"):
+        if not isinstance(value, list) or (array.size and array.dtype.kind not in "biuf"):
             self._wrong(raw, line)
             return None
         if not array.size:
@@ -264,6 +319,8 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDAr
         same = made.astype(values.dtype) == values
         if dtype.kind == "u" and values.dtype.kind in "if":
             same &= values >= 0
+        if dtype.kind == "i" and values.dtype.kind == "u":
+            same &= made >= 0
         floats, whole = (made, values.dtype) if dtype.kind == "f" else (values, dtype)
         if floats.dtype.kind == "f" and whole.kind in "iu":
             # What a float beyond all of them is cast to is not defined, and may come back as the same float.
