@@ -372,15 +372,42 @@ def test_frames_are_stored_as_they_are(tmp_path: Path) -> None:
 
 @here
 def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path) -> None:
-    """The same command goes on; one with another --fps is refused, and says what differs."""
+    """The same command goes on; one with other options for frames is refused, and names the options, not the frames.
+    An append that would mix frames of two rates is not offered, also where there are new videos."""
     store = tmp_path / "store"
     assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
-    assert "complete already" in run_here("pack", "--size", "16", "--fps", "5", clips, store).out
-    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "10", clips, store)
+    for fps in "5", "5.0", "10/2":
+        assert "complete already" in run_here("pack", "--size", "16", "--fps", fps, clips, store).out
+    for more in False, True:
+        if more:
+            encode(clips / "a" / "new.mkv", "mpeg4", 20)
+        for options, words in (
+            (["--fps", "10"], "packed with other options (--fps was 5, now 10): "),
+            (["--every", "2"], "packed with other options (--fps was 5, now not given; --every was not given, now 2): "),
+            ([], "packed with other options (--fps was 5, now not given): "),
+        ):
+            ran = run_here("pack", "--quiet", "--size", "16", *options, clips, store)
+            assert (ran.code, words in ran.err) == (2, True), ran.err
+            assert "append" not in ran.err
+            assert "#0" not in ran.err
+            ran = run_here("append", "--quiet", *options, clips, store)
+            assert (ran.code, "--skip-existing" in ran.err) == (2, False), ran.err
+            assert "give --fps, --every and the like as when the store was packed" in ran.err
+    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store)
+    assert (ran.code, "`rawpack append --skip-existing`" in ran.err) == (2, True), ran.err
+
+
+@here
+def test_frames_that_were_begun_go_on_with_their_options_only(clips: Path, tmp_path: Path) -> None:
+    """An unfinished store of frames names the option that differs, and that the option of then resumes it."""
+    store = tmp_path / "store"
+    (clips / "a" / "damaged.mp4").write_bytes((clips / "loose.avi").read_bytes()[:300])
+    args = ("--quiet", "--size", "16", "--workers", 0)
+    assert run_here("pack", *args, "--every", "3", clips, store).code == 1
+    ran = run_here("pack", *args, "--every", "4", clips, store)
     assert ran.code == 2
-    assert "begun with other samples of the same files (added: loose.avi#00000" in ran.err
-    assert "such as --fps" in ran.err
-    assert "append" not in ran.err
+    assert "was begun with other options (--every was 3, now 4): give the same options to resume" in ran.err
+    assert run_here("pack", *args, "--every", "3", "--max-rejects", "50%", clips, store).code == 0
 
 
 @here

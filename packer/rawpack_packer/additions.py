@@ -14,6 +14,7 @@ from rawpack.manifest import Manifest
 from rawpack.splits import read_splits
 from rawpack.store import Store
 from rawpack_packer import history
+from rawpack_packer.differences import mixes_videos
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import UNKNOWN, printable
 from rawpack_packer.sources.videos import Numbering, videos_in, videos_of
@@ -70,7 +71,7 @@ def choose(store: Store, source: Source, begun: history.AppendJob | None, *, ski
         new = ~had
         if had.any() and not skip_existing:
             where = f"{store.path}, or a split beside it," if len(having) > 1 else f"{store.path}"
-            raise UsageError(_conflict(where, whole, np.flatnonzero(had)))
+            raise UsageError(_conflict(where, whole, np.flatnonzero(had), mixed=mixes_videos(source, had)))
     rows = np.flatnonzero(new)
     return Chosen(
         View(source, rows, classes=classes, first=first, videos=_videos(store, source, rows)),
@@ -106,12 +107,16 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
     return had, changed
 
 
-def _conflict(where: str, source: View, rows: NDArray[np.int64]) -> str:
+def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:
     shown = ", ".join(printable(source.key(i)) for i in rows[:_SHOWN].tolist())
     more = f", and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
     return (
         f"{where} has or has rejected {len(rows):,} of {len(source):,} samples already, by their keys ({shown}{more}); "
-        "--skip-existing appends the others alone"
+        + (
+            "the others are frames of the same videos: give --fps, --every and the like as when the store was packed"
+            if mixed
+            else "--skip-existing appends the others alone"
+        )
     )
 
 

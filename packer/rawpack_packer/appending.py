@@ -19,7 +19,7 @@ from rawpack import manifest as manifests
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.manifest import Field, Manifest
 from rawpack.store import Store
-from rawpack_packer import commit, files, history, splits
+from rawpack_packer import commit, differences, files, history, splits
 from rawpack_packer import destination as destinations
 from rawpack_packer.additions import choose, counts_of, is_of
 from rawpack_packer.commit import Before, Totals, before_append, commit_store
@@ -207,8 +207,8 @@ def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source
         was, now = manifest.fields.get(name), fields.get(name)
         if was != now and not _takes(was, now):
             raise UsageError(
-                f"samples of {source.root} do not fit into {path} ({name}: {history.shown_field(was)} there, "
-                f"{history.shown_field(now)} here): only samples with the same fields can be appended"
+                f"samples of {source.root} do not fit into {path} ({name}: {differences.shown_field(was)} there, "
+                f"{differences.shown_field(now)} here): only samples with the same fields can be appended"
             )
 
 
@@ -221,7 +221,7 @@ def _takes(was: Field | None, now: Field | None) -> bool:
 
 def _begin(path: Path, source: View, recipe: Recipe, store: Store, before: Before) -> None:
     """Note a new append in its store; one that was begun must be this one."""
-    begun, where = history.read_append(path), f"an append to {path}"
+    begun, there = history.read_append(path), differences.append_at(path)
     if begun is None:
         # What an append left whose job was removed already.
         destinations.clear_append(path, names_of(store.manifest))
@@ -230,8 +230,8 @@ def _begin(path: Path, source: View, recipe: Recipe, store: Store, before: Befor
         history.write_job(path, history.AppendJob(**noted, run=before.run, store=store.digest))
         files.sync_folder(path)
     else:
-        history.check_recipe(where, begun.recipe, recipe)
-        history.check_source(where, begun.source(), source)
+        differences.check_recipe(there, begun.recipe, recipe, source, begun.source)
+        differences.check_source(there, begun.source(), source)
 
 
 def _nothing(path: Path, source: Source, store: Store, existing: int, began: float, changed: int = 0) -> Appended:

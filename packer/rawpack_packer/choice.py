@@ -13,6 +13,7 @@ from rawpack.errors import UsageError
 from rawpack.order import Shuffled
 from rawpack_packer.show import plain
 from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources.base import given_options
 
 _SHOWN = 10
 Numbers = NDArray[np.int64]
@@ -67,7 +68,15 @@ def chosen(source: StoreSource, choice: Choice) -> StoreSource:
         numbers = _some(numbers, choice.limit, choice.seed)
     if not len(numbers):
         raise UsageError(f"no sample of {source.root} is chosen: ask for others")
-    return source.only(numbers, None if choice.keep_labels else classes)
+    found = source.only(numbers, None if choice.keep_labels else classes)
+    found.options = given_options(
+        classes=classes,
+        every=None if choice.every == 1 else choice.every,
+        per_class=choice.per_class,
+        limit=choice.limit,
+        seed=choice.seed,
+    )
+    return found
 
 
 def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:

@@ -24,11 +24,11 @@ from rawpack_packer.layout import APPEND, JOB, PROVENANCE, STATES, WORK, of_run,
 from rawpack_packer.parts import Reject
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import UNKNOWN, printable
+from rawpack_packer.sources.base import UNKNOWN
+from rawpack_packer.sources.view import options_of
 
-_SHOWN = 10
 _BLOCK = 1 << 16
-_LISTED = 1 << 24
+LISTED = 1 << 24
 """Samples, up to which a job notes every key and state, to name the files that differ. Of more it has the digest."""
 _MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
 """Bytes: a stranger's store must not fill this machine's memory."""
@@ -49,10 +49,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """int64 (n, 2), little-endian."""
     listed: bool = True
     """Whether keys and states are here: not where they are too many."""
+    options: dict[str, str] | None = None
+    """See `options_of`; None where an older version has noted none."""
 
     def source(self) -> Known:
         states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
-        return Known(self.digest, self.keys if self.listed else None, states)
+        return Known(self.digest, self.keys if self.listed else None, states, self.options)
 
 
 class AppendJob(Job, frozen=True, kw_only=True):
@@ -67,20 +69,23 @@ class AppendJob(Job, frozen=True, kw_only=True):
 class Known:
     """A source as an earlier run saw it."""
 
-    def __init__(self, digest: str, keys: Sequence[str] | None, states: NDArray[np.int64]) -> None:
-        """keys: of all samples; None where they are too many."""
-        self.digest, self._keys, self._states = digest, keys, states
-
-    def of_same_files(self, source: Source) -> bool:
-        """Whether the files are the same where samples are not: of videos, whose frames the samples are."""
-        states = source.states()
-        return 0 < len(states) < len(source) and np.array_equal(states, self._states)
+    def __init__(
+        self,
+        digest: str,
+        keys: Sequence[str] | None,
+        states: NDArray[np.int64],
+        options: Mapping[str, str] | None,
+        root: str = "",
+    ) -> None:
+        """keys: of all samples; None where they are too many. options: see `options_of`; None where they are not known.
+        root: where the source was, "" where that is not known."""
+        self.digest, self.options, self.root, self._keys, self._states = digest, options, root, keys, states
 
     def files(self) -> Files | None:
         """None where they are too many."""
         if self._keys is None:
             return None
-        return dict(zip(self._keys, _of_samples(self._states, len(self._keys)), strict=True))
+        return dict(zip(self._keys, of_samples(self._states, len(self._keys)), strict=True))
 
 
 def source_digest(source: Source) -> str:
@@ -95,7 +100,7 @@ def source_digest(source: Source) -> str:
 
 def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> Job:
     """What is noted of a job. listed: whether every key and state is; None leaves that to their number."""
-    listed = len(source) <= _LISTED if listed is None else listed
+    listed = len(source) <= LISTED if listed is None else listed
     return Job(
         recipe=recipe.as_manifest(),
         fields=dict(fields),
@@ -104,6 +109,7 @@ def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: 
         keys=[source.key(i) for i in range(len(source))] if listed else [],
         states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
         listed=listed,
+        options=options_of(source),
     )
 
 
@@ -139,12 +145,15 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
         digest, end = str(provenance["source"]["digest"]), manifest.samples + manifest.rejects.count
         if runs_by(manifest.rejects.file.name) > 1:
             end = int(read_provenance(path, 2)[0]["first"])
-        keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)] if end <= _LISTED else None
+        keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)] if end <= LISTED else None
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{path} is a complete store, but not what it was packed from is known ({error}); --restart packs it anew"
+            f"{path} is a complete store, but what it was packed from is not known ({error}): name another destination"
         ) from None
-    return Known(digest, keys, states)
+    options = provenance["source"].get("options")
+    if not isinstance(options, dict):
+        options = None
+    return Known(digest, keys, states, options, str(provenance["source"].get("root", "")))
 
 
 def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
@@ -231,90 +240,8 @@ def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
             yield decode(line)
 
 
-def check_recipe(path: Path | str, before: Mapping[str, Any], recipe: Recipe) -> None:
-    """Raise UsageError, naming what differs, where another recipe made what is at `path`."""
-    now, was = _flat(recipe.as_manifest()), _flat(before)
-    differing = [
-        f"{name}: {was.get(name)!r} then, {now.get(name)!r} now"
-        for name in sorted(set(now) | set(was))
-        if now.get(name) != was.get(name)
-    ]
-    if differing:
-        raise UsageError(
-            f"{path} was begun with another recipe ({'; '.join(differing)}); --restart removes it and begins anew"
-        )
-
-
-def check_fields(path: Path, before: Job | Manifest, fields: Mapping[str, Field], source: Source) -> None:
-    """Raise UsageError, naming the first that differs, where samples had other fields or classes."""
-    for name in [*fields, *before.fields]:
-        was, now = before.fields.get(name), fields.get(name)
-        if was != now:
-            raise UsageError(
-                f"{path} was begun with other fields ({name}: {shown_field(was)} then, {shown_field(now)} now); "
-                "--restart removes it and begins anew"
-            )
-    known = before.classes
-    if known and source.classes and isinstance(before, Manifest) and runs_by(before.rejects.file.name) > 1:
-        known = known[: len(source.classes)]  # an append adds classes at the end
-    if known != source.classes:
-        raise UsageError(f"{path} was begun with other classes; --restart removes it and begins anew")
-
-
-def shown_field(field: Field | None) -> str:
-    """What a field is, in a message."""
-    return "none" if field is None else f"{field.kind} {field.dtype} {field.shape} {field.encoding}"
-
-
-def check_source(path: Path | str, known: Known, source: Source, *, grown: str = "") -> None:
-    """Raise UsageError, listing the first files that differ, where `path` was begun with another source.
-
-    grown: what helps where samples were added and all else is as it was.
-    """
-    if known.digest == source_digest(source):
-        return
-    was = known.files() if len(source) <= _LISTED else None
-    if was is None:
-        raise UsageError(
-            f"{path} was begun with another source: its files, their times or their order; --restart removes it and "
-            "begins anew"
-        )
-    keys = [source.key(i) for i in range(len(source))]
-    now = dict(zip(keys, _of_samples(source.states(), len(keys)), strict=True))
-    lines = [f"added: {key}" for key in now if key not in was]
-    lines += [f"removed: {key}" for key in was if key not in now]
-    lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
-    shown = "; ".join(printable(line) for line in lines[:_SHOWN])
-    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    if known.of_same_files(source):
-        raise UsageError(
-            f"{path} was begun with other samples of the same files ({shown or 'their order'}{more}): give the options "
-            "that choose them, such as --fps, as they were then, or name another destination; --restart removes it and "
-            "begins anew"
-        )
-    only_added = bool(lines) and all(line.startswith("added") for line in lines)
-    raise UsageError(
-        f"{path} was begun with another source ({shown or 'their files, fields or order'}{more}); "
-        f"{grown if only_added else ''}--restart removes it and begins anew"
-    )
-
-
-def _of_samples(states: NDArray[np.int64], samples: int) -> list[tuple[int, int]]:
+def of_samples(states: NDArray[np.int64], samples: int) -> list[tuple[int, int]]:
     """The state of each sample's file; unknown where files are fewer than samples."""
     if len(states) < samples:
         return [UNKNOWN] * samples
     return [(size, mtime) for size, mtime in states[:samples].tolist()]
-
-
-def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's entries, those of `libraries` beside the others; lists as tuples; of stores that it is made of the
-    digests, which decide the rest."""
-    flat: dict[str, Any] = {}
-    for name, value in recipe.items():
-        if isinstance(value, dict):
-            flat |= value
-        elif name == "origin":
-            flat[name] = tuple(one.get("digest") if isinstance(one, dict) else one for one in value)
-        else:
-            flat[name] = tuple(value) if isinstance(value, list) else value
-    return flat

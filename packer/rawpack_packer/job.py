@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import time
@@ -16,7 +17,7 @@ from rawpack import machine
 from rawpack import manifest as manifests
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.manifest import Field, Manifest
-from rawpack_packer import commit, files, history, pieces, show
+from rawpack_packer import commit, differences, files, history, pieces, show
 from rawpack_packer import destination as destinations
 from rawpack_packer.commit import NOTHING, Before, Totals, commit_store
 from rawpack_packer.engines import Engine, HereEngine, LocalEngine
@@ -29,7 +30,7 @@ from rawpack_packer.layout import REJECTS, WORK
 from rawpack_packer.parts import PartTask, Tick, read_record
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.view import noun_of
+from rawpack_packer.sources.view import noun_of, options_of
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
 """What runs that were killed, and workers of clusters, leave in the work folder."""
@@ -107,10 +108,12 @@ def pack(
     engine: Engine | None = None,
     watch: Watch | None = None,
     check_free: bool = True,
+    called: str = "",
 ) -> Summary:
     """Pack `source` into a store at `destination`, or go on with one that was begun.
 
-    check_free: refuse to begin where the whole store does not fit.
+    check_free: refuse to begin where the whole store does not fit. called: what messages call the destination, where it
+    is the scratch folder of another.
 
     Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish: the
     same call then goes on from there.
@@ -122,7 +125,7 @@ def pack(
     destinations.check(path, source.root)
     fields = store_fields(recipe, source)
     if destinations.is_finished(path) and not limits.restart:
-        summary = _already(path, source, recipe, fields, limits)
+        summary = _already(path, source, recipe, fields, limits, called)
         if destinations.is_untidy(path):
             with destinations.Lock(path):
                 commit.tidy(path)
@@ -138,10 +141,10 @@ def pack(
             destinations.clear(path)
         elif destinations.is_finished(path):
             # Another run finished it since this one looked.
-            summary = _already(path, source, recipe, fields, limits)
+            summary = _already(path, source, recipe, fields, limits, called)
             commit.tidy(path)
             return summary
-        _begin(path, source, recipe, fields)
+        _begin(path, source, recipe, fields, called)
         started = datetime.now(UTC)
         totals = Totals(Identical(path / WORK / "identical"), classes=source.classes is not None)
         job = Parts(path, source, recipe, fields, limits, watch, totals)
@@ -314,16 +317,20 @@ class Parts:
         return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
 
 
-def _already(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Field], limits: Limits) -> Summary:
+def _already(
+    path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Field], limits: Limits, called: str = ""
+) -> Summary:
     """The summary of a store that is complete, if it is the one that was asked for."""
     try:
         manifest, digest = manifests.load(path)
     except StoreError as error:
-        raise UsageError(f"{error}; --restart removes what is left of the store and packs it anew") from None
-    history.check_recipe(path, manifest.recipe, recipe)
-    history.check_fields(path, manifest, fields, source)
-    adds = "`rawpack append --skip-existing` adds these; "
-    history.check_source(path, history.finished_source(path, manifest), source, grown=adds)
+        cure = f"`rawpack inspect --verify` says more. {differences.store_at(path, called).restart}"
+        raise UsageError(f"{error}; {cure}") from None
+    there = differences.store_at(path, called)
+    known = functools.cache(functools.partial(history.finished_source, path, manifest))
+    differences.check_recipe(there, manifest.recipe, recipe, source, known)
+    differences.check_fields(there, manifest, fields, source, known)
+    differences.check_source(there, known(), source)
     if limits.strict and manifest.rejects.count:
         raise PackError(
             f"{path} is complete, with {manifest.rejects.count} images rejected "
@@ -358,7 +365,7 @@ def _make(path: Path) -> None:
         files.sync_folder(folder.parent)
 
 
-def _begin(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> None:
+def _begin(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Field], called: str) -> None:
     """Note a new job in its destination; one that was begun must be this one."""
     begun = history.read_job(path)
     if begun is None:
@@ -367,9 +374,10 @@ def _begin(path: Path, source: Source, recipe: Recipe, fields: Mapping[str, Fiel
         history.write_job(path, history.job_of(recipe, fields, source))
         files.sync_folder(path)
     else:
-        history.check_recipe(path, begun.recipe, recipe)
-        history.check_fields(path, begun, fields, source)
-        history.check_source(path, begun.source(), source)
+        there, known = differences.store_at(path, called), begun.source
+        differences.check_recipe(there, begun.recipe, recipe, source, known)
+        differences.check_fields(there, begun, fields, source, known)
+        differences.check_source(there, known(), source)
 
 
 def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int, free: int) -> None:
@@ -393,7 +401,12 @@ def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int,
 def made_from(source: Source, started: datetime, workers: int) -> dict[str, Any]:
     """The provenance of what is packed now."""
     return {
-        "source": {"kind": source.kind, "root": source.root, "digest": history.source_digest(source)},
+        "source": {
+            "kind": source.kind,
+            "root": source.root,
+            "digest": history.source_digest(source),
+            "options": options_of(source),
+        },
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": platform.node(),

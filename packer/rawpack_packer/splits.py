@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,9 +18,9 @@ from rawpack.manifest import Manifest
 from rawpack.splits import NAME as SPLITS
 from rawpack.splits import SplitSet, is_split_name, read_splits
 from rawpack_packer import destination as destinations
-from rawpack_packer import files, history, holdout
+from rawpack_packer import differences, files, history, holdout
+from rawpack_packer.differences import shown_field
 from rawpack_packer.fields import made_here, store_fields
-from rawpack_packer.history import shown_field
 from rawpack_packer.job import Limits, check_space
 from rawpack_packer.layout import WORK
 from rawpack_packer.recipe import Recipe
@@ -110,8 +111,8 @@ def check(destination: Path, source: str, chosen: SplitSet, *, restart: bool) ->
     came_divided = before.holdout is None and chosen.holdout is None
     if not restart and chosen != before and not (came_divided and set(before.splits) <= set(chosen.splits)):
         raise UsageError(
-            f"{destination} was begun with other splits ({_shown(before)} then, {_shown(chosen)} now); --restart "
-            "removes them and begins anew"
+            f"{destination} was begun with other splits ({_shown(before)} then, {_shown(chosen)} now): give those to "
+            f"resume, or name another destination. {differences.set_at(destination).restart}"
         )
     for name in (*before.splits, *chosen.splits):
         if (destination / name).is_symlink():
@@ -142,8 +143,11 @@ def check_sources(
             known = _before(destination / name)
             if known is not None:
                 new.remove(name)
-                history.check_recipe(destination / name, known.recipe, made_here(recipes[name], source))
-                history.check_fields(destination / name, known, fields[name], source)
+                there = differences.store_at(destination / name)
+                files_of = partial(_known, destination / name, known)
+                recipe = made_here(recipes[name], source)
+                differences.check_recipe(there, known.recipe, recipe, source, files_of)
+                differences.check_fields(there, known, fields[name], source, files_of)
     free = destinations.free_bytes(destination) + (destinations.own_bytes(destination) if restart else 0)
     check_space(destination, [(sources[name], recipes[name]) for name in new], machine.cpus(), free)
 
@@ -154,8 +158,14 @@ def _before(store: Path) -> history.Job | Manifest | None:
         try:
             return manifests.load(store)[0]
         except StoreError as error:
-            raise UsageError(f"{error}; --restart removes what is left of the splits and packs them anew") from None
+            there = differences.set_at(store.parent)
+            raise UsageError(f"{error}; `rawpack inspect --verify` says more. {there.restart}") from None
     return history.read_job(store)
+
+
+def _known(store: Path, before: history.Job | Manifest) -> history.Known:
+    """What is known of the source of such a split."""
+    return before.source() if isinstance(before, history.Job) else history.finished_source(store, before)
 
 
 def begin(

@@ -79,7 +79,9 @@ def pack_to_url(
                 place.check_sent(there)
         uploader = _Uploader(target, place)
         try:
-            summary = pack(source, place.store, recipe, limits, watch=_Paced(watch, uploader), check_free=False)
+            summary = pack(
+                source, place.store, recipe, limits, watch=_Paced(watch, uploader), check_free=False, called=str(target)
+            )
             uploader.finish()
             if not whole:
                 _upload_rest(target, place, summary.manifest)
@@ -240,7 +242,7 @@ class _Uploader:
     def _send(self, record: FileRecord) -> None:
         path = self._place.store / record.name
         if files.record(path, record.name).xxh3 != record.xxh3:
-            raise PackError(f"{path} was changed since it was packed; --restart packs anew")
+            raise PackError(f"{path} was changed since it was packed. --restart packs anew")
         self._target.put(path, record.name)
         self._place.note_sent(record.name, record.bytes)
         self._sent.add(record.name)
@@ -302,7 +304,9 @@ def _fetch_twin(target: Target, place: _Place) -> None:
             (place.store / name).write_bytes(target.read_small(name))
         (place.store / manifests.NAME).write_bytes(sealed)
     except (RawpackError, FileNotFoundError) as error:
-        raise UsageError(f"{error}; --restart removes what is left of the store and packs it anew") from None
+        raise UsageError(
+            f"{error}: name another URL. --restart deletes what is left of the store and packs anew"
+        ) from None
 
 
 def _upload_rest(target: Target, place: _Place, manifest: Manifest) -> None:

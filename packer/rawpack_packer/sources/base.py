@@ -263,6 +263,15 @@ def check_names(names: Iterable[str]) -> None:
             )
 
 
+def given_options(**options: object) -> dict[str, str]:
+    """Those options of a source that were given, as a command line has them: "--max-frames" -> "3"."""
+    return {
+        f"--{name.replace('_', '-')}": ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in options.items()
+        if value is not None and value != ()
+    }
+
+
 def text_of(path: bytes) -> str:
     """`path` as text: UTF-8 whatever the locale is, odd bytes as \\xff."""
     return path.decode("utf-8", "backslashreplace")

@@ -153,6 +153,7 @@ class StoreSource(Whole):
 
     _all: StorePart
     kind = "store"
+    options: Mapping[str, str] = {}
     problems: tuple[str, ...] = ()
 
     def __init__(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import FieldKind, Item, bad_name, printable, text_of
+from rawpack_packer.sources.base import FieldKind, Item, bad_name, given_options, printable, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import Scan, Wanted, check_folder
 from rawpack_packer.sources.video_part import Shot, VideoPart, frame_key
@@ -97,6 +97,13 @@ class VideoSource:
         self.root = printable(os.fsencode(where))
         need_av(self.root)
         selection = make_selection(fps, every, start, end, max_frames)
+        self.options = given_options(
+            fps=selection.fps,
+            every=every,
+            start=None if start is None else f"{float(selection.start):g}",
+            end=None if selection.end is None else f"{float(selection.end):g}",
+            max_frames=max_frames,
+        )
         files = _one_file(where) if os.path.isfile(where) else _folder(where, self.root)
         self.classes, self.empty_classes, self.problems = files.classes, files.empty_classes, files.problems
         good = [number for number in range(len(files.places)) if number not in files.faults]

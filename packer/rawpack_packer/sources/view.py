@@ -81,6 +81,7 @@ class View:
         self._source, self._first, self._videos = source, first, videos
         self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
         self.kind, self.root, self.noun = source.kind, source.root, noun_of(source)
+        self.options = options_of(source)
         self.image: ImageKind | None = source.image
         self.fields: Mapping[str, FieldKind] = source.fields
         self.problems = source.problems
@@ -180,6 +181,14 @@ def noun_of(source: Source) -> str:
     """What one of its samples is called: "image". A source of other things, such as frames, has a `noun`."""
     noun: str = getattr(source, "noun", "image")
     return noun
+
+
+def options_of(source: Source) -> dict[str, str]:
+    """The options of a command that chose its samples, as a user writes them: "--fps" -> "5".
+
+    A source that takes options has a mapping `options` of those that were given.
+    """
+    return dict(getattr(source, "options", {}))
 
 
 def image_file_of(samples: Samples, i: int) -> tuple[str, int] | None:

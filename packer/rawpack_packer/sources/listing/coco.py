@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import FieldKind, printable, reason_of
+from rawpack_packer.sources.base import FieldKind, given_options, printable, reason_of
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.paths import PathTaker
 from rawpack_packer.sources.listing.place import Place
@@ -76,6 +76,7 @@ class CocoSource(TableSource):
 
         Raises UsageError where it is no COCO file, BadListingError with the first twenty faults.
         """
+        self.options = given_options(images=images)
         file = Path(path).absolute()
         where = printable(os.fsencode(file))
         try:

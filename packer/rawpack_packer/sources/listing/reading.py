@@ -13,7 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import RESERVED, FieldKind, check_names, printable, reason_of
+from rawpack_packer.sources.base import RESERVED, FieldKind, check_names, given_options, printable, reason_of
 from rawpack_packer.sources.kinds import Said, kind_said
 from rawpack_packer.sources.listing.columns import ClassNumberTaker, ClassTaker, Growing, TextTaker
 from rawpack_packer.sources.listing.faults import Faults
@@ -54,6 +54,9 @@ class ListingSource(TableSource):
 
         Raises BadListingError with the first twenty faults, each with its line and column.
         """
+        named = classes if isinstance(classes, str | os.PathLike) else None
+        fields_given = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
+        self.options = given_options(field=tuple(fields_given), key=key, images=images, classes=named)
         file = Path(path).absolute()
         where = printable(os.fsencode(file))
         if file.suffix.lower() not in SUFFIXES:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack_packer.sources.base import UNKNOWN, FieldKind, opened, printable, reason_of
+from rawpack_packer.sources.base import UNKNOWN, FieldKind, given_options, opened, printable, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.reading import Classes, classes_of
@@ -52,6 +52,7 @@ class YoloSource(TableSource):
 
         Raises UsageError where there is no image, BadListingError with the first twenty lines that are no boxes.
         """
+        self.options = given_options(classes=classes if isinstance(classes, str | os.PathLike) else None)
         root = Path(path).absolute()
         folder = FolderSource(root, progress=progress)
         faults = Faults(folder.root)
