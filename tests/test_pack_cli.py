@@ -361,9 +361,7 @@ def test_another_recipe_or_source_is_refused_and_named(few: Path, tmp_path: Path
          "--shard-size was 1MiB, now 256MiB", "--fast was not given, now given"]),
     ],
 )  # fmt: skip
-def test_only_options_that_differ_are_named(
-    few: Path, tmp_path: Path, then: str, now: str, named: list[str]
-) -> None:
+def test_only_options_that_differ_are_named(few: Path, tmp_path: Path, then: str, now: str, named: list[str]) -> None:
     """What a refusal lists are the options that the user changed, as they are written on the command line: neither the
     encoder nor the chroma that follow from --format. Where --size stays, it is not named."""
     size = [] if "--size" in then else ["--size", "16"]

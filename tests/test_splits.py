@@ -142,9 +142,13 @@ def test_another_set_is_refused_and_restart_makes_it(tmp_path: Path) -> None:
     sets = packed(root, tmp_path / "sets", "--splits", "train,val")
     before = states_of(sets)
     for options, source, words in (
-        (["--splits", "train"], root, "--splits train,val then, --splits train now"),
+        (["--splits", "train"], root, "finished set of splits (5 samples, "),
         (["--holdout", "val=0.5"], root / "train", "--splits train,val then, --holdout val=0.5 --seed 0 now"),
-        (["--splits", "train,val,new"], root, "begun with other classes"),
+        (
+            ["--splits", "train,val,new"],
+            root,
+            f"(added: eel): name another destination. --restart deletes all splits in {sets} (5 samples, ",
+        ),
         ([], root / "train", "is a set of splits"),
     ):
         ran = run_here("pack", "--quiet", *SMALL, *options, source, sets)

@@ -374,7 +374,7 @@ def test_frames_are_stored_as_they_are(tmp_path: Path) -> None:
 def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path) -> None:
     """The same command goes on; one with other options for frames is refused, and names the options, not the frames.
     An append that would mix frames of two rates is not offered, also where there are new videos."""
-    store = tmp_path / "store"
+    store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
     assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
     for fps in "5", "5.0", "10/2":
         assert "complete already" in run_here("pack", "--size", "16", "--fps", fps, clips, store).out
@@ -383,7 +383,10 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
             encode(clips / "a" / "new.mkv", "mpeg4", 20)
         for options, words in (
             (["--fps", "10"], "packed with other options (--fps was 5, now 10): "),
-            (["--every", "2"], "packed with other options (--fps was 5, now not given; --every was not given, now 2): "),
+            (
+                ["--every", "2"],
+                "packed with other options (--fps was 5, now not given; --every was not given, now 2): ",
+            ),
             ([], "packed with other options (--fps was 5, now not given): "),
         ):
             ran = run_here("pack", "--quiet", "--size", "16", *options, clips, store)
@@ -400,8 +403,8 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
 @here
 def test_frames_that_were_begun_go_on_with_their_options_only(clips: Path, tmp_path: Path) -> None:
     """An unfinished store of frames names the option that differs, and that the option of then resumes it."""
-    store = tmp_path / "store"
-    (clips / "a" / "damaged.mp4").write_bytes((clips / "loose.avi").read_bytes()[:300])
+    store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
+    (clips / "broken.avi").write_bytes((clips / "loose.avi").read_bytes()[:300])
     args = ("--quiet", "--size", "16", "--workers", 0)
     assert run_here("pack", *args, "--every", "3", clips, store).code == 1
     ran = run_here("pack", *args, "--every", "4", clips, store)

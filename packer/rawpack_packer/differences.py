@@ -49,8 +49,6 @@ class There:
     """Of a finished store: "2,000 samples, 1.2 GB"."""
     grows: bool = False
     """Whether samples can be appended to it."""
-    again: str = ""
-    """What to do to go on with it after all, where nothing better is known."""
 
 
 def store_at(path: Path, called: str = "") -> There:
@@ -73,6 +71,15 @@ def set_at(path: Path) -> There:
     holds = _amount(None if None in counts else sum(n or 0 for n in counts), sum(size for _, _, size in held))
     restart = f"--restart deletes all splits in {path} ({holds}) and packs anew"
     return There(str(path), all(one[0] for one in held), restart, holds)
+
+
+def other_splits(path: Path, what: str) -> str:
+    """What to say where the set of splits in a folder has other splits than those that were asked for."""
+    there = set_at(path)
+    is_ = f"is a finished set of splits ({there.holds}), packed" if there.finished else "was begun"
+    cures = [] if there.finished else ["give the same options to resume"]
+    cures += ["name another destination", there.restart]
+    return f"{there.name} {is_} with other splits ({what}): {_either(cures)}"
 
 
 def append_at(path: Path) -> There:

@@ -392,9 +392,10 @@ def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int,
         need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
     need += spare
     if need > free:
+        beside = f", {show.size(spare)} of it while packing only" if spare else ""
         raise UsageError(
-            f"the store needs about {show.size(need)}, and {path} has {show.size(free)} free: free some space, or "
-            "take a smaller --size or --format lmdb"
+            f"the store needs about {show.size(need)}{beside}, and {path} has {show.size(free)} free: free some "
+            "space, or take a smaller --size or --format lmdb"
         )
 
 

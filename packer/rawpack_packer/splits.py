@@ -110,10 +110,7 @@ def check(destination: Path, source: str, chosen: SplitSet, *, restart: bool) ->
         )
     came_divided = before.holdout is None and chosen.holdout is None
     if not restart and chosen != before and not (came_divided and set(before.splits) <= set(chosen.splits)):
-        raise UsageError(
-            f"{destination} was begun with other splits ({_shown(before)} then, {_shown(chosen)} now): give those to "
-            f"resume, or name another destination. {differences.set_at(destination).restart}"
-        )
+        raise UsageError(differences.other_splits(destination, f"{_shown(before)} then, {_shown(chosen)} now"))
     for name in (*before.splits, *chosen.splits):
         if (destination / name).is_symlink():
             raise UsageError(f"{destination / name} is a symbolic link; splits lie in the folder of their set")

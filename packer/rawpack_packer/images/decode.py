@@ -27,9 +27,9 @@ def read_header(data: bytes) -> ImageHeader:
         raise DecodeError("empty", "the file has no bytes")
     format = sniff(data[:32])
     if format == KNOWN_ONLY:
-        raise DecodeError("unsupported", f"HEIC, AVIF, JPEG XL, JPEG 2000 or PSD: it begins with {data[:12]!r}")
+        raise DecodeError("unsupported", "HEIC, AVIF, JPEG XL, JPEG 2000 or PSD")
     if format is None:
-        raise DecodeError("not_an_image", f"the file begins with {data[:8]!r}")
+        raise DecodeError("not_an_image", "its first bytes are of no known image type")
     try:
         return jpeg.read_header(data) if format == "jpeg" else _OTHERS[format].read_header(data)
     except (struct.error, IndexError) as error:

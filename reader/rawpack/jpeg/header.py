@@ -127,7 +127,7 @@ def _parse(data: memoryview) -> JpegHeader:
     if len(data) < 2 or data[0] != 0xFF or data[1] != 0xD8:
         if len(data) == 0:
             raise DecodeError("empty", "there are no bytes")
-        raise DecodeError("not_an_image", f"a JPEG starts with ff d8, this with {bytes(data[:2]).hex(' ')}")
+        raise DecodeError("not_an_image", "a JPEG starts with ff d8")
     restart_interval = process = 0
     for marker, at, end in segments(data):
         if marker in _FRAMES and not process:

@@ -157,8 +157,10 @@ class _Labels:
         elif not 0 <= value <= 1:
             wrong = "is no share of the image, from 0 to 1"
         if wrong:
-            shown = cell.decode("utf-8", "backslashreplace")
-            self._faults.add(line, column + 1, _VALUES[column], f"{shown!r}: {wrong}", file=name)
+            # A link may lead out of the source, to what its owner would not show.
+            linked = os.path.islink(self._root / name)  # noqa: PTH114
+            shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
+            self._faults.add(line, column + 1, _VALUES[column], f"{shown}: {wrong}", file=name)
         return value
 
 
