@@ -52,7 +52,7 @@ def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str
     assert re.search(r"field image +uint8 " + (r"\?x\?x3" if size == "keep" else "48x48x3"), ran.out)
     assert re.search(r"field label +int64", ran.out)
     assert re.search(r"field key +str", ran.out)
-    assert re.search(r"a sample +[\d.]+ k?B, [\d.]+% of raw", ran.out)
+    assert re.search(r"a sample +[\d.]+ k?B, [\d.]+% of raw pixels", ran.out)
     assert "6 classes" in ran.out
     assert re.search(r"two words +15\b", ran.out)
     assert re.search(r"猫 и собаки +14\b", ran.out)

@@ -96,7 +96,7 @@ def test_yolo_is_counted(yolo: Path, tmp_path: Path) -> None:
     (yolo / "notes.md").write_text("x")
     ran = run_here("pack", "--workers", 0, yolo, tmp_path / "s")
     assert ran.code == 0
-    assert "1 images without a box" in ran.out
+    assert "1 image without a box" in ran.out
     assert "1 class without an image: yak" in ran.out
     counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
     assert counts["no_boxes"] == 1

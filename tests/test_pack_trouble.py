@@ -453,7 +453,7 @@ def test_any_number_of_samples_that_kill_cost_themselves(source: Path, tmp_path:
 
     ran = troubled(trouble, "--workers", 1, "--max-rejects", 2, *SMALL, source, store)
     assert ran.code == 1
-    assert re.search(r"3 images killed the workers .*'class 0/132.jpg'.* --max-rejects allows 2", one_line(ran.err))
+    assert re.search(r"3 samples killed the workers .*'class 0/132.jpg'.* --max-rejects allows 2", one_line(ran.err))
     args = ["--json", "--max-rejects", 11, *SMALL, source, store]
     ran = troubled(trouble, "--workers", 1, *args)
     assert ran.code == 0, ran.err

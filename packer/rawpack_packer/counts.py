@@ -34,6 +34,13 @@ COUNTS = NOTES | {
 """Name of a count, as programs get it -> what it counts, for a person."""
 
 
+def count_of(name: str, noun: str) -> str:
+    """What a count counts, in the plural. noun: of the samples; the bytes of a frame are those of no file."""
+    if name == "identical_files" and noun != "image":
+        return f"{noun}s whose pixels are those of another"
+    return COUNTS.get(name, name)
+
+
 def label_counts(store: Store) -> Counter[int]:
     """Label -> samples of a store with classes; nothing of one without."""
     counts: Counter[int] = Counter()

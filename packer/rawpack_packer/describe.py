@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from rawpack.errors import RawpackError
 from rawpack.manifest import Field
 from rawpack.store import Store
 from rawpack_packer import history, show
-from rawpack_packer.counts import COUNTS, label_counts
+from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import is_appending
 from rawpack_packer.layout import runs_by
+from rawpack_packer.sources.videos import are_frames
 
 _SHOWN, _APPENDS = 20, 3
 
@@ -25,13 +27,14 @@ def describe(store: Store) -> dict[str, Any]:
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw = _raw_bytes(store)
+    raw, source = _raw_bytes(store), _source_bytes(store)
     return {
         "path": store.where,
         "format": manifest.format,
         "version": manifest.rawpack,
         "digest": store.digest,
         "samples": manifest.samples,
+        "noun": "frame" if are_frames(manifest.fields) else "image",
         "fields": {name: _field(field) for name, field in manifest.fields.items()},
         "classes": _classes(store),
         "sizes": _sizes(store),
@@ -42,6 +45,8 @@ def describe(store: Store) -> dict[str, Any]:
             "per_sample": round(stored / max(1, manifest.samples), 1),
             "raw": raw,
             "of_raw": round(stored / raw, 4) if raw else None,
+            "source": source,
+            "of_source": round(stored / source, 4) if source else None,
         },
         "recipe": manifest.recipe,
         "counts": manifest.counts,
@@ -65,8 +70,11 @@ def as_text(about: dict[str, Any]) -> str:
         ("format", f"{about['format']}, version {about['version']}"),
         ("samples", f"{about['samples']:,}"),
         ("shards", f"{about['shards']:,}, {show.size(size['shards'])} and {show.size(size['columns'])} of columns"),
-        ("a sample", f"{show.size(size['per_sample'])}" + (f", {size['of_raw']:.1%} of raw" if size["of_raw"] else "")),
+        ("a sample", f"{show.size(size['per_sample'])}{of_raw(about)}"),
     ]
+    if size["source"]:
+        files = "video files" if about["noun"] == "frame" else "source files"
+        rows.append(("packed from", f"{show.size(size['source'])} of {files}: {show.times(size['of_source'])}"))
     rows += [
         (f"field {name}", " ".join(filter(None, (field["dtype"], field["shape"], field["encoding"], field["boxes"]))))
         for name, field in about["fields"].items()
@@ -88,7 +96,11 @@ def as_text(about: dict[str, Any]) -> str:
     blocks.append("recipe\n" + show.table(recipe_rows))
     if about["recipe"].get("origin"):
         blocks.append(_origin_text(about["recipe"]["origin"]))
-    counted = [(f"{count:,}", COUNTS.get(name, name)) for name, count in about["counts"].items() if count]
+    counted = [
+        (f"{count:,}", show.counted(count, count_of(name, about["noun"]), about["noun"]))
+        for name, count in about["counts"].items()
+        if count
+    ]
     if counted:
         blocks.append("counted while packing\n" + show.table(counted))
     blocks.append(_reject_text(about["rejects"]))
@@ -101,6 +113,14 @@ def as_text(about: dict[str, Any]) -> str:
     if about["appending"]:
         blocks.append("an append was begun and has not ended: the same `rawpack append` goes on")
     return "\n\n".join(blocks)
+
+
+def of_raw(about: Mapping[str, Any]) -> str:
+    """How a sample compares with its raw pixels; nothing where it is these."""
+    share = about["bytes"]["of_raw"]
+    if not share or f"{share:.1%}" == "100.0%":
+        return ""
+    return f", {share:.1%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")
 
 
 def _field(field: Field) -> dict[str, str]:
@@ -139,6 +159,20 @@ def _sizes(store: Store) -> dict[str, int] | None:
 def _raw_bytes(store: Store) -> int:
     """Bytes of all images and masks as raw pixels."""
     return sum(_raw_of(store, name, field) for name, field in store.fields.items() if field.in_shards)
+
+
+def _source_bytes(store: Store) -> int | None:
+    """Bytes of all files that the store was packed from; None where they are not known."""
+    total = 0
+    try:
+        for run in range(1, runs_by(store.manifest.rejects.file.name) + 1):
+            states = history.read_provenance(store.path, run)[1]
+            if states.ndim != 2 or not len(states) or (states[:, 0] < 0).any():
+                return None
+            total += int(states[:, 0].sum())
+    except (OSError, RawpackError):
+        return None
+    return total or None
 
 
 def _raw_of(store: Store, name: str, field: Field) -> int:

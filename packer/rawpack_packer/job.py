@@ -262,7 +262,9 @@ class Parts:
         if self.totals.samples + self.totals.rejects.total() != len(self.source):
             raise PackError(f"{self.path}: parts of the store went away while packing; the same command goes on")
         if not self.totals.samples and self.before.manifest is None:
-            raise PackError(f"every one of {len(self.source)} images was rejected: {self._reasons()}")
+            raise PackError(
+                f"none of {show.count(len(self.source), noun_of(self.source))} could be packed: {self._reasons()}"
+            )
 
     def ticked(self, number: int, tick: Tick, /) -> None:
         self._ticks[number] = tick
@@ -308,7 +310,8 @@ class Parts:
             listed = self.path / WORK / REJECTS
             commit.write_rejects(self.path, self.numbers, listed)
             raise PackError(
-                f"{rejects} of {checked} images were rejected ({self._reasons()}), and --max-rejects allows {allowed}; "
+                f"{rejects:,} of {show.count(checked, noun_of(self.source))} "
+                f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), and --max-rejects allows {allowed}; "
                 f"they are listed in {listed}. The same command with a larger --max-rejects goes on "
                 "without doing anything again"
             )
@@ -333,7 +336,7 @@ def _already(
     differences.check_source(there, known(), source)
     if limits.strict and manifest.rejects.count:
         raise PackError(
-            f"{path} is complete, with {manifest.rejects.count} images rejected "
+            f"{path} is complete, with {show.count(manifest.rejects.count, noun_of(source))} rejected "
             f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; --strict allows "
             "none"
         )

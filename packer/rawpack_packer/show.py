@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import re
+
+_NOUNS = {
+    "images": "image", "frames": "frame", "files": "file", "classes": "class", "videos": "video", "links": "link",
+    "names": "name", "boxes": "box", "outlines": "outline",
+}  # fmt: skip
+_VERBS = {"are": "is", "were": "was", "have": "has", "lie": "lies", "begin": "begins", "do": "does", "they": "it"}
+_SINGULAR = {
+    "files and folders": "file or folder", "pipes, sockets and devices": "pipe, socket or device",
+    "folders or files": "folder or file", "no images": "no image",
+}  # fmt: skip
+_OTHERS_DO = r"(?<!pixels )(?<!colours )(?<!timestamps )(?<!there )"
+"""Before a verb: it speaks of what one file may have several of."""
+
 
 def plain(text: str, *, lines: bool = False) -> str:
     """`text` without anything that a terminal would obey: control codes, and what turns the direction of writing.
@@ -34,6 +49,29 @@ def duration(seconds: float) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """ "1 image", "1,234 images"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def counted(number: int, what: str, noun: str = "image") -> str:
+    """What a phrase in the plural counts, without the number, as it reads for that number: "files that are no images"
+    are, for 1, a "file that is no image". noun: what samples are called that the phrase calls images."""
+    if noun != "image":
+        what = re.sub(r"\bimages\b", f"{noun}s", re.sub(r"\bimage\b", noun, what))
+    if number != 1:
+        return what
+    for several, one in _SINGULAR.items():
+        what = what.replace(several, one)
+    # Only the first noun is what is counted.
+    what = re.sub(rf"(?<!-)\b({'|'.join(_NOUNS)})\b", lambda found: _NOUNS[found[0]], what, count=1)
+    return re.sub(rf"{_OTHERS_DO}\b({'|'.join(_VERBS)})\b", lambda found: _VERBS[found[0]], what)
+
+
+def times(ratio: float) -> str:
+    """A quotient: "0.023 times", "1.25 times", "102 times", "1,234 times"; of equal amounts "as much"."""
+    if f"{ratio:.3g}" == "1":
+        return "as much"
+    digits = max(0, 2 - math.floor(math.log10(ratio))) if ratio >= 1 else 3
+    text = f"{ratio:,.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} times" if ratio >= 0.001 else "under 0.001 times"
 
 
 def table(rows: list[tuple[str, str]], indent: str = "  ") -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from rawpack.remote.url import is_url
 from rawpack_packer import show
 from rawpack_packer.appending import Appended
-from rawpack_packer.counts import COUNTS
+from rawpack_packer.counts import count_of
 from rawpack_packer.estimate import Estimate
 from rawpack_packer.job import Summary
 from rawpack_packer.sources import Source
@@ -82,7 +82,7 @@ def as_text(summary: Summary) -> str:
         rows.append(
             (
                 "",
-                f"{show.count(len(summary.empty_classes), 'class', 'classes')} without an image: "
+                f"{show.count(len(summary.empty_classes), 'class', 'classes')} without {_a(summary.noun)}: "
                 + _some(summary.empty_classes),
             )
         )
@@ -91,7 +91,7 @@ def as_text(summary: Summary) -> str:
         rows.append(("rejected", f"{manifest.rejects.count:,} ({reasons}), listed in {path}/rejects.jsonl"))
     told = {"empty_classes", "problems"}
     rows += [
-        ("counted", f"{count:,} {COUNTS.get(name, name)}")
+        ("counted", f"{count:,} {show.counted(count, count_of(name, summary.noun), summary.noun)}")
         for name, count in manifest.counts.items()
         if count and name not in told
     ]
@@ -99,7 +99,11 @@ def as_text(summary: Summary) -> str:
     if summary.bytes_in:
         ratio = summary.bytes_out / summary.bytes_in
         rows.append(
-            ("bytes", f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out: {ratio:.2g} times")
+            (
+                "bytes",
+                f"{show.size(summary.bytes_in)} of {_files(summary.noun)} in, {show.size(summary.bytes_out)} out: "
+                f"{show.times(ratio)}",
+            )
         )
     rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
     rows.append(("time", show.duration(summary.seconds) + rate))
@@ -152,6 +156,15 @@ def appended_text(done: Appended) -> str:
     rows.append(("time", show.duration(summary.seconds) + rate))
     rows.append(("lies in", path))
     return "Appended.\n" + show.table(rows)
+
+
+def _files(noun: str) -> str:
+    """What bytes that came in are of."""
+    return "video files" if noun == "frame" else "files"
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:

@@ -18,7 +18,7 @@ import cloudpickle
 
 from rawpack.child import GRACE_S, Channel, Child, Notes
 from rawpack.errors import PackError
-from rawpack_packer import files
+from rawpack_packer import files, show
 from rawpack_packer.engines.contract import Report
 from rawpack_packer.parts import PartTask, Tick, run_part, try_samples
 from rawpack_packer.pieces import make_piece, starts
@@ -273,8 +273,8 @@ class LocalEngine:
             task = replace(task, crashed=task.crashed | {position})
             if len(task.crashed) > task.max_rejects:
                 raise PackError(
-                    f"{len(task.crashed)} images killed the workers that decoded them (exit status {status}), the last "
-                    f"one {task.samples.key(position)!r}, and --max-rejects allows {task.max_rejects}; the same "
+                    f"{show.count(len(task.crashed), 'sample')} killed the workers that decoded "
+                    f"them (exit status {status}), the last one {task.samples.key(position)!r}, and --max-rejects allows {task.max_rejects}; the same "
                     "command with a larger --max-rejects goes on"
                 )
             self._give(seat, task, position + 1)

@@ -17,7 +17,7 @@ import numpy as np
 from rawpack import machine
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.store import Store
-from rawpack_packer import job
+from rawpack_packer import job, show
 from rawpack_packer.engines import HereEngine, LocalEngine
 from rawpack_packer.measure.meter import Setting, StoreMeter
 from rawpack_packer.measure.rounds import Case, Reading, Schedule, read_in_turn
@@ -27,6 +27,7 @@ from rawpack_packer.plan.pace import PacedEngine
 from rawpack_packer.plan.sample import SampleSource, draw
 from rawpack_packer.prepare import prepare
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.view import noun_of
 
 _LEAST, _MOST = 32, 8192
 """Images in a sample."""
@@ -105,11 +106,11 @@ def try_out(
     budget: seconds that all of it may take, about; no less than it takes to pack and read a few images.
     """
     began = time.monotonic()
-    say("looking at some images")
+    say(f"looking at some {noun_of(source)}s")
     sample = draw(source, sample_size(source, candidates, folder, budget, seed), seed)
     trials, meters = [], []
     for candidate in candidates:
-        say(f"packing {len(sample)} images as {candidate.name}")
+        say(f"packing {show.count(len(sample), noun_of(source))} as {candidate.name}")
         trial, meter = _packed(sample, candidate, folder)
         trials.append(trial)
         meters.append(meter)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rawpack import Reader
 from rawpack.errors import RawpackError
 from rawpack.store import Store
-from rawpack_packer import history, show
-from rawpack_packer.counts import COUNTS
+from rawpack_packer import describe, history, show
+from rawpack_packer.counts import count_of
 from rawpack_packer.layout import runs_by
 from rawpack_packer.report.figures import Draw, counts, histogram
 from rawpack_packer.report.page import both, picture, write_page
@@ -82,12 +82,12 @@ def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "format", f"{about['format']}, version {about['version']}"
     yield "samples", f"{about['samples']:,}"
     yield "shards", f"{about['shards']:,}, {show.size(size['shards'])}"
-    yield "a sample", show.size(size["per_sample"]) + (f", {size['of_raw']:.1%} of raw" if size["of_raw"] else "")
+    yield "a sample", show.size(size["per_sample"]) + describe.of_raw(about)
     for name, field in about["fields"].items():
         yield f"field {name}", f"{field['dtype']} {field['shape']} {field['encoding']}"
     for name, count in about["counts"].items():
         if count:
-            yield COUNTS.get(name, name), f"{count:,}"
+            yield show.counted(count, count_of(name, about["noun"]), about["noun"]), f"{count:,}"
     yield "digest", about["digest"]
     source = about["provenance"].get("source")
     if isinstance(source, dict):
