@@ -55,7 +55,7 @@ def test_every_count_has_a_singular(name: str) -> None:
     [
         ("other_files", "file that is no image, skipped"),
         ("identical_files", "file whose bytes are those of another"),
-        ("not_square", "video whose pixels are not square, stored as they are"),
+        ("not_square", "video whose pixels are not square, stored as it is"),
         ("began_without_key", "video that begins with frames that nothing can decode, which were left out"),
         ("hidden", "hidden file or folder, skipped"),
         ("special_files", "pipe, socket or device, never opened"),

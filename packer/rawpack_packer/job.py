@@ -311,8 +311,8 @@ class Parts:
             commit.write_rejects(self.path, self.numbers, listed)
             raise PackError(
                 f"{rejects:,} of {show.count(checked, noun_of(self.source))} "
-                f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), and --max-rejects allows {allowed}; "
-                f"they are listed in {listed}. The same command with a larger --max-rejects goes on "
+                f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), and --max-rejects "
+                f"allows {allowed}; they are listed in {listed}. The same command with a larger --max-rejects goes on "
                 "without doing anything again"
             )
 

@@ -274,7 +274,8 @@ class LocalEngine:
             if len(task.crashed) > task.max_rejects:
                 raise PackError(
                     f"{show.count(len(task.crashed), 'sample')} killed the workers that decoded "
-                    f"them (exit status {status}), the last one {task.samples.key(position)!r}, and --max-rejects allows {task.max_rejects}; the same "
+                    f"them (exit status {status}), the last one {task.samples.key(position)!r}, "
+                    f"and --max-rejects allows {task.max_rejects}; the same "
                     "command with a larger --max-rejects goes on"
                 )
             self._give(seat, task, position + 1)
