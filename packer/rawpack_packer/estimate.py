@@ -112,6 +112,10 @@ def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLE
     each = exact or _mean(trials, sizes, len(source))[0]
     raw = sum(trial.raw for trial in packed) / max(1, sum(trial.stored or 0 for trial in packed)) * each
     index = _INDEX_BYTES + _key_bytes(source)
+    if recipe.format == "hdf5" and not fields[IMAGE].uniform and not recipe.compression:
+        # Whole chunks of a MiB in each shard.
+        rows = min(len(source), part_rows(recipe, fields))
+        each = math.ceil(rows * each / (1 << 20)) * (1 << 20) / rows
     if recipe.format == "hdf5":
         each += _SHARD_COPY_BYTES + _key_bytes(source)
     store = len(source) * (each + index) if exact or packed else 0
