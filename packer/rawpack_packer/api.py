@@ -21,12 +21,12 @@ from rawpack_packer.engines import Engine, as_engine
 from rawpack_packer.job import Limits, Summary, Watch
 from rawpack_packer.job import pack as run
 from rawpack_packer.recipe import Recipe, make_recipe
-from rawpack_packer.sources import OPTIONS, DatasetSource, Source, StoreSource, is_source, open_source
+from rawpack_packer.sources import OPTIONS, DatasetSource, DividedError, Source, StoreSource, is_source, open_source
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Said
 from rawpack_packer.upload import pack_to_url
 
-_ABOUT = ("fields", "image", "classes", "keys", "names")
+_ABOUT = ("kind", "fields", "image", "classes", "keys", "names")
 """What `pack` takes that speaks of the source."""
 
 
@@ -36,6 +36,8 @@ def pack(
     *,
     format: str = "memmap",
     size: int | str | None = None,
+    kind: str | None = None,
+    skip_unreadable: bool = False,
     fields: Mapping[str, Said] | None = None,
     image: tuple[str, tuple[int | None, ...]] | None = None,
     classes: Sequence[str] | None = None,
@@ -60,6 +62,9 @@ def pack(
         are as `PIL.Image.open` gave them.
     size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are, and for PIL
         images that are all of one size and all grey or all with colors.
+    kind: what a path is, as the command's --source: "folder" takes `train` and `val` as classes. None finds it.
+    skip_unreadable: of a folder, pack what can be looked into. What cannot is rejected as "not_scanned", and counted in
+        the summary as `unread`. Otherwise it is a PackError, with nothing written.
     fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
         length, "mask", "xyxy", "xywh" or "yolo" for boxes, or (dtype, shape).
     image: dtype and shape of images that are arrays, where they differ in size: ("uint8", (None, None, 3)).
@@ -77,10 +82,13 @@ def pack(
     A sample for which the dataset raises is rejected. A dataset must give the same sample for a number each time: what
     a killed run did is not done again. Raises UsageError with nothing written, PackError where it ran and stopped.
     """
-    about = {"fields": fields, "image": image, "classes": classes, "keys": keys, "names": names}
+    about = {
+        "kind": kind, "skip_unreadable": skip_unreadable or None,
+        "fields": fields, "image": image, "classes": classes, "keys": keys, "names": names,
+    }  # fmt: skip
     parts_by = as_engine(engine, workers)
     about |= {name: recipe.pop(name) for name in OPTIONS if name in recipe}
-    opened = _ready(source, about, workers, colors=recipe.get("color") is not None)
+    opened = _ready(source, about, workers, colors=recipe.get("color") is not None, destination=destination)
     limits = Limits(workers, max_rejects, strict, restart)
     chosen = recipe_for(opened, {"format": format, "size": size, **recipe})
     if isinstance(destination, str) and is_url(destination):
@@ -129,7 +137,7 @@ def pack_splits(
         sources = sets.open_divided(os.fspath(source), splits, lambda path: _ready(path, known, workers, colors))
     elif holdout is not None and splits is None:
         chosen = sets.drawn(draws.parse_holdout(f"{name}={amount}" for name, amount in holdout.items()), seed)
-        sources, _ = sets.draw(_ready(source, known, workers, colors), chosen)
+        sources, _ = sets.draw(_ready(source, known, workers, colors, destination), chosen)
     else:
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
     recipes = {name: recipe_for(one, {"format": "memmap", **options}) for name, one in sources.items()}
@@ -208,9 +216,20 @@ def _is_grey(source: Source) -> bool:
     return source.image is not None and source.image.pictures and source.image.shape[2] == 1
 
 
-def _ready(source: Any, about: Mapping[str, Any], workers: int | None, colors: bool) -> Source:
-    """The source by what a user wrote, fit to be read by workers. colors: whether that says what these are to be."""
-    opened = _opened(source, about, colors)
+def _ready(
+    source: Any,
+    about: Mapping[str, Any],
+    workers: int | None,
+    colors: bool,
+    destination: str | os.PathLike[str] = "DST",
+) -> Source:
+    """The source by what a user wrote, fit to be read by workers. colors: whether that says what these are to be.
+    destination: of the command that an error names."""
+    try:
+        opened = _opened(source, about, colors)
+    except DividedError as error:
+        where = os.fspath(destination)
+        raise error.asked("DST" if is_url(where) else where) from None
     if workers != 0 and isinstance(opened, DatasetSource):
         _check_travels(opened)
     return opened
@@ -223,7 +242,12 @@ def _opened(source: Any, about: Mapping[str, Any], colors: bool) -> Source:
         )
     if isinstance(source, str | os.PathLike):
         return open_source(source, **about)
-    given = {name: value for name, value in about.items() if value is not None}
+    given = {name: value for name, value in about.items() if value is not None and value is not False}
+    for name in ("kind", "skip_unreadable"):
+        if name in given:
+            raise UsageError(
+                f"{name}= applies to a path only, and the source is a {type(source).__name__}: leave it out"
+            )
     if not is_source(source):
         return DatasetSource(source, **given, colors=colors)
     if given:

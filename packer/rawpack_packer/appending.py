@@ -42,7 +42,7 @@ from rawpack_packer.job import (
 from rawpack_packer.layout import WORK, names_of
 from rawpack_packer.recipe import THEN, Recipe, libraries
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.view import View, noun_of
+from rawpack_packer.sources.view import View, is_flat, noun_of, unread_of
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,8 @@ def append(
         seconds=time.monotonic() - began,
         problems=source.problems,
         noun=noun_of(source),
+        unread=len(unread_of(source)),
+        flat=is_flat(source),
     )
     return Appended(summary, totals.samples, totals.rejects.total(), chosen.existing, chosen.changed, chosen.later)
 
@@ -238,5 +240,8 @@ def _nothing(path: Path, source: Source, store: Store, existing: int, began: flo
     """What an append came to that had nothing to do."""
     seconds = time.monotonic() - began
     manifest = store.manifest
-    summary = Summary(str(path), manifest, store.digest, True, len(source), 0, 0, manifest.shard_bytes, seconds)
+    summary = Summary(
+        str(path), manifest, store.digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
+        problems=source.problems, unread=len(unread_of(source)),
+    )  # fmt: skip
     return Appended(summary, 0, 0, existing, changed, 0)

@@ -22,7 +22,7 @@ from rawpack_packer.layout import WORK, runs_by
 from rawpack_packer.parts import read_record
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.base import NOT_SCANNED, printable
 from rawpack_packer.sources.view import group_of, options_of
 
 _SHOWN = 10
@@ -156,8 +156,10 @@ def check_source(there: There, known: Known, source: Source) -> None:
         # Frames of the same videos, and the options of then were not noted.
         raise _other_options(there, ["other frames of the same videos: --fps, --every, --start, --end or "
                                      "--max-frames was another"], None, source)  # fmt: skip
-    lines = [f"added: {key}" for key in now if key not in was]
-    lines += [f"removed: {key}" for key in was if key not in now]
+    lines = [f"could not be looked into then: {key}" for key in was if key not in now and _unread(key, was)]
+    lines += [f"cannot be looked into now: {key}" for key in now if key not in was and _unread(key, now)]
+    lines += [f"added: {key}" for key in now if key not in was and not _unread(key, now)]
+    lines += [f"removed: {key}" for key in was if key not in now and not _unread(key, was)]
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
     shown = "; ".join(printable(line) for line in lines[:_SHOWN])
     more = f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else ""
@@ -217,7 +219,7 @@ def _growing(there: There, known: Known | None, source: Source) -> list[str]:
         known.options is None or mixes_videos(source, [source.key(i) in was for i in range(len(source))])
     ):
         return []
-    new = sum(key not in was for key in now)
+    new = sum(key not in was and not _unread(key, now) for key in now)
     if not new:
         return []
     if new == len(now):
@@ -236,6 +238,11 @@ def _files(known: Known, source: Source) -> tuple[Mapping[str, Any] | None, Mapp
         return None, None
     keys = [source.key(i) for i in range(len(source))]
     return was, dict(zip(keys, of_samples(source.states(), len(keys)), strict=True))
+
+
+def _unread(key: str, files: Mapping[str, Any]) -> bool:
+    """Whether this is no file that was found, but a place that could not be looked into."""
+    return files[key][0] == NOT_SCANNED or key.endswith("/")
 
 
 def _are_frames(source: Source, now: Mapping[str, Any]) -> bool:

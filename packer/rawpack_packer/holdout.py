@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.view import group_of, labels_of
+from rawpack_packer.sources.view import group_of, labels_of, unread_of
 
 VERSION = 1
 """Of the draw: another one would be another number."""
@@ -78,8 +78,10 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
     splits = [TRAIN, *holdout]
     taken, alone = np.zeros(len(names), np.int64), []
     short: dict[str, list[int]] = {}
-    for label in np.unique(classes).tolist():
-        members = np.flatnonzero(classes == label)
+    # What could not be looked into is of no class, and is rejected in train.
+    found = ~np.isin(firsts, unread_of(source))
+    for label in np.unique(classes[found]).tolist():
+        members = np.flatnonzero((classes == label) & found)
         if len(members) == 1:
             alone.append(label)
         ranked = sorted(members.tolist(), key=lambda k: (hashes[k], names[k]))

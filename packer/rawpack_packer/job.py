@@ -27,10 +27,11 @@ from rawpack_packer.estimate import SAMPLES, Estimate, estimate, most_bytes
 from rawpack_packer.fields import exact_bytes, made_here, part_rows, store_fields
 from rawpack_packer.identical import Identical
 from rawpack_packer.layout import REJECTS, WORK
-from rawpack_packer.parts import PartTask, Tick, read_record
+from rawpack_packer.parts import PartRecord, PartTask, Reject, Tick, read_record
 from rawpack_packer.recipe import Recipe
+from rawpack_packer.rejects import NOT_SCANNED
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.view import noun_of, options_of
+from rawpack_packer.sources.view import is_flat, noun_of, options_of, unread_of
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
 """What runs that were killed, and workers of clusters, leave in the work folder."""
@@ -97,6 +98,10 @@ class Summary:
     problems: tuple[str, ...] = ()
     noun: str = "image"
     """What a sample of the source is called."""
+    unread: int = 0
+    """Folders and files of the source that could not be looked into: what is in them is not in the store."""
+    flat: bool = False
+    """The source is a folder without sub-folders, so that there are no classes."""
 
 
 def pack(
@@ -176,6 +181,8 @@ def pack(
         empty_classes=source.empty_classes,
         problems=source.problems,
         noun=noun_of(source),
+        unread=len(unread_of(source)),
+        flat=is_flat(source),
     )
 
 
@@ -242,14 +249,15 @@ class Parts:
             if record is None:
                 todo.append(number)
             else:
-                if self.limits.strict and record.rejects:
-                    first = record.rejects[0]
+                rejects = _of_samples(record)
+                if self.limits.strict and rejects:
+                    first = rejects[0]
                     raise PackError(
                         f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and --strict "
                         "allows no reject"
                     )
                 done += record.rows + len(record.rejects)
-                self._rejects += len(record.rejects)
+                self._rejects += len(rejects)
         self.watch.begin(len(self.source), done, noun_of(self.source))
         if todo:
             engine.run(self._tasks(todo), self)
@@ -276,7 +284,7 @@ class Parts:
         record = read_record(self.path, number)
         if record is not None:
             self.done_now += record.rows
-            self._rejects += len(record.rejects)
+            self._rejects += len(_of_samples(record))
         self._tell()
 
     def _tell(self) -> None:
@@ -304,7 +312,8 @@ class Parts:
             )
 
     def _check_rejects(self) -> None:
-        rejects, allowed = self.totals.rejects.total(), self.limits.allowed(len(self.source))
+        rejects = self.totals.rejects.total() - self.totals.rejects[NOT_SCANNED]
+        allowed = self.limits.allowed(len(self.source))
         if rejects > allowed:
             checked = self.totals.samples + rejects
             listed = self.path / WORK / REJECTS
@@ -318,6 +327,11 @@ class Parts:
 
     def _reasons(self) -> str:
         return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
+
+
+def _of_samples(record: PartRecord) -> list[Reject]:
+    """The rejects that --strict and --max-rejects speak of."""
+    return [reject for reject in record.rejects if reject.reason != NOT_SCANNED]
 
 
 def _already(
@@ -334,7 +348,7 @@ def _already(
     differences.check_recipe(there, manifest.recipe, recipe, source, known)
     differences.check_fields(there, manifest, fields, source, known)
     differences.check_source(there, known(), source)
-    if limits.strict and manifest.rejects.count:
+    if limits.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
         raise PackError(
             f"{path} is complete, with {show.count(manifest.rejects.count, noun_of(source))} rejected "
             f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; --strict allows "
@@ -344,7 +358,10 @@ def _already(
         check_sizes(path, manifest)
     except PackError as error:
         raise PackError(f"{error}, and --restart packs it anew") from None
-    return Summary(str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, 0.0)
+    return Summary(
+        str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, 0.0,
+        problems=source.problems, unread=len(unread_of(source)),
+    )  # fmt: skip
 
 
 def check_sizes(path: Path, manifest: Manifest) -> None:

@@ -26,6 +26,7 @@ from rawpack_packer.pieces import Ahead, Made, make
 from rawpack_packer.prepare_sample import PreparedSample
 from rawpack_packer.read_ahead import ReadAhead
 from rawpack_packer.recipe import Recipe, check_libraries
+from rawpack_packer.rejects import NOT_SCANNED
 from rawpack_packer.sources import Samples
 from rawpack_packer.writers import open_writer, shard_names
 
@@ -125,7 +126,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             rows.bytes_in += made.bytes_in
             if isinstance(made.sample, DecodeError):
                 error = made.sample
-                if task.strict:
+                if task.strict and error.reason != NOT_SCANNED:
                     raise PackError(f"{task.samples.key(i)!r}: {error} (--strict stops at the first)")
                 rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
             else:

@@ -13,6 +13,8 @@ REASONS: dict[str, str] = {
     "empty": "the file has no bytes",
     "no_video": "the file holds no video that could be decoded, but sound, say",
     "not_an_image": "the first bytes are of no known image type",
+    "not_scanned": "a folder, or a file that may be an image, that could not be looked into when the source was "
+    "scanned; --skip-unreadable packed the rest",
     "source_error": "the dataset raised an exception for it",
     "too_large": "the header says more pixels than --max-pixels, or more than the store's format holds",
     "truncated": "the file ends before the image, or the frame of a video, does",
@@ -20,3 +22,5 @@ REASONS: dict[str, str] = {
     "unsupported": "a variant of a known type of image or video that no decoder here handles",
 }
 """Reason code -> what it means. Codes are never renamed: programs count them."""
+NOT_SCANNED = "not_scanned"
+"""Allowed by --skip-unreadable alone: --max-rejects and --strict speak of images that were found."""

@@ -50,7 +50,7 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
     """
     if not Path(root).is_dir():
         raise UsageError(f"{printable(root)} is no folder; --splits names folders in it")
-    missing = [name for name in names if not (Path(root) / name).exists()]
+    missing = [name for name in names if not _is_there(Path(root) / name)]
     if missing:
         there = sorted(printable(entry.name) for entry in os.scandir(root) if entry.is_dir())
         shown = ", ".join(there[:_SHOWN]) + (f", and {len(there) - _SHOWN} more" if len(there) > _SHOWN else "")
@@ -58,6 +58,17 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
             f"there is no {missing[0]!r} in {printable(root)} for --splits: it holds {shown or 'no folder'}"
         )
     return one_numbering({name: open_one(str(Path(root) / name)) for name in names})
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is anything, were it locked: whoever opens it says so."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:

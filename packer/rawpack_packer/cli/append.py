@@ -13,7 +13,7 @@ from rawpack.remote.url import is_url, shown
 from rawpack_packer import appending, show
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.job_options import job_options, take_job_options
-from rawpack_packer.cli.source_options import open_by, source_options, take_source_options
+from rawpack_packer.cli.source_options import end_unread, open_by, source_options, take_source_options
 
 
 @click.command(short_help="Add more samples to a store.")
@@ -48,7 +48,7 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
         raise UsageError(f"{shown(dst)} is a URL: append to a store in a folder, and copy it there, store.json last")
     appending.open_store(Path(dst), src)  # nonsense is refused before a long look at SRC
     engine = how.connect()
-    source = open_by(src, chosen, quiet=how.quiet)
+    source = open_by(src, chosen, quiet=how.quiet, destination="NEW", other=("rawpack", "append", "SRC", dst))
     if not how.silent:
         click.echo(f"rawpack: {summaries.images(source)} in {show.plain(src)}", err=True)
     work = partial(
@@ -57,3 +57,4 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
     )  # fmt: skip
     done = how.watched(lambda watch: work(watch=watch))
     how.tell(summaries.appended_dict(done), summaries.appended_text(done))
+    end_unread([source])

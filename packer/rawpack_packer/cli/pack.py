@@ -17,7 +17,7 @@ from rawpack_packer.api import recipe_for
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.job_options import JobOptions, job_options, take_job_options
 from rawpack_packer.cli.recipe_options import recipe_options
-from rawpack_packer.cli.source_options import open_by, source_options, take_source_options
+from rawpack_packer.cli.source_options import end_unread, open_by, source_options, take_source_options
 from rawpack_packer.cli.split_options import open_splits, pack_splits, split_options, take_split_options
 from rawpack_packer.fields import store_fields
 from rawpack_packer.recipe import Recipe, make_recipe
@@ -72,10 +72,13 @@ def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any)
         )
     if not is_url(dst) and scratch is not None:
         raise UsageError(f"--scratch is for URLs; {dst} is a folder")
+    packed_to = "DST" if is_url(dst) else dst  # splits are packed into folders
     if division is not None:
         splits.check(Path(dst), src, division, restart=how.limits.restart)
         engine = how.connect()
-        sources = open_splits(src, division, how, lambda path: open_by(path, chosen, quiet=how.quiet))
+        sources = open_splits(
+            src, division, how, lambda path: open_by(path, chosen, quiet=how.quiet, destination=packed_to)
+        )
         recipes = {name: recipe_for(source, options) for name, source in sources.items()}
         if dry_run:
             splits.check_sources(Path(dst), sources, recipes, division, restart=how.limits.restart)
@@ -83,13 +86,14 @@ def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any)
                 name: _would_take(source, f"{dst}/{name}", None, recipes[name], how) for name, source in sources.items()
             }
             click.echo(json.dumps(told, indent=1) if how.as_json else "\n\n".join(f"{k}: {v}" for k, v in told.items()))
-            return
-        pack_splits(sources, dst, recipes, division, how, engine)
+        else:
+            pack_splits(sources, dst, recipes, division, how, engine)
+        end_unread(sources.values())
         return
     if not is_url(dst):
         destinations.check(local_path(dst), src)
     engine = how.connect()
-    source = open_by(src, chosen, quiet=how.quiet)
+    source = open_by(src, chosen, quiet=how.quiet, destination=packed_to)
     recipe = recipe_for(source, options)
     if not how.silent:
         click.echo(f"rawpack: {summaries.images(source)} in {show.plain(src)}", err=True)
@@ -102,6 +106,7 @@ def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any)
         how.run(lambda watch: pack_to_url(source, dst, recipe, how.limits, watch=watch, scratch=scratch))
     else:
         how.run(lambda watch: job.pack(source, local_path(dst), recipe, how.limits, engine=engine, watch=watch))
+    end_unread([source])
 
 
 def _would_take(source: Source, dst: str, scratch: str | None, recipe: Recipe, how: JobOptions) -> dict[str, Any] | str:

@@ -14,7 +14,7 @@ from rawpack import machine
 from rawpack.errors import UsageError
 from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
-from rawpack_packer.cli.source_options import open_by, source_options, words_of
+from rawpack_packer.cli.source_options import end_unread, open_by, source_options, words_of
 from rawpack_packer.measure.rounds import worker_counts
 from rawpack_packer.measure.steps import parse_steps
 from rawpack_packer.plan import text
@@ -24,6 +24,7 @@ from rawpack_packer.plan.planned import plan as run
 from rawpack_packer.plan.recommend import Wishes
 from rawpack_packer.plan.trial import Say
 from rawpack_packer.recipe import COLORS, FORMATS, parse_bytes
+from rawpack_packer.sources import Source
 
 
 @click.command(short_help="Try stores on a sample, and recommend one.")
@@ -149,12 +150,14 @@ def plan(
         tmp=tmp,
         source_options=words_of(chosen),
     )
-    planned = _with_progress(asked, chosen, quiet)
+    source = open_by(src, chosen, quiet=quiet, other=("rawpack", "plan", "SRC"))
+    planned = _with_progress(source, asked, quiet)
     if page is not None or plots is not None:
         from rawpack_packer.report import plan_page
 
         plan_page.write(page, plots, planned)
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else text.as_text(planned))
+    end_unread([source])
 
 
 def parse_time(written: str) -> float:
@@ -166,8 +169,7 @@ def parse_time(written: str) -> float:
     return seconds
 
 
-def _with_progress(asked: Asked, chosen: dict[str, Any], quiet: bool) -> Planned:
-    source = open_by(asked.source, chosen, quiet=quiet)
+def _with_progress(source: Source, asked: Asked, quiet: bool) -> Planned:
     if source.image is not None:
         raise UsageError(f"{asked.source} holds arrays, which are stored as they are; plans are for pictures")
     if quiet:

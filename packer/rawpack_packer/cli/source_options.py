@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from rawpack_packer.progress import scanning
-from rawpack_packer.sources import KINDS, OPTIONS, Source, open_source
+from rawpack_packer.sources import KINDS, OPTIONS, DividedError, Source, open_source
+from rawpack_packer.sources.view import unread_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -17,7 +19,11 @@ def source_options(command: Command) -> Command:
     """`--source`, and the options of single kinds of sources: those named by `sources.OPTIONS`."""
     options = [
         click.option("--source", "kind", metavar="KIND",
-                     help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds [default: found from SRC]."),
+                     help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds. folder also takes train/ "
+                     "and val/ as classes [default: found from SRC]."),
+        click.option("--skip-unreadable", is_flag=True,
+                     help="Leave out folders and files below SRC that cannot be looked into. They are listed as "
+                     "rejects, and the exit code is 1 [default: stop before anything is written]."),
         click.option("--field", "fields", multiple=True, metavar="NAME:DTYPE",
                      help="What a column of a listing holds, where a look would not tell: score:float32, "
                      "vector:float32[4], name:str, seg:mask, and of boxes boxes:xyxy, boxes:xywh or boxes:yolo. May be "
@@ -50,12 +56,32 @@ def words_of(chosen: dict[str, Any]) -> tuple[str, ...]:
     names = {"kind": "source", "fields": "field"}
     words = list[str]()
     for name, value in chosen.items():
+        if isinstance(value, bool):
+            words += [f"--{name.replace('_', '-')}"] if value else []
+            continue
         for one in value if isinstance(value, tuple) else () if value is None else (value,):
             words += [f"--{names.get(name, name).replace('_', '-')}", str(one)]
     return tuple(words)
 
 
-def open_by(src: str, chosen: dict[str, Any], *, quiet: bool) -> Source:
-    """The source at `src` by what `take_source_options` gave; a bar counts what was looked at."""
-    with scanning(quiet=quiet) as progress:
-        return open_source(src, progress=progress, **chosen)
+def open_by(
+    src: str, chosen: dict[str, Any], *, quiet: bool, destination: str = "DST", other: Sequence[str] = ()
+) -> Source:
+    """The source at `src` by what `take_source_options` gave; a bar counts what was looked at.
+
+    destination, other: see `DividedError`.
+    """
+    try:
+        with scanning(quiet=quiet) as progress:
+            return open_source(src, progress=progress, **chosen)
+    except DividedError as error:
+        raise error.asked(destination, other) from None
+
+
+def end_unread(sources: Iterable[Source]) -> None:
+    """End the command with exit code 1 where folders or files could not be looked into."""
+    unread = sum(len(unread_of(source)) for source in sources)
+    if unread:
+        what = "1 folder or file" if unread == 1 else f"{unread:,} folders or files"
+        click.echo(f"rawpack: {what} of the source could not be looked into, and what is in there is missing", err=True)
+        sys.exit(1)

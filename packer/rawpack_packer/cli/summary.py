@@ -12,13 +12,17 @@ from rawpack_packer.counts import count_of
 from rawpack_packer.estimate import Estimate
 from rawpack_packer.job import Summary
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.view import noun_of
+from rawpack_packer.sources.view import is_flat, noun_of, unread_of
+
+_NO_CLASSES = "none: the source has no sub-folders, which would be classes"
 
 
 def images(source: Source) -> str:
     """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
     classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
-    return f"{show.count(len(source), noun_of(source))}{classes}"
+    if is_flat(source):
+        classes = " without classes"
+    return f"{show.count(len(source) - len(unread_of(source)), noun_of(source))}{classes}"
 
 
 def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free: int) -> str:
@@ -57,6 +61,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "counts": manifest.counts,
         "empty_classes": list(summary.empty_classes),
         "problems": list(summary.problems),
+        "unread": summary.unread,
         "bytes_in": summary.bytes_in,
         "bytes_out": summary.bytes_out,
         "seconds": round(summary.seconds, 3),
@@ -78,6 +83,8 @@ def as_text(summary: Summary) -> str:
     rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
+    elif summary.flat:
+        rows.append(("classes", _NO_CLASSES))
     if summary.empty_classes:
         rows.append(
             (
@@ -145,6 +152,8 @@ def appended_text(done: Appended) -> str:
     rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
+    elif summary.flat:
+        rows.append(("classes", _NO_CLASSES))
     if done.rejected:
         rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
     rows += told

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.sources import FieldKind, Item, Samples, Source
+from rawpack_packer.sources.view import unread_of
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,13 @@ class SampleSource:
 def draw(source: Source, count: int, seed: int) -> SampleSource:
     """`count` samples of a source, or all: one at random out of each of so many equal runs of the samples sorted by
     the size of their files, where each has one. So small and large files are there as often as in the whole."""
-    total = len(source)
+    found = np.setdiff1d(np.arange(len(source)), unread_of(source))
+    total = len(found)
     count = min(count, total)
     random = np.random.default_rng(seed)
     states = source.states()
-    sizes = states[:total, 0] if len(states) >= total else np.zeros(total, np.int64)
+    sizes = states[found, 0] if len(states) >= len(source) else np.zeros(total, np.int64)
     # Files of one size in random order: a run must not be a stretch of one folder.
     order = np.lexsort((random.permutation(total), sizes))
     edges = np.arange(count + 1) * total // count
-    return SampleSource(source, np.sort(order[random.integers(edges[:-1], edges[1:])]).astype(np.int64))
+    return SampleSource(source, np.sort(found[order[random.integers(edges[:-1], edges[1:])]]).astype(np.int64))

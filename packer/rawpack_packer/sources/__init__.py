@@ -18,6 +18,7 @@ from rawpack.remote.url import refuse_url
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, Samples, Source, SourceChangedError, printable
 from rawpack_packer.sources.dataset import DatasetSource
+from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.store import StoreSource, is_store
@@ -29,6 +30,7 @@ __all__ = [
     "KINDS",
     "OPTIONS",
     "DatasetSource",
+    "DividedError",
     "FieldKind",
     "ImageKind",
     "Item",
@@ -44,6 +46,8 @@ __all__ = [
 
 Progress = Callable[[int], None]
 GROUP = "rawpack.sources"
+_DIVISIBLE = ("folder", "video", "yolo")
+"""Kinds that take a folder with all that is below it."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +64,11 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "arrays": Kind(ArraySource),
     "coco": Kind(CocoSource, ("images",)),
-    "folder": Kind(FolderSource),
+    "folder": Kind(FolderSource, ("skip_unreadable",)),
     "listing": Kind(ListingSource, ("fields", "key", "images", "classes")),
     "store": Kind(StoreSource),
-    "video": Kind(VideoSource, VIDEO_OPTIONS),
-    "yolo": Kind(YoloSource, ("classes",)),
+    "video": Kind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable")),
+    "yolo": Kind(YoloSource, ("classes", "skip_unreadable")),
 }
 """Name of a kind -> how a path is opened as that kind."""
 
@@ -78,15 +82,20 @@ def open_source(
     """The samples that lie at `path`; `kind` is one of `KINDS` or of the plugins, None finds it from what `path` is.
 
     progress: called now and then, with how many entries of the source were looked at so far.
-    options: of that kind; None and () are as if left out.
-    Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options.
+    options: of that kind; None, False and () are as if left out.
+    Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
+    DividedError, a UsageError, where `kind` is None and the folder is divided into splits.
     """
     added = plugins()
-    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
     if kind is not None:
         return _open(path, kind, added, given, progress)
+    found = _kind_of(path, added, given)
+    if found in _DIVISIBLE and os.fspath(path) and (names := splits_in(Path(path))):
+        images = found != "folder" or holds_image(Path(path))
+        raise DividedError(os.fspath(path), names, found if images else "video")
     try:
-        return _open(path, _kind_of(path, added, given), added, given, progress)
+        return _open(path, found, added, given, progress)
     except NoImageError as error:
         if not error.videos:
             raise
@@ -135,7 +144,8 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint], given: 
             return name
     refuse_url(path)
     file = Path(path)
-    if file.is_file():
+    # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
+    if os.path.isfile(file):  # noqa: PTH113
         suffix = file.suffix.lower()
         if suffix in SUFFIXES:
             return "listing"

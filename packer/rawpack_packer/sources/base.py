@@ -52,6 +52,8 @@ _MOST_AXES = 16
 """Of one sample, in any store."""
 UNKNOWN = (-1, -1)
 """Size and mtime of what has none, such as a broken link."""
+NOT_SCANNED = -2
+"""Stands for the size of what could not be looked into; in place of its mtime is the number of the error."""
 
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 """O_NONBLOCK: a pipe that took a file's place must not hang the open."""
@@ -63,6 +65,20 @@ _OF_ANY_FILE = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+
+
+class UnreadableError(PackError):
+    """Folders or files of the source could not be looked into, and `skip_unreadable` was not given."""
+
+    def __init__(self, root: str, count: int, problems: Iterable[str]) -> None:
+        """root: of the source, printable. problems: a printable line each, of all or the first."""
+        what = "1 folder or file" if count == 1 else f"{count:,} folders or files"
+        lines = "\n".join(f"  {line}" for line in problems)
+        super().__init__(
+            f"{what} of {root} could not be looked into, and nothing was written:\n{lines}\n"
+            "Make them readable and run the same command again, or pack the rest with --skip-unreadable "
+            "(in Python: skip_unreadable=True)"
+        )
 
 
 class SourceChangedError(PackError):
@@ -217,7 +233,7 @@ class Source(Samples, Protocol):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What could not be looked into, one printable line each; the last may be "... and n more"."""
+        """What could not be looked into, or may be wrong, one printable line each; the last may be "... and n more"."""
 
     def part(self, start: int, stop: int, /) -> Samples:
         """Samples start <= i < stop, numbered from 0: small, picklable, free of the rest of the source.
@@ -298,6 +314,8 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
     Both are compared before and after reading, so the bytes are those of one state of the file, the one that
     was found. Raises as `Samples.__getitem__` does; `key` names the file in messages.
     """
+    if (unread := not_scanned(scanned)) is not None:
+        raise unread
     try:
         with opened(path) as fd:
             check_unchanged(fd, scanned, key)
@@ -316,6 +334,13 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
+
+
+def not_scanned(scanned: tuple[int, int]) -> DecodeError | None:
+    """Why what was found in this state is rejected unread; None where it could be looked into."""
+    if scanned[0] != NOT_SCANNED:
+        return None
+    return DecodeError("not_scanned", reason_of(OSError(scanned[1], os.strerror(scanned[1]))))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ walking the tree with each folder's entries sorted, so nothing is ever sorted as
 # ruff: noqa: PTH116, PTH118, PTH122 - a Path for each entry would slow the scan
 from __future__ import annotations
 
+import errno
 import math
 import os
 import stat
@@ -20,12 +21,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack_packer.sources.base import (
+    NOT_SCANNED,
     UNKNOWN,
     FieldKind,
     Item,
+    SourceChangedError,
+    UnreadableError,
     bad_name,
+    not_scanned,
     opened,
     printable,
     read_file,
@@ -56,8 +61,10 @@ class Wanted:
     """Of that count."""
 
 
-_FOLDER = -2
+_FOLDER = -3
 """Stands for the size of a folder among files."""
+_BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""What is wrong with a link that leads nowhere."""
 _Entry = tuple[bytes, int, int]
 """Name, size in bytes, mtime in ns. A plain tuple: a folder may have a million."""
 
@@ -79,7 +86,7 @@ class FolderPart:
     ends: NDArray[np.int64]
     """(n + 1,): name i is names[ends[i]:ends[i + 1]]."""
     states: NDArray[np.int64]
-    """(n, 2): size in bytes and mtime in ns."""
+    """(n, 2): size in bytes and mtime in ns, or `NOT_SCANNED` and the number of an error."""
 
     def __len__(self) -> int:
         return len(self.folder_of)
@@ -87,9 +94,9 @@ class FolderPart:
     def __getitem__(self, i: int, /) -> Item:
         path = self.path(i)
         key = text_of(path)
-        if (error := bad_name(path)) is not None:
-            raise error
         size, mtime = self.states[i].tolist()
+        if (error := not_scanned((size, mtime)) or bad_name(path)) is not None:
+            raise error
         image = read_file(os.path.join(self.root, os.fsdecode(path)), key, (size, mtime))
         return Item(key, image, {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])})
 
@@ -154,6 +161,10 @@ class FolderSource:
     Symbolic links are followed, but not into a folder that would then contain itself. Names that begin with a
     dot are left out.
 
+    What could not be looked into ends the scan. With `skip_unreadable` it is a sample instead, which is rejected: its
+    key is the path, of a folder with "/" at its end. A folder at the first level stays a class, so that labels do not
+    shift.
+
     `counts`: hidden (files and folders), videos (`--source video` packs them), other_files (neither), special_files
     (pipes, sockets, devices: never opened), links (to files and folders), loops (links not followed), bad_names (not
     UTF-8), unlabelled (with label -1), empty_classes, problems.
@@ -162,11 +173,20 @@ class FolderSource:
     kind = "folder"
     image = None
 
-    def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        skip_unreadable: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
         """Scan `path`. Only files without an image's extension are opened, for their first bytes.
 
-        progress: called with how many entries were looked at so far, every 1,000 and at the end.
-        Raises UsageError where `path` is no folder or holds no image, PackError where its disk fails.
+        skip_unreadable: leave out folders and files that cannot be looked into. progress: called with how many entries
+        were looked at so far, every 1,000 and at the end.
+        Raises UsageError where `path` is no folder or holds no image, UnreadableError, a PackError, where some of it
+        cannot be looked into, PackError where its disk fails or it changes during the scan.
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a folder of images")
@@ -175,6 +195,7 @@ class FolderSource:
         check_folder(where, self.root)
         scan = Scan(where, _images(), progress)
         scan.run()
+        scan.check(self.root, skip_unreadable=skip_unreadable)
         self.classes: tuple[str, ...] | None = tuple(scan.classes) or None
         self.empty_classes = tuple(
             name for name, samples in zip(scan.classes, scan.class_samples, strict=True) if not samples
@@ -187,7 +208,8 @@ class FolderSource:
         self.problems = scan.told_problems()
         self.fields: Mapping[str, FieldKind] = {} if self.classes is None else {"label": FieldKind("int64")}
         self._files = scan.files()
-        if not len(self):
+        self.unread = np.flatnonzero(self._files.states[:, 0] == NOT_SCANNED)
+        if not scan.samples:
             raise NoImageError(self.root, self._what_else(), self.counts["videos"])
 
     def __len__(self) -> int:
@@ -226,10 +248,17 @@ class FolderSource:
 
 
 def holds_image(path: Path) -> bool:
-    """Whether there is any image below a folder."""
-    scan = Scan(str(path.absolute()), _images(), None)
+    """Whether there is any image below a folder; as far as it can be looked into."""
+    return bool(first_image(path).samples)
+
+
+def first_image(path: Path) -> Scan:
+    """A scan of a folder that ends at the first image. Raises UsageError where the folder cannot be read."""
+    where = str(path.absolute())
+    check_folder(where, printable(os.fsencode(where)))
+    scan = Scan(where, _images(), None)
     scan.run(most=1)
-    return bool(len(scan.files()))
+    return scan
 
 
 class Scan:
@@ -239,6 +268,8 @@ class Scan:
         self.classes: list[str] = []
         self.class_samples: list[int] = []
         self.root_samples = 0
+        self.samples = 0
+        """Without what could not be looked into."""
         self.problems: list[str] = []
         self.counts = dict.fromkeys(
             ("hidden", wanted.others_name, "other_files", "special_files", "links", "loops", "bad_names", "problems"), 0
@@ -260,14 +291,14 @@ class Scan:
     def run(self, most: float = math.inf) -> None:
         """Walk; no further than to so many samples."""
         self._enter(b"")
-        while self._open and len(self._folder_of) < most:
+        while self._open and self.samples < most:
             folder = self._open[-1]
             for name, size, mtime in folder.rest:
                 if size == _FOLDER:
                     self._enter(self._folders[folder.number] + name + b"/")
                     break
                 self._add(folder.number, name, size, mtime)
-                if len(self._folder_of) >= most:
+                if self.samples >= most:
                     break
             else:
                 self._open.pop()
@@ -286,6 +317,11 @@ class Scan:
             states=np.array(self._states, np.int64).reshape(-1, 2),
         )
 
+    def check(self, root: str, *, skip_unreadable: bool) -> None:
+        """Raise UnreadableError where something could not be looked into. root: as messages name it."""
+        if self.counts["problems"] and not skip_unreadable:
+            raise UnreadableError(root, self.counts["problems"], self.told_problems())
+
     def told_problems(self) -> tuple[str, ...]:
         """What could not be looked into, and how much more of it there is."""
         more = self.counts["problems"] - MAX_PROBLEMS
@@ -294,20 +330,21 @@ class Scan:
     def _enter(self, folder: bytes) -> None:
         """Go into a folder, unless it cannot be read or is one that the scan is inside of."""
         path = os.path.join(self._root, os.fsdecode(folder))
-        identity = None
+        identity, failed = None, UNKNOWN
         try:
             identity = _identity(path)
         except OSError as error:
-            self._problem(folder, error)
-        if identity in self._inside:
+            failed = self._problem(folder, error)
+        if identity is not None and identity in self._inside:
             self.counts["loops"] += 1
             return
         if len(self._open) == 1:
             self._add_class(folder[:-1])
-        if identity is None:
-            return
         self._folders.append(folder)
         self._labels.append(len(self.classes) - 1)  # the root comes before any class: -1
+        if identity is None:
+            self._add(len(self._folders) - 1, b"", *failed)
+            return
         self._inside.add(identity)
         self._open.append(_OpenFolder(len(self._folders) - 1, identity, iter(self._list(path, folder))))
 
@@ -333,7 +370,7 @@ class Scan:
                     if state is not None:
                         entries.append((name, *state))
         except OSError as error:
-            self._problem(folder, error)
+            entries.append((b"", *self._problem(folder, error)))
         entries.sort()
         return entries
 
@@ -361,11 +398,10 @@ class Scan:
                 self.counts["other_files"] += 1
                 return None
         except OSError as error:
-            if taken:
-                stop_if_of_any_file(error, where)
+            if taken and error.errno in _BROKEN:
+                self._check_there(where)
                 return UNKNOWN
-            self._problem(where, error)
-            return None
+            return self._problem(where, error)
         return found.st_size, found.st_mtime_ns
 
     def _sniff(self, path: str) -> bool:
@@ -373,22 +409,39 @@ class Scan:
             return bool(self._wanted.sniff(os.read(fd, self._wanted.sniff_bytes)))
 
     def _add(self, folder: int, name: bytes, size: int, mtime: int) -> None:
-        label = self._labels[folder]
-        if label < 0:
-            self.root_samples += 1
-        else:
-            self.class_samples[label] += 1
+        if size != NOT_SCANNED:
+            self.samples += 1
+            self.counts["bad_names"] += bad_name(self._folders[folder] + name) is not None
+            label = self._labels[folder]
+            if label < 0:
+                self.root_samples += 1
+            else:
+                self.class_samples[label] += 1
         self._folder_of.append(folder)
         self._names += name
         self._ends.append(len(self._names))
         self._states.extend((size, mtime))
-        self.counts["bad_names"] += bad_name(self._folders[folder] + name) is not None
 
-    def _problem(self, where: bytes, error: OSError) -> None:
-        stop_if_of_any_file(error, where)
+    def _problem(self, where: bytes, error: OSError) -> tuple[int, int]:
+        """Note what cannot be looked into; what stands for its size and mtime."""
+        if not where:
+            raise PackError(f"{printable(self._root)} cannot be read: {reason_of(error)}; run the same command again")
+        if error.errno != getattr(errno, "ESTALE", None):  # which a single folder of a network disk can have for good
+            stop_if_of_any_file(error, where)
+        if error.errno in _BROKEN:
+            self._check_there(where)
         self.counts["problems"] += 1
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(f"{printable(where) or 'the folder itself'} cannot be read: {reason_of(error)}")
+            self.problems.append(f"{printable(where)} cannot be read: {reason_of(error)}")
+        return NOT_SCANNED, error.errno or errno.EIO
+
+    def _check_there(self, where: bytes) -> None:
+        """Raise SourceChangedError where what was found a moment ago is gone. A link that leads nowhere is there."""
+        if not os.path.lexists(os.path.join(self._root, os.fsdecode(where).rstrip("/"))):
+            raise SourceChangedError(
+                f"{printable(where)} went away while the source was scanned: leave the source alone and run the same "
+                "command again"
+            )
 
 
 @dataclass(slots=True, eq=False)

@@ -13,10 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import FieldKind, Item, bad_name, given_options, printable, text_of
+from rawpack_packer.sources.base import (
+    NOT_SCANNED,
+    FieldKind,
+    Item,
+    bad_name,
+    given_options,
+    not_scanned,
+    printable,
+    text_of,
+)
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import Scan, Wanted, check_folder
-from rawpack_packer.sources.video_part import Shot, VideoPart, frame_key
+from rawpack_packer.sources.video_part import Shot, VideoPart, sample_key
 from rawpack_packer.sources.videos import Videos
 from rawpack_packer.video import need_av
 from rawpack_packer.video.index import Place, VideoIndex
@@ -81,13 +90,15 @@ class VideoSource:
         start: str | float | None = None,
         end: str | float | None = None,
         max_frames: int | None = None,
+        skip_unreadable: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Look through every video below `path`: all of its packets are read, and its first frames decoded.
 
-        fps, every, start, end, max_frames: see `video.select`. progress: told how many videos were looked through.
-        Raises UsageError where there is no video, or no frame is taken; MissingExtraError without PyAV; PackError where
-        the disk fails.
+        fps, every, start, end, max_frames: see `video.select`. skip_unreadable: see `FolderSource`. progress: told how
+        many videos were looked through.
+        Raises UsageError where there is no video, or no frame is taken; MissingExtraError without PyAV; UnreadableError
+        and PackError as `FolderSource`.
         """
         from rawpack_packer.video.scan import make_indexes
 
@@ -104,7 +115,8 @@ class VideoSource:
             end=None if selection.end is None else f"{float(selection.end):g}",
             max_frames=max_frames,
         )
-        files = _one_file(where) if os.path.isfile(where) else _folder(where, self.root)
+        one = os.path.isfile(where)
+        files = _one_file(where) if one else _folder(where, self.root, skip_unreadable=skip_unreadable)
         self.classes, self.empty_classes, self.problems = files.classes, files.empty_classes, files.problems
         good = [number for number in range(len(files.places)) if number not in files.faults]
         found: dict[int, VideoIndex | DecodeError] = dict(files.faults)
@@ -114,6 +126,8 @@ class VideoSource:
             for number, place in enumerate(files.places)
         ]
         self._ends = np.cumsum([0, *map(len, self._videos)])
+        unread = [video.place.state[0] == NOT_SCANNED for video in self._videos]
+        self.unread = self._ends[:-1][np.array(unread, bool)]
         self.fields: Mapping[str, FieldKind] = {
             **({} if self.classes is None else {"label": FieldKind("int64")}),
             "video": FieldKind("int64"),
@@ -134,7 +148,7 @@ class VideoSource:
     def key(self, i: int, /) -> str:
         """The video's path below the folder, and the number of the frame: "cat/clip.mp4#000123"."""
         number, k = self._find(i)
-        return frame_key(self._videos[number].place.key, self._videos[number].number(k))
+        return sample_key(self._videos[number].place, self._videos[number].number(k))
 
     def part(self, start: int, stop: int, /) -> VideoPart:
         """Frames start <= i < stop, with what of their videos' packets it takes to decode them."""
@@ -200,7 +214,7 @@ class _Scanned:
     places: list[Place]
     labels: list[int | None]
     faults: dict[int, DecodeError]
-    """Of those that cannot be had for their names."""
+    """Of those that cannot be had for their names, and what could not be looked into."""
     counts: dict[str, int]
     classes: tuple[str, ...] | None = None
     empty_classes: tuple[str, ...] = ()
@@ -215,12 +229,13 @@ def _one_file(where: str) -> _Scanned:
     return _Scanned([place], [None], _bad_names([name]), {**scan.counts, "unlabelled": 0, "empty_classes": 0})
 
 
-def _folder(where: str, shown: str) -> _Scanned:
+def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _Scanned:
     check_folder(where, shown)
     scan = Scan(where, _WANTED, None)
     scan.run()
+    scan.check(shown, skip_unreadable=skip_unreadable)
     files = scan.files()
-    if not len(files):
+    if not scan.samples:
         raise UsageError(
             f"no video in {shown} ({scan.counts['images']} images, {scan.counts['other_files']} other files, "
             f"{scan.counts['problems']} problems): give the folder that holds the videos"
@@ -238,7 +253,7 @@ def _folder(where: str, shown: str) -> _Scanned:
     return _Scanned(
         places,
         labels,
-        _bad_names(paths),
+        _bad_names(paths) | _not_scanned(places),
         scan.counts | {"unlabelled": scan.root_samples if scan.classes else 0, "empty_classes": len(empty)},
         tuple(scan.classes) or None,
         empty,
@@ -248,6 +263,10 @@ def _folder(where: str, shown: str) -> _Scanned:
 
 def _bad_names(paths: Sequence[bytes]) -> dict[int, DecodeError]:
     return {number: error for number, path in enumerate(paths) if (error := bad_name(path)) is not None}
+
+
+def _not_scanned(places: Sequence[Place]) -> dict[int, DecodeError]:
+    return {number: error for number, place in enumerate(places) if (error := not_scanned(place.state)) is not None}
 
 
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")

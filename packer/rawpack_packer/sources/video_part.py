@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import Item, Value
+from rawpack_packer.sources.base import NOT_SCANNED, Item, Value
 from rawpack_packer.video.index import Place, Run
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class VideoPart:
         """The video's path below the folder, and the number of the frame: "cat/clip.mp4#000123"."""
         number, k = self._find(i)
         shot = self._shots[number]
-        return frame_key(shot.place.key, 0 if shot.run is None else int(shot.run.numbers[k]))
+        return sample_key(shot.place, 0 if shot.run is None else int(shot.run.numbers[k]))
 
     def _find(self, i: int) -> tuple[int, int]:
         if not 0 <= i < len(self):
@@ -101,6 +101,11 @@ class VideoPart:
         if self._open is not None:
             self._open[1].close()
             self._open = None
+
+
+def sample_key(place: Place, number: int) -> str:
+    """The key of a frame of a file; what could not be looked into has its path alone."""
+    return place.key if place.state[0] == NOT_SCANNED else frame_key(place.key, number)
 
 
 def frame_key(video: str, number: int) -> str:

@@ -3,6 +3,7 @@ or an append packs is one; workers get the samples of their part and nothing els
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,6 +83,7 @@ class View:
         self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
         self.kind, self.root, self.noun = source.kind, source.root, noun_of(source)
         self.options = options_of(source)
+        self.unread = np.flatnonzero(np.isin(self._rows, unread_of(source)))
         self.image: ImageKind | None = source.image
         self.fields: Mapping[str, FieldKind] = source.fields
         self.problems = source.problems
@@ -163,7 +165,7 @@ class View:
         labels = None if self.classes is None else labels_of(self)
         if labels is None:
             return None
-        found, counts = np.unique(labels, return_counts=True)
+        found, counts = np.unique(np.delete(labels, self.unread), return_counts=True)
         return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
@@ -189,6 +191,19 @@ def options_of(source: Source) -> dict[str, str]:
     A source that takes options has a mapping `options` of those that were given.
     """
     return dict(getattr(source, "options", {}))
+
+
+def unread_of(source: Source) -> Rows:
+    """The numbers, ascending, of samples that stand for a folder or file that could not be looked into.
+
+    A source that skips such has an array `unread`.
+    """
+    return np.asarray(getattr(source, "unread", ()), np.int64)
+
+
+def is_flat(source: Source) -> bool:
+    """Whether a source is a folder that could have classes and has no folders for them."""
+    return source.kind in ("folder", "video") and source.classes is None and os.path.isdir(source.root)  # noqa: PTH112
 
 
 def image_file_of(samples: Samples, i: int) -> tuple[str, int] | None:

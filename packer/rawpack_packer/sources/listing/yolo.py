@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack_packer.sources.base import UNKNOWN, FieldKind, given_options, opened, printable, reason_of
+from rawpack_packer.sources.base import NOT_SCANNED, UNKNOWN, FieldKind, given_options, opened, printable, reason_of
+from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.reading import Classes, classes_of
@@ -27,7 +28,8 @@ _VALUES = ("class", "x", "y", "width", "height")
 def is_yolo(path: Path) -> bool:
     """Whether a folder is surely one: it, or a split in it, has folders `images` and `labels` side by side."""
     folders = [path, *(path / split for split in _SPLITS)]
-    return any((folder / "images").is_dir() and (folder / "labels").is_dir() for folder in folders)
+    # Not Path.is_dir: where nothing can be looked into, it raises, and the scan has better words.
+    return any(os.path.isdir(folder / "images") and os.path.isdir(folder / "labels") for folder in folders)  # noqa: PTH112
 
 
 class YoloSource(TableSource):
@@ -35,7 +37,7 @@ class YoloSource(TableSource):
 
     The file of `images/train/a.jpg` is `labels/train/a.txt`; that of an image in no folder `images` lies beside it. An
     image without one, or with an empty one, has no boxes. Class names are those of `classes.txt`, `obj.names` or
-    `data.yaml` in the folder.
+    `data.yaml` in the folder; of a split, such as `train`, they may lie beside it.
 
     `counts`: no_boxes (images), empty_classes, and of `FolderSource` those that speak of files.
     """
@@ -46,29 +48,35 @@ class YoloSource(TableSource):
         /,
         *,
         classes: Classes | None = None,
+        skip_unreadable: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """classes: instead of those in the folder. progress: as `FolderSource` has it.
+        """classes: instead of those in the folder. skip_unreadable, progress: as `FolderSource` has them.
 
         Raises UsageError where there is no image, BadListingError with the first twenty lines that are no boxes.
         """
         self.options = given_options(classes=classes if isinstance(classes, str | os.PathLike) else None)
         root = Path(path).absolute()
-        folder = FolderSource(root, progress=progress)
+        folder = FolderSource(root, skip_unreadable=skip_unreadable, progress=progress)
         faults = Faults(folder.root)
         names = classes_of(classes) if classes is not None else _names(root)
         reading = _Labels(root, faults, None if names is None else len(names))
         paths = list[str]()
+        found = folder.states()[:, 0] != NOT_SCANNED
         for i in range(len(folder)):
             paths.append(folder.key(i))
-            reading.add(paths[-1])
+            if found[i]:
+                reading.add(paths[-1])
+            else:
+                reading.pass_over()
             if faults.enough:
                 break
         faults.stop()
         if not reading.read:
+            first = paths[int(found.argmax())]
             raise UsageError(
-                f"{folder.root} has no text file of boxes for any image: that of {printable(paths[0])} would be "
-                f"{printable(label_of(paths[0]))}; give the folder that holds images and labels"
+                f"{folder.root} has no text file of boxes for any image: that of {printable(first)} would be "
+                f"{printable(label_of(first))}; give the folder that holds images and labels"
             )
         if folder.counts["bad_names"]:
             raise UsageError(f"{folder.root} has names that are not UTF-8: rename these files")
@@ -89,12 +97,13 @@ class YoloSource(TableSource):
                 counts={
                     **{name: folder.counts[name] for name in ("hidden", "special_files", "links", "loops", "problems")},
                     "other_files": folder.counts["other_files"] - reading.read,
-                    "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
+                    "no_boxes": int(((np.diff(boxes.ends) == 0) & found).sum()),
                     "empty_classes": len(empty),
                 },
                 problems=folder.problems,
             )
         )
+        self.unread = folder.unread
 
 
 class _Labels:
@@ -125,6 +134,11 @@ class _Labels:
         except OSError as error:
             self._faults.add(0, 0, "", f"cannot be read: {reason_of(error)}", file=name)
         self._lengths.append((len(self._values) - before) // len(_VALUES))
+
+    def pass_over(self) -> None:
+        """There is nothing of one that could not be looked into."""
+        self.states.append(UNKNOWN)
+        self._lengths.append(0)
 
     def boxes(self) -> Runs:
         """Of all images, as the files have them."""
@@ -176,7 +190,11 @@ def label_of(image: str) -> str:
 
 
 def _names(root: Path) -> tuple[str, ...] | None:
-    """The class names that lie in a folder, if any do."""
+    """The class names that lie in a folder, if any do; or beside it, where it is a split."""
+    return _names_in(root) or (_names_in(root.parent) if is_split(root.name) else None)
+
+
+def _names_in(root: Path) -> tuple[str, ...] | None:
     for name in NAMES:
         if (root / name).is_file():
             return classes_of(root / name)

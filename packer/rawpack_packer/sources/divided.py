@@ -1,0 +1,89 @@
+"""Whether a folder is divided into splits, `train/` and `val/`, which nobody wants as classes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.folder import first_image
+
+_NAMES = (
+    ("train", "training", "trn", "trainval"),
+    ("val", "valid", "validation", "dev", "devel", "development", "eval", "evaluation", "minival"),
+    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out"),
+)
+"""What splits are called, in the order in which a command names them."""
+_RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
+_END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
+"""What may follow: `train2017`, `test_images`."""
+
+
+_AS_ONE = {
+    "folder": "--source folder takes them as classes",
+    "video": "--source video takes them as classes",
+    "yolo": "--source yolo packs them as one set",
+}
+
+
+class DividedError(UsageError):
+    """A folder is divided into splits, and its kind was not given."""
+
+    def __init__(
+        self, source: str, names: Sequence[str], kind: str, destination: str = "DST", other: Sequence[str] = ()
+    ) -> None:
+        """source: as the user wrote it. names: of the splits. kind: what takes the folder as a whole. destination: of
+        the command that packs the splits. other: the words of another that helps, which takes one split as "SRC"."""
+        self._about = source, tuple(names), kind
+        pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
+        one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
+        super().__init__(
+            f"the folders in {printable(source)} are splits by their names, not classes: `{printable(pack)}` packs "
+            f"each into a store of its own; "
+            + (f"`{printable(shlex.join(one))}` takes one of them; " if one else "")
+            + f"{_AS_ONE[kind]} (in Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
+        )
+
+    def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
+        """The same, where more is known of what the user asked."""
+        return DividedError(*self._about, destination, other)
+
+
+def is_split(name: str) -> bool:
+    """Whether folders of this name are splits and hardly ever classes."""
+    return _rank(name) is not None
+
+
+def splits_in(path: Path) -> list[str]:
+    """The names of the splits that a folder is divided into, train first; none where it is not.
+
+    It is where two or more of its folders have names of splits, and the others have no image or video. Empty splits are
+    left out, unless all of them are empty; hidden folders do not count.
+    """
+    try:
+        with os.scandir(path) as entries:
+            folders = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+    except (OSError, ValueError):
+        return []  # whoever scans the folder says why
+    splits = sorted(filter(is_split, folders), key=lambda name: (_rank(name), name))
+    if len(splits) < 2 or any(_has_samples(path / name) for name in folders if not is_split(name)):
+        return []
+    return [name for name in splits if _has_samples(path / name, unknown=True)]
+
+
+def _rank(name: str) -> int | None:
+    plain = name.lower()
+    return _RANKS.get(plain, _RANKS.get(_END.sub("", plain)))
+
+
+def _has_samples(folder: Path, *, unknown: bool = False) -> bool:
+    """Whether there is any image or video below a folder. unknown: the answer where it cannot be looked into."""
+    try:
+        scan = first_image(folder)
+    except UsageError:
+        return unknown
+    return bool(scan.samples or scan.counts["videos"] or (unknown and scan.counts["problems"]))
