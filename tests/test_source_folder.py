@@ -371,9 +371,9 @@ def test_broken_links(tmp_path: Path) -> None:
     (tmp_path / "a" / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "a" / "round.jpg").symlink_to("round.jpg")
     (tmp_path / "class").symlink_to("nowhere")
-    source = FolderSource(tmp_path)
-    assert keys(source) == ["a/0.jpg", "a/gone.jpg", "a/round.jpg"]
-    assert source.states()[1:].tolist() == [[-1, -1], [-1, -1]]
+    source = FolderSource(tmp_path, skip_unreadable=True)
+    assert keys(source) == ["a/0.jpg", "a/gone.jpg", "a/round.jpg", "class"]
+    assert source.states()[1:].tolist() == [[-1, -1], [-1, -1], [-2, errno.ENOENT]]
     assert [line.split(":")[0] for line in source.problems] == ["class cannot be read"]
     assert source.counts["problems"] == 1
     for i, number in ((1, errno.ENOENT), (2, errno.ELOOP)):
@@ -405,7 +405,7 @@ def test_a_locked_folder_is_told(tmp_path: Path) -> None:
     try:
         if os.access(tmp_path / "a", os.R_OK):
             pytest.skip("permissions do not bind this user")
-        source = FolderSource(tmp_path)
+        source = FolderSource(tmp_path, skip_unreadable=True)
     finally:
         (tmp_path / "a").chmod(0o755)
     assert source.empty_classes == ("a",)
@@ -429,10 +429,11 @@ def test_a_folder_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A folder that cannot be listed keeps its class, so labels do not shift, and is told in one printable line."""
     put(tmp_path, "a\n1/0.jpg", "b/1.jpg")
     deny(monkeypatch, function, errno.EACCES, lambda path: "a\n1" in path)
-    source = FolderSource(tmp_path)
+    source = FolderSource(tmp_path, skip_unreadable=True)
     assert source.classes == ("a\n1", "b")
     assert source.empty_classes == ("a\n1",)
-    assert labels(source) == [1]
+    assert keys(source) == ["a\n1/", "b/1.jpg"]
+    assert source[1].fields == {"label": 1}
     assert source.problems == ("a\\n1/ cannot be read: [Errno 13] Permission denied",)
 
 
@@ -440,8 +441,8 @@ def test_a_file_that_cannot_be_sniffed_is_told(tmp_path: Path, monkeypatch: pyte
     """A file without extension that cannot be opened may be an image: it is told, not dropped."""
     put(tmp_path, "0.jpg", "locked", "seen")
     deny(monkeypatch, "open", errno.EACCES, lambda path: path.endswith("locked"))
-    source = FolderSource(tmp_path)
-    assert keys(source) == ["0.jpg", "seen"]
+    source = FolderSource(tmp_path, skip_unreadable=True)
+    assert keys(source) == ["0.jpg", "locked", "seen"]
     assert source.problems == ("locked cannot be read: [Errno 13] Permission denied",)
 
 
@@ -451,7 +452,7 @@ def test_many_problems_are_counted_and_the_first_told(tmp_path: Path) -> None:
     for i in range(130):
         (tmp_path / f"{i:03}").symlink_to("nowhere")
     put(tmp_path, "zz/1.jpg")
-    source = FolderSource(tmp_path)
+    source = FolderSource(tmp_path, skip_unreadable=True)
     assert source.counts["problems"] == 130
     assert len(source.problems) == 101
     assert list(source.problems[:100]) == sorted(source.problems[:100])
@@ -659,8 +660,8 @@ def deep_folder(tmp_path: Path) -> Iterator[Path]:
 def test_deep_folders(deep_folder: Path) -> None:
     """A tree deeper than Python's recursion limit is walked to its end; what no path can name is told."""
     put(deep_folder.joinpath(*["d"] * 1500), "0.jpg")
-    source = FolderSource(deep_folder)
-    assert len(source) == 1
+    source = FolderSource(deep_folder, skip_unreadable=True)
+    assert len(source) == 1 + len(source.unread) == 2
     assert source.key(0).count("/") == 1500 > sys.getrecursionlimit()
     assert len(source.problems) == 1
     assert source.problems[0].endswith(f"[Errno {errno.ENAMETOOLONG}] {os.strerror(errno.ENAMETOOLONG)}")
@@ -698,7 +699,7 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
     """The message says what was seen instead."""
     put(tmp_path, "notes.txt", ".hidden.jpg", data=b"x")
     (tmp_path / "lost").symlink_to("nowhere")
-    message = message_of(tmp_path)
+    message = message_of(tmp_path, skip_unreadable=True)
     assert message.startswith(f"no image in {tmp_path} (1 other files, 1 hidden, 1 problems; lost cannot be read: ")
     assert message.endswith("): give the folder that holds the images")
 

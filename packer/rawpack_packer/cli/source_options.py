@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from rawpack_packer.progress import scanning
+from rawpack_packer.show import plain
 from rawpack_packer.sources import KINDS, OPTIONS, DividedError, Source, open_source
 from rawpack_packer.sources.view import unread_of
 
@@ -78,10 +79,12 @@ def open_by(
         raise error.asked(destination, other) from None
 
 
-def end_unread(sources: Iterable[Source]) -> None:
+def end_unread(sources: Collection[Source]) -> None:
     """End the command with exit code 1 where folders or files could not be looked into."""
     unread = sum(len(unread_of(source)) for source in sources)
     if unread:
         what = "1 folder or file" if unread == 1 else f"{unread:,} folders or files"
-        click.echo(f"rawpack: {what} of the source could not be looked into, and what is in there is missing", err=True)
+        first = next(problem for source in sources for problem in source.problems)
+        example = plain(first) if unread == 1 else f"{plain(first)}; ..."
+        click.echo(f"rawpack: {what} of the source could not be looked into, and was left out: {example}", err=True)
         sys.exit(1)

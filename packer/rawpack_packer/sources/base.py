@@ -76,8 +76,8 @@ class UnreadableError(PackError):
         lines = "\n".join(f"  {line}" for line in problems)
         super().__init__(
             f"{what} of {root} could not be looked into, and nothing was written:\n{lines}\n"
-            "Make them readable and run the same command again, or pack the rest with --skip-unreadable "
-            "(in Python: skip_unreadable=True)"
+            "Make all of it readable, or take it out of the source, and run the same command again; --skip-unreadable "
+            "packs the rest (in Python: skip_unreadable=True)"
         )
 
 

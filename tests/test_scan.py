@@ -1,0 +1,576 @@
+"""What packing does where some of a source cannot be looked into, and where its folders are splits and not classes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Ran, environment, picture, run_here, save, states_of
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack.errors import PackError
+from rawpack_packer.sources import SourceChangedError, open_source
+from rawpack_packer.sources.divided import is_split
+
+SMALL = ("--size", "16", "--workers", 0)
+ERRORS = [errno.EACCES, errno.EIO, errno.ESTALE]
+
+
+def folder(root: Path, **classes: int) -> Path:
+    """So many different PNG files in each class."""
+    for k, (name, count) in enumerate(classes.items()):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            save(root / name / f"{i}.png", picture(16, 16, 100 * k + i))
+    return root
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Three classes, of which `cat` comes first."""
+    return folder(tmp_path / "pets", cat=4, dog=3, eel=2)
+
+
+def failing(
+    monkeypatch: pytest.MonkeyPatch, number: int, matches: Callable[[str], bool], function: str = "scandir"
+) -> None:
+    """Let a function of os fail with an errno for the paths that match."""
+    real = getattr(os, function)
+
+    def wrapped(path: Any = ".", *more: Any, **options: Any) -> Any:
+        if not isinstance(path, int) and matches(os.fsdecode(path)):
+            raise OSError(number, os.strerror(number), path)
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, function, wrapped)
+
+
+def in_cat(path: str) -> bool:
+    return path.rstrip("/").endswith("/cat")
+
+
+def rejects_of(store: Path) -> list[dict[str, Any]]:
+    name = json.loads((store / "store.json").read_text("utf-8"))["rejects"]["file"]["name"]
+    return [json.loads(line) for line in (store / name).read_text("utf-8").splitlines()]
+
+
+BOUND = """
+import ctypes, os, runpy, sys
+if os.geteuid() == 0:
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: from the set that a new program can have
+        if ctypes.CDLL(None).prctl(24, capability, 0, 0, 0):
+            sys.exit(77)
+os.execv(sys.executable, [sys.executable, "-m", "rawpack_packer", *sys.argv[1:]])
+"""
+
+
+def bound(*args: object) -> Ran:
+    """Run the command in a process that permissions bind, also where these tests are root's."""
+    if sys.platform != "linux":
+        pytest.skip("takes Linux's capabilities away")
+    ran = subprocess.run(
+        [sys.executable, "-c", BOUND, *map(str, args)],
+        capture_output=True, encoding="utf-8", timeout=200, env=environment(), check=False,
+    )  # fmt: skip
+    if ran.returncode == 77:
+        pytest.skip("this container lets nobody give up capabilities")
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.fixture
+def locked(pets: Path) -> Iterator[Path]:
+    """The pets, of which nobody may look at `cat`."""
+    (pets / "cat").chmod(0)
+    yield pets
+    (pets / "cat").chmod(0o755)
+
+
+# ---------------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize("options", [("-q",), ("--max-rejects", "100%"), ("--dry-run",), ("--json", "--strict")])
+def test_a_locked_class_ends_packing_before_anything_is_written(
+    locked: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """A folder whose permissions forbid it ends the command with exit code 1 and its name, whatever rejects are
+    allowed, and no destination is made."""
+    ran = bound("pack", *SMALL, *options, locked, tmp_path / "store")
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert "cat/ cannot be read: [Errno 13] Permission denied" in ran.err
+    assert "--skip-unreadable" in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_whose_files_cannot_be_looked_at(pets: Path, tmp_path: Path) -> None:
+    """A folder that may be listed and not entered is no class of rejects, which a share could allow: packing ends."""
+    (pets / "cat").chmod(0o444)
+    try:
+        ran = bound("pack", *SMALL, "--max-rejects", "100%", pets, tmp_path / "store")
+    finally:
+        (pets / "cat").chmod(0o755)
+    assert (ran.code, ran.out) == (1, "")
+    assert not (tmp_path / "store").exists()
+    assert "cat/0.png cannot be read" in ran.err or "cat/ cannot be read" in ran.err
+
+
+@pytest.mark.parametrize("number", ERRORS, ids=lambda number: errno.errorcode[number])
+@pytest.mark.parametrize("command", ["pack", "plan", "append", "splits", "holdout"])
+def test_every_command_that_scans_ends_with_1(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, number: int
+) -> None:
+    """`pack`, `plan`, `append`, `--splits` and `--holdout` name what could not be looked into and write nothing."""
+    store = tmp_path / "store"
+    if command == "append":
+        assert run_here("pack", "-q", *SMALL, folder(tmp_path / "first", ant=2), store).code == 0
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "pets").symlink_to(pets)
+    before = states_of(tmp_path)
+    failing(monkeypatch, number, in_cat)
+    args: dict[str, tuple[object, ...]] = {
+        "pack": ("pack", *SMALL, pets, store),
+        "plan": ("plan", pets),
+        "append": ("append", "--workers", 0, pets, store),
+        "splits": ("pack", *SMALL, "--splits", "pets", tmp_path / "root", store),
+        "holdout": ("pack", *SMALL, "--holdout", "val=0.5", pets, store),
+    }
+    ran = run_here(*args[command])
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert f"cat/ cannot be read: [Errno {number}] {os.strerror(number)}" in ran.err
+    monkeypatch.undo()
+    assert states_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("call", ["pack", "append", "pack_splits"])
+def test_python_raises(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The functions of Python raise PackError, which is no UsageError, and write nothing."""
+    if call == "append":
+        rawpack_packer.pack(folder(tmp_path / "first", ant=2), tmp_path / "store", size=16, workers=0)
+    before = states_of(tmp_path)
+    failing(monkeypatch, errno.EIO, in_cat)
+    options: dict[str, Any] = {"workers": 0} | ({"holdout": {"val": 0.5}} if call == "pack_splits" else {})
+    with pytest.raises(PackError, match=r"cat/ cannot be read: \[Errno 5\]") as caught:
+        getattr(rawpack_packer, call)(pets, tmp_path / "store", **options)
+    assert not isinstance(caught.value, UsageError)
+    monkeypatch.undo()
+    assert states_of(tmp_path) == before
+
+
+def test_a_locked_split_is_named(locked: Path, tmp_path: Path) -> None:
+    """A split that may not be looked into is said to be that, and not to be missing; nothing is written."""
+    ran = bound("pack", *SMALL, "--splits", "dog,cat", locked, tmp_path / "store")
+    assert (ran.code, ran.out) == (2, ""), ran
+    assert f"{locked}/cat cannot be read: [Errno 13] Permission denied" in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_link_that_may_be_a_class_and_leads_nowhere(pets: Path, tmp_path: Path) -> None:
+    """A link to a folder on a disk that is not there is named; it is not left out in silence."""
+    (pets / "fox").symlink_to(tmp_path / "not mounted")
+    ran = run_here("pack", *SMALL, pets, tmp_path / "store")
+    assert (ran.code, ran.out) == (1, "")
+    assert "fox cannot be read: [Errno 2]" in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("name", ["dog", "dog/1.png"])
+def test_what_vanishes_during_the_scan(pets: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A folder or file that is removed between two looks means that the source changes: no option skips that."""
+    real = os.stat
+
+    def stat(path: Any, *more: Any, **options: Any) -> Any:
+        if not isinstance(path, int) and os.fsdecode(path).rstrip("/") == str(pets / name):
+            (shutil.rmtree if name == "dog" else os.unlink)(pets / name)
+            monkeypatch.setattr(os, "stat", real)
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(SourceChangedError, match=f"{name}/? went away while the source was scanned"):
+        open_source(pets, "folder", skip_unreadable=True)
+
+
+def test_a_listing_that_breaks_off_in_the_source_itself(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the folder of the source can be opened and not be read to its end, no option packs what was seen."""
+    real = os.scandir
+
+    class Broken:
+        def __init__(self, path: Any) -> None:
+            self._found, self._left = real(path), 1
+
+        def __enter__(self) -> Broken:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.close()
+
+        def close(self) -> None:
+            self._found.close()
+
+        def __iter__(self) -> Broken:
+            return self
+
+        def __next__(self) -> os.DirEntry[str]:
+            if not self._left:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            self._left -= 1
+            return next(self._found)
+
+    monkeypatch.setattr(
+        os, "scandir", lambda path=".": Broken(path) if str(path).rstrip("/") == str(pets) else real(path)
+    )
+    with pytest.raises(PackError, match=r"pets cannot be read: \[Errno 5\]"):
+        open_source(pets, "folder", skip_unreadable=True)
+    # Of a class, it is what could not be looked into, beside the files that were seen.
+    at = str(pets / "cat")
+    at = str(pets)
+    monkeypatch.setattr(os, "scandir", lambda path=".": Broken(path) if str(path).rstrip("/") == at else real(path))
+    with pytest.raises(PackError, match=r"pets cannot be read: \[Errno 5\]"):
+        open_source(pets, "folder", skip_unreadable=True)
+    # Of a class, it is what could not be looked into, beside the files that were seen.
+    at = str(pets / "cat")
+    monkeypatch.setattr(os, "scandir", lambda path=".": Broken(path) if str(path).rstrip("/") == at else real(path))
+    source = open_source(pets, "folder", skip_unreadable=True)
+    assert source.key(0) == "cat/"
+    assert source.key(1).startswith("cat/")
+    assert len(source) == 1 + 1 + 3 + 2
+
+
+# ---------------------------------------------------------------------------------------------- skipped
+
+
+def test_the_rest_is_packed_when_asked_for(locked: Path, tmp_path: Path) -> None:
+    """`--skip-unreadable` packs what there is under unshifted labels, lists the folder, counts it, and ends in 1, also
+    under `--strict` and `--max-rejects 0`, and when the same command finds the store complete."""
+    store = tmp_path / "store"
+    options = ("--skip-unreadable", "--strict", "--max-rejects", 0)
+    ran = bound("pack", *SMALL, *options, locked, store)
+    assert ran.code == 1, ran
+    assert "1 folder or file of the source could not be looked into" in ran.err
+    assert "5 images in 3 classes" in ran.err
+    assert rejects_of(store) == [
+        {"sample": 0, "key": "cat/", "reason": "not_scanned", "detail": "[Errno 13] Permission denied"}
+    ]
+    manifest = json.loads((store / "store.json").read_text("utf-8"))
+    assert manifest["counts"]["problems"] == 1
+    assert manifest["counts"]["empty_classes"] == 1
+    assert manifest["rejects"]["reasons"] == {"not_scanned": 1}
+    reader = Reader(store)
+    assert reader.classes == ("cat", "dog", "eel")
+    assert [reader[i]["key"] for i in range(5)] == ["dog/0.png", "dog/1.png", "dog/2.png", "eel/0.png", "eel/1.png"]
+    assert [int(reader[i]["label"]) for i in range(5)] == [1, 1, 1, 2, 2]
+    assert run_here("inspect", "--verify", store).code == 0
+    again = bound("pack", "--json", *SMALL, *options, locked, store)
+    assert again.code == 1
+    assert (json.loads(again.out)["already_complete"], json.loads(again.out)["unread"]) == (True, 1)
+    quiet = bound("pack", "-q", *SMALL, *options, locked, tmp_path / "quiet")
+    assert (quiet.code, quiet.out) == (1, "")
+    assert "cat/ cannot be read" in quiet.err
+
+
+def test_what_was_locked_and_is_not_any_more(locked: Path, tmp_path: Path) -> None:
+    """A store that was packed without a locked folder is not taken for one with it: the same command says what became
+    readable, and an append brings it in under its own label."""
+    store = tmp_path / "store"
+    assert bound("pack", "-q", *SMALL, "--skip-unreadable", locked, store).code == 1
+    (locked / "cat").chmod(0o755)
+    ran = bound("pack", *SMALL, "--skip-unreadable", locked, store)
+    assert ran.code == 2
+    assert "could not be looked into then: cat/" in ran.err
+    assert "rawpack append --skip-existing" in ran.err
+    assert bound("append", "-q", "--workers", 0, "--skip-existing", locked, store).code == 0
+    reader = Reader(store)
+    found = {reader[i]["key"]: int(reader[i]["label"]) for i in range(len(reader))}
+    assert found == {
+        **{f"cat/{i}.png": 0 for i in range(4)},
+        **{f"dog/{i}.png": 1 for i in range(3)},
+        **{f"eel/{i}.png": 2 for i in range(2)},
+    }
+
+
+def test_a_run_that_was_stopped_goes_on_only_with_the_same_source(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was stopped goes on where the folder still cannot be read; where it can, it says so and stops."""
+    (pets / "dog" / "bad.png").write_bytes(b"x")
+    store = tmp_path / "store"
+    options = ("pack", *SMALL, "--skip-unreadable")
+    failing(monkeypatch, errno.EIO, in_cat)
+    stopped = run_here(*options, "--max-rejects", 0, pets, store)
+    assert stopped.code == 1
+    assert "1 of 6 images were rejected" in stopped.err
+    assert not (store / "store.json").exists()
+    monkeypatch.undo()
+    other = run_here(*options, "--max-rejects", 1, pets, store)
+    assert other.code == 2
+    assert "could not be looked into then: cat/; added: cat/0.png" in other.err
+    failing(monkeypatch, errno.EIO, in_cat)
+    assert run_here(*options, "--max-rejects", 1, pets, store).code == 1
+    assert [one["key"] for one in rejects_of(store)] == ["cat/", "dog/bad.png"]
+    assert len(Reader(store)) == 5
+
+
+@pytest.mark.parametrize("number", ERRORS, ids=lambda number: errno.errorcode[number])
+def test_python_skips_what_it_is_told_to(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """`skip_unreadable=True` packs the rest, and the summary counts what it lacks, also of an append."""
+    failing(monkeypatch, number, in_cat)
+    done = rawpack_packer.pack(pets, tmp_path / "store", size=16, workers=0, skip_unreadable=True, max_rejects=0)
+    assert (done.unread, done.manifest.samples, dict(done.manifest.rejects.reasons)) == (1, 5, {"not_scanned": 1})
+    monkeypatch.undo()
+    more = folder(tmp_path / "more", cat=0, fox=2)
+    (more / "cat" / "late").mkdir()
+    failing(monkeypatch, number, lambda path: path.rstrip("/").endswith("more/cat/late"))
+    added = rawpack_packer.append(more, tmp_path / "store", workers=0, skip_unreadable=True, max_rejects=0)
+    assert (added.added, added.rejected, added.summary.unread) == (2, 1, 1)
+    assert [one["key"] for one in rejects_of(tmp_path / "store")] == ["cat/", "cat/late/"]
+
+
+def test_a_draw_puts_what_is_missing_into_no_validation_set(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `--holdout` draws is what it would draw without the folder; the folder is listed under train."""
+    shutil.copytree(pets, tmp_path / "without")
+    shutil.rmtree(tmp_path / "without" / "cat")
+    rawpack_packer.pack_splits(tmp_path / "without", tmp_path / "plain", holdout={"val": 1}, size=16, workers=0)
+    failing(monkeypatch, errno.EIO, in_cat)
+    ran = run_here("pack", *SMALL, "--skip-unreadable", "--holdout", "val=1", pets, tmp_path / "sets")
+    assert ran.code == 1
+    for split in ("train", "val"):
+        mine, its = Reader(tmp_path / "sets", split=split), Reader(tmp_path / "plain", split=split)
+        assert [sample["key"] for sample in mine] == [sample["key"] for sample in its]
+    assert [one["key"] for one in rejects_of(tmp_path / "sets" / "train")] == ["cat/"]
+    assert rejects_of(tmp_path / "sets" / "val") == []
+    counts = json.loads((tmp_path / "sets/train/store.json").read_text("utf-8"))["counts"]
+    assert counts["empty_classes"] == 1
+
+
+def test_a_plan_of_the_rest_ends_with_1(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`plan --skip-unreadable` tries the images that there are, writes the option into the command that it
+    recommends, and ends in 1."""
+    failing(monkeypatch, errno.EIO, in_cat)
+    ran = run_here("plan", "-q", "--json", "--skip-unreadable", "--format", "memmap", "--size", 16, "--workers", 1,
+                   "--batch", 2, "--budget", "1s", pets)  # fmt: skip
+    assert ran.code == 1, ran
+    told = json.loads(ran.out)
+    assert told["sampled"] == 5
+    assert "--skip-unreadable" in told["command"]
+
+
+def test_yolo_and_its_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A YOLO folder ends likewise: also where boxes cannot be read, without which images would have none."""
+    root = tmp_path / "set"
+    for name in ("a", "b"):
+        for i in range(2):
+            save(root / f"images/{name}/{i}.png", picture(16, 16, i))
+            (root / f"labels/{name}").mkdir(parents=True, exist_ok=True)
+            (root / f"labels/{name}/{i}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    failing(monkeypatch, errno.EACCES, lambda path: path.rstrip("/").endswith("images/a"))
+    ran = run_here("pack", *SMALL, root, tmp_path / "store")
+    assert ran.code == 1
+    assert "images/a/ cannot be read" in ran.err
+    assert run_here("pack", *SMALL, "--skip-unreadable", root, tmp_path / "store").code == 1
+    assert [sample["key"] for sample in Reader(tmp_path / "store")] == ["images/b/0.png", "images/b/1.png"]
+    assert rejects_of(tmp_path / "store")[0]["key"] == "images/a/"
+    assert rejects_of(tmp_path / "store")[0]["reason"] == "not_scanned"
+    monkeypatch.undo()
+    failing(monkeypatch, errno.EACCES, lambda path: path.rstrip("/").endswith("labels/a"))
+    ran = run_here("pack", *SMALL, root, tmp_path / "other")
+    assert ran.code == 1
+    assert "labels/a/ cannot be read" in ran.err
+
+
+def test_videos_and_folders_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of videos ends likewise, and packs the rest when asked for; divided into splits it is refused."""
+    pytest.importorskip("av")
+    from videos import encode
+
+    for name in ("train", "val"):
+        (tmp_path / "clips" / name).mkdir(parents=True)
+        encode(tmp_path / "clips" / name / "a.mp4", "mpeg4", 3)
+    clips = tmp_path / "clips"
+    ran = run_here("pack", *SMALL, clips, tmp_path / "store")
+    assert ran.code == 2
+    assert f"`rawpack pack --splits train,val {clips} {tmp_path}/store`" in ran.err
+    assert "--source video takes them as classes" in ran.err
+    assert run_here("pack", *SMALL, "--every", 2, clips, tmp_path / "store").code == 2
+    failing(monkeypatch, errno.EIO, lambda path: path.rstrip("/").endswith("/train"))
+    ran = run_here("pack", *SMALL, "--source", "video", clips, tmp_path / "store")
+    assert (ran.code, ran.out) == (1, "")
+    assert "train/ cannot be read: [Errno 5]" in ran.err
+    assert not (tmp_path / "store").exists()
+    ran = run_here(
+        "pack", *SMALL, "--source", "video", "--skip-unreadable", "--max-rejects", 0, clips, tmp_path / "store"
+    )
+    assert ran.code == 1
+    assert [one["key"] for one in rejects_of(tmp_path / "store")] == ["train/"]
+    assert rejects_of(tmp_path / "store")[0]["reason"] == "not_scanned"
+    reader = Reader(tmp_path / "store")
+    assert reader.classes == ("train", "val")
+    assert [sample["key"] for sample in reader] == [f"val/a.mp4#{i:06d}" for i in range(3)]
+    assert {int(sample["label"]) for sample in reader} == {1}
+
+
+def test_the_option_is_of_folders_alone(tmp_path: Path) -> None:
+    """For a dataset in memory, or a file of arrays, the option is refused in one line; False is as if left out."""
+    np.save(tmp_path / "a.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    with pytest.raises(UsageError, match="skip-unreadable: it belongs to folder"):
+        rawpack_packer.pack(tmp_path / "a.npy", tmp_path / "store", skip_unreadable=True)
+    with pytest.raises(UsageError, match="skip_unreadable= applies to a path only, and the source is a list"):
+        rawpack_packer.pack([np.zeros((8, 8, 3), np.uint8)], tmp_path / "store", skip_unreadable=True)
+    with pytest.raises(UsageError, match="kind= applies to a path only"):
+        rawpack_packer.pack([np.zeros((8, 8, 3), np.uint8)], tmp_path / "store", kind="folder")
+    rawpack_packer.pack(tmp_path / "a.npy", tmp_path / "store", skip_unreadable=False, workers=0)
+
+
+# ---------------------------------------------------------------------------------------------- splits
+
+
+def divided(root: Path, *names: str) -> Path:
+    """A folder with folders of two classes in each of these."""
+    for name in names:
+        folder(root / name, cat=2, dog=2)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (("train", "val"), "train,val"),
+        (("test", "train", "valid"), "train,valid,test"),
+        (("Training", "VALIDATION"), "Training,VALIDATION"),
+        (("dev", "testing", "evaluation", "holdout"), "dev,evaluation,holdout,testing"),
+        (("train2017", "val2017"), "train2017,val2017"),
+        (("train_images", "test images"), "'train_images,test images'"),
+    ],
+)
+def test_splits_are_not_packed_as_classes(tmp_path: Path, names: tuple[str, ...], order: str) -> None:
+    """A folder of splits is refused with exit code 2, nothing is written, and the command that is named packs it."""
+    root, store = divided(tmp_path / "my set", *names), tmp_path / "store"
+    ran = run_here("pack", *SMALL, root, store)
+    assert (ran.code, ran.out, store.exists()) == (2, "", False), ran
+    command = ran.err.split("`")[1]
+    assert command == f"rawpack pack --splits {order} {shlex.quote(str(root))} {store}"
+    assert "--source folder takes them as classes" in ran.err
+    assert run_here(*shlex.split(command)[1:], *SMALL).code == 0
+    for name in names:
+        assert Reader(store, split=name).classes == ("cat", "dog")
+
+
+def test_every_command_refuses_splits(tmp_path: Path) -> None:
+    """`plan`, `append`, `--dry-run`, `--holdout` and the functions of Python refuse alike, with commands that fit."""
+    root, store = divided(tmp_path / "root", "train", "test"), tmp_path / "store"
+    assert run_here("pack", "-q", *SMALL, folder(tmp_path / "first", cat=2), store).code == 0
+    before = states_of(tmp_path)
+    packs = f"rawpack pack --splits train,test {root}"
+    for args, told in [
+        (("plan", root), [f"{packs} DST", f"rawpack plan {root}/train"]),
+        (("append", root, store), [f"{packs} NEW", f"rawpack append {root}/train {store}"]),
+        (("pack", "--dry-run", root, tmp_path / "new"), [f"{packs} {tmp_path}/new"]),
+        (("pack", "--holdout", "val=0.1", root, tmp_path / "new"), [f"{packs} {tmp_path}/new"]),
+    ]:
+        ran = run_here(*args)
+        assert (ran.code, ran.out) == (2, ""), ran
+        assert [command for command in told if f"`{command}`" not in ran.err] == []
+    for call in (rawpack_packer.pack, rawpack_packer.append):
+        with pytest.raises(UsageError, match=r"splits=\['train', 'test'\]\) or kind='folder'"):
+            call(root, store)
+    with pytest.raises(UsageError, match=f"--splits train,test {root} {tmp_path}/new"):
+        rawpack_packer.pack_splits(root, tmp_path / "new", holdout={"val": 0.1})
+    assert states_of(tmp_path) == before
+
+
+def test_splits_are_classes_where_that_is_said(tmp_path: Path) -> None:
+    """`--source folder`, and `kind="folder"` in Python, take such folders as classes."""
+    root = divided(tmp_path / "root", "train", "val")
+    assert run_here("pack", "-q", *SMALL, "--source", "folder", root, tmp_path / "store").code == 0
+    assert Reader(tmp_path / "store").classes == ("train", "val")
+    rawpack_packer.pack(root, tmp_path / "other", kind="folder", size=16, workers=0)
+    assert Reader(tmp_path / "other").classes == ("train", "val")
+    assert run_here("append", "-q", "--source", "folder", "--skip-existing", root, tmp_path / "store").code == 0
+    rawpack_packer.append(root, tmp_path / "store", kind="folder", skip_existing=True, workers=0)
+    drawn = rawpack_packer.pack_splits(root, tmp_path / "sets", kind="folder", holdout={"val": 0.5}, size=16, workers=0)
+    assert drawn["val"].manifest.classes == ("train", "val")
+
+
+def test_folders_beside_splits(tmp_path: Path) -> None:
+    """Hidden folders, and folders without images, make no set of splits one of classes; empty splits are left out of
+    the command; another folder of images, or a single split, makes it one of classes."""
+    root = divided(tmp_path / "root", "train", "val")
+    for name in (".cache", "annotations", "test"):
+        (root / name).mkdir()
+    (root / "annotations" / "train.json").write_text("{}")
+    save(root / ".cache" / "a.png", picture(16, 16, 1))
+    with pytest.raises(UsageError, match="--splits train,val "):
+        open_source(root)
+    save(root / "annotations" / "a.png", picture(16, 16, 1))
+    assert open_source(root).classes == ("annotations", "test", "train", "val")
+    assert open_source(divided(tmp_path / "one", "train")).classes == ("train",)
+    assert open_source(divided(tmp_path / "two", "cat", "test")).classes == ("cat", "test")
+    (tmp_path / "none" / "train").mkdir(parents=True)
+    (tmp_path / "none" / "val").mkdir(parents=True)
+    with pytest.raises(UsageError, match="no image in"):
+        open_source(tmp_path / "none")
+    (tmp_path / "links").mkdir()
+    for name in ("train", "val"):
+        (tmp_path / "links" / name).symlink_to(root / name)
+    with pytest.raises(UsageError, match="--splits train,val "):
+        open_source(tmp_path / "links")
+
+
+def test_names_of_splits() -> None:
+    """Words that begin like the name of a split, and plain numbers after one, are classes."""
+    taken = "train TRAIN training trainset val valid Validation dev test testing eval evaluation holdout test2019"
+    assert [name for name in taken.split() if not is_split(name)] == []
+    other = "trains tram valley testament developer cat train1 test12 2017 set images data trainer"
+    assert [name for name in other.split() if is_split(name)] == []
+
+
+def test_yolo_folders_of_splits(tmp_path: Path) -> None:
+    """A YOLO set that is divided is refused likewise, and the command that is named finds the class names beside the
+    splits; `--source yolo` packs it as one."""
+    root = tmp_path / "set"
+    for name in ("train", "valid"):
+        save(root / name / "images" / "0.png", picture(16, 16, 1))
+        (root / name / "labels").mkdir()
+        (root / name / "labels" / "0.txt").write_text("1 0.5 0.5 0.2 0.2\n")
+    (root / "classes.txt").write_text("cat\ndog\n")
+    ran = run_here("pack", *SMALL, root, tmp_path / "store")
+    assert ran.code == 2
+    assert "--source yolo packs them as one set" in ran.err
+    assert run_here(*shlex.split(ran.err.split("`")[1])[1:], *SMALL).code == 0
+    reader = Reader(tmp_path / "store", split="valid")
+    assert reader.classes == ("cat", "dog")
+    assert reader[0]["boxes"][0, 4] == 1
+    assert run_here("pack", "-q", *SMALL, "--source", "yolo", root, tmp_path / "one").code == 0
+    assert len(Reader(tmp_path / "one")) == 2
+
+
+# ---------------------------------------------------------------------------------------------- flat folders
+
+
+def test_a_flat_folder_has_no_classes_and_says_so(tmp_path: Path) -> None:
+    """The summary of a folder without sub-folders says that there are no classes; one with classes does not."""
+    for i in range(3):
+        save(tmp_path / "flat" / f"{i}.png", picture(16, 16, i))
+        save(tmp_path / "more" / f"more{i}.png", picture(16, 16, 10 + i))
+    ran = run_here("pack", *SMALL, tmp_path / "flat", tmp_path / "store")
+    assert ran.code == 0
+    assert "3 images without classes" in ran.err
+    assert "classes  none: the source has no sub-folders" in ran.out
+    ran = run_here("append", "--workers", 0, tmp_path / "more", tmp_path / "store")
+    assert "none: the source has no sub-folders" in ran.out
+    ran = run_here("pack", *SMALL, folder(tmp_path / "pets", cat=2), tmp_path / "classes")
+    assert "none" not in ran.out
+    np.save(tmp_path / "a.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    assert "none" not in run_here("pack", "--workers", 0, tmp_path / "a.npy", tmp_path / "arrays").out
