@@ -99,7 +99,7 @@ def locked(pets: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------------------------------------- refused
 
 
-@pytest.mark.parametrize("options", [("-q",), ("--max-rejects", "100%"), ("--dry-run",), ("--json", "--strict")])
+@pytest.mark.parametrize("options", [("-q", "--strict", "--max-rejects", "100%"), ("--json", "--dry-run")])
 def test_a_locked_class_ends_packing_before_anything_is_written(
     locked: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
