@@ -111,6 +111,7 @@ class Batches(Iterable[Batch]):
         if os.getpid() != self._process:
             # A forked child has its own workers; those of its parent are not its business.
             self._own()
+        self._library.look_at_files(now=True)
         with self._taking:
             epoch, position = self._epoch, self._position
             self._begin_at(epoch + 1, 0)
@@ -211,6 +212,7 @@ class Batches(Iterable[Batch]):
     def _steps(self, epoch: int, position: int) -> Generator[Step]:
         split = self._split_of(epoch)
         for step in range(split.count(position)):
+            self._library.look_at_files()
             span, after = split.batch(step, position), split.reached(step + 1, position)
             samples = span.samples(self._order, epoch)
             if self._selection is not None:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from rawpack import npyfile
 from rawpack.errors import DamagedStoreError
-from rawpack.manifest import Columns, Field, Manifest
-from rawpack.mapped import map_file
+from rawpack.manifest import Columns, Field, FileRecord, Manifest
+from rawpack.mapped import Bytes, MappedFiles, check_contents, map_file
 
 Array = NDArray[Any]
 
@@ -52,7 +52,10 @@ def files_of(name: str, field: Field, rows: int, chunks: int) -> dict[str, tuple
 class ColumnFolder:
     """The mapped columns of one run of samples. `arrays` maps file names without `.npy` to arrays."""
 
-    def __init__(self, store: Path, columns: Columns, manifest: Manifest, chunks: dict[str, int]) -> None:
+    def __init__(
+        self, store: Path, columns: Columns, manifest: Manifest, chunks: dict[str, int], mapped: MappedFiles
+    ) -> None:
+        """mapped: is told of the files. Raises DamagedStoreError where one of them is not what the manifest says."""
         folder = store / columns.folder
         if folder.is_symlink():
             raise DamagedStoreError(
@@ -60,18 +63,28 @@ class ColumnFolder:
             )
         self.folder, self.rows = folder, columns.rows
         self.arrays: dict[str, Array] = {}
+        self._files: list[tuple[FileRecord, Bytes]] = []
         records = {record.name: record for record in columns.files}
         for name, field in manifest.fields.items():
             for file, (dtype, shape) in files_of(name, field, columns.rows, chunks.get(name, 0)).items():
                 if file not in records:
                     raise DamagedStoreError(f"{folder} lacks {file}, which field {name} needs")
-                array = npyfile.array(map_file(folder, records[file]), str(folder / file))
+                data = map_file(folder, records[file], mapped=mapped)
+                self._files.append((records[file], data))
+                array = npyfile.array(data, str(folder / file))
                 expected = tuple(have if want == -1 else want for want, have in zip(shape, array.shape, strict=False))
                 if array.dtype.name != dtype or array.shape != expected or array.ndim != len(shape):
                     raise DamagedStoreError(
                         f"{folder / file} holds {array.dtype} {array.shape}; {dtype} {shape} was packed"
                     )
                 self.arrays[file.removesuffix(".npy")] = array
+            if field.kind in ("text", "ragged"):
+                self._check_ends(name)
+
+    def check_contents(self) -> None:
+        """Raise DamagedStoreError unless all bytes of all columns are those that were packed."""
+        for record, data in self._files:
+            check_contents(self.folder / record.name, record, data)
 
     def text(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """The texts of field `name` at `rows` of this folder."""
@@ -87,6 +100,16 @@ class ColumnFolder:
         """The ragged field `name` at `rows` of this folder: (n, ...) each, read-only views."""
         found = self._runs(name, rows)
         return [found[int(row)] for row in rows]
+
+    def _check_ends(self, name: str) -> None:
+        """Refuse a column of texts or ragged samples that holds more or less than its offsets say."""
+        offsets, length = self.arrays[f"{name}.offset"], len(self.arrays[name])
+        first, last = int(offsets[0]), int(offsets[-1])
+        if (first, last) != (0, length):
+            raise DamagedStoreError(
+                f"{self.folder / name}.offset.npy begins with {first} and ends with {last}; "
+                f"its column goes from 0 to {length}"
+            )
 
     def _runs(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> dict[int, Array]:
         """What lies between two offsets, for each of some rows."""
@@ -108,7 +131,8 @@ class ColumnFolder:
 class ColumnTable:
     """All columns of a store, whichever folder they lie in."""
 
-    def __init__(self, store: Path, manifest: Manifest) -> None:
+    def __init__(self, store: Path, manifest: Manifest, mapped: MappedFiles) -> None:
+        """mapped: is told of the files."""
         self.folders: list[ColumnFolder] = []
         self.firsts: list[int] = []
         first, shards = 0, iter(manifest.shards)
@@ -121,10 +145,15 @@ class ColumnTable:
                     chunks[name] += placement.chunks
             if covered != columns.rows:
                 raise DamagedStoreError(f"{columns.folder} does not end where a shard ends")
-            self.folders.append(ColumnFolder(store, columns, manifest, chunks))
+            self.folders.append(ColumnFolder(store, columns, manifest, chunks, mapped))
             self.firsts.append(first)
             first += columns.rows
         self._starts = np.array(self.firsts, np.int64)
+
+    def check_contents(self) -> None:
+        """Raise DamagedStoreError unless all bytes of all columns are those that were packed."""
+        for folder in self.folders:
+            folder.check_contents()
 
     def piece(self, name: str, first: int, rows: int) -> Array:
         """Rows first .. first + rows of column file `name` (one row per sample), which lie in one folder: no copy."""

@@ -196,6 +196,16 @@ class Library:
         store, at = self.locate(row)
         store.check(name, at)
 
+    def check_columns(self) -> None:
+        """Raise DamagedStoreError unless all bytes of all columns are those that were packed."""
+        for store in self.stores:
+            store.columns.check_contents()
+
+    def look_at_files(self, *, now: bool = False) -> None:
+        """Raise DamagedStoreError where a file that is mapped here was written to since; see `MappedFiles.look`."""
+        for store in self.stores:
+            store.mapped.look(now=now)
+
     def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
         """Text field `name` of samples `rows`."""
         if len(self.stores) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +19,96 @@ from rawpack.memory import advise, map_descriptor
 from rawpack.plainfile import open_plain
 
 Bytes = NDArray[np.uint8]
+Identity = tuple[int, int]
+"""Device and inode of a file."""
+_LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
+"""How often mapped files are looked at while an epoch runs: at most a hundredth of the time is spent so."""
+_LOOK_S, _LOOK_FILES = 0.1, 256
+"""What one look takes: so many seconds, or so many files where these take longer."""
+_PIECE = 1 << 20
+_CURE = (
+    "never write over a file of a store, but pack or copy to another name and rename that; "
+    "copy the store again or pack it anew, and open it again"
+)
 
 
-def map_file(folder: Path, record: FileRecord, *, scattered: bool = False) -> Bytes:
+class MappedFiles:
+    """Files that are mapped in this process, and how to notice that one was written to in place since.
+
+    To touch a mapped page behind the end of a file that was cut short ends the process (SIGBUS): no exception can be
+    made of that. So sizes and times are looked at now and then. A file that was replaced by a rename, or removed, does
+    no harm: the mapping keeps the old one. Any number of threads may use one.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[FileRecord, Identity, int]] = {}
+        """Path -> its record, and which file it was when it was mapped, and its mtime in ns."""
+        self._at = 0
+        self._look_at = 0.0
+
+    def add(self, path: Path, record: FileRecord, status: os.stat_result) -> None:
+        """A file is mapped. status: of its descriptor."""
+        self._files[str(path)] = record, (status.st_dev, status.st_ino), status.st_mtime_ns
+
+    def look(self, *, now: bool) -> None:
+        """Look at mapped files, where it is time, or `now`.
+
+        A look ends after a tenth of a second, but not before 256 files: of very many files, or on a slow network share,
+        the next look continues with the others. Raises DamagedStoreError for one that was written to.
+        """
+        began = time.monotonic()
+        if not now and began < self._look_at:
+            return
+        paths = list(self._files)
+        for count in range(len(paths)):
+            if count >= _LOOK_FILES and time.monotonic() - began > _LOOK_S:
+                break
+            self._at = (self._at + 1) % len(paths)
+            self._check(paths[self._at])
+        ended = time.monotonic()
+        self._look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
+
+    def _check(self, path: str) -> None:
+        record, identity, written = self._files[path]
+        try:
+            status = os.stat(path)  # noqa: PTH116 - half the time, and a store may have very many
+        except OSError:
+            return  # gone, or out of reach: nothing can be said of it
+        if (status.st_dev, status.st_ino) != identity:
+            return
+        if status.st_size != record.bytes:
+            raise DamagedStoreError(
+                f"{path} has {status.st_size} bytes now, and had {record.bytes} when it was opened: {_CURE}"
+            )
+        if status.st_mtime_ns == written:
+            return
+        # Touched, or written over. Read, and not through the mapping: it may be cut short just now.
+        try:
+            with open_plain(Path(path)) as (descriptor, _):
+                fits = _fits(descriptor, record)
+        except (OSError, StoreError):
+            return
+        if not fits:
+            raise DamagedStoreError(f"{path} was written over since it was opened: {_CURE}")
+        self._files[path] = record, identity, status.st_mtime_ns
+
+
+def _fits(descriptor: int, record: FileRecord) -> bool:
+    """Whether the head of a shard, or all of a column, is what was packed."""
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
+        if record.head:
+            return xxhash.xxh3_64_hexdigest(file.read(HEAD_BYTES)) == record.head
+        digest = xxhash.xxh3_64()
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest() == record.xxh3
+
+
+def map_file(folder: Path, record: FileRecord, *, scattered: bool = False, mapped: MappedFiles | None = None) -> Bytes:
     """The bytes of a file that the manifest names: read-only, uint8 (record.bytes,).
 
     scattered: pieces of at least a few pages will be read in no order. The system then reads no more around them than
-    it is asked for, and wants to be asked ahead: see `will_need`.
+    it is asked for, and wants to be asked ahead: see `will_need`. mapped: is told of the file, to look at it later.
 
     Refused where it is no plain file, has another size, or its head is not the one that was packed. No descriptor stays
     open; the mapping lives as long as the array or any view of it.
@@ -35,6 +119,7 @@ def map_file(folder: Path, record: FileRecord, *, scattered: bool = False) -> By
             return np.empty(0, np.uint8)
         try:
             mapping = map_descriptor(descriptor, record.bytes)
+            status = os.fstat(descriptor)
         except (OSError, ValueError, OverflowError) as error:
             raise StoreError(f"cannot map {path}: {error}") from error
     array = np.frombuffer(mapping, np.uint8)
@@ -42,7 +127,17 @@ def map_file(folder: Path, record: FileRecord, *, scattered: bool = False) -> By
     if scattered and hasattr(mmap, "MADV_RANDOM"):
         advise(array.ctypes.data, record.bytes, mmap.MADV_RANDOM)
     check_head(path, record, array.data)
+    if mapped is not None:
+        mapped.add(path, record, status)
     return array
+
+
+def check_contents(path: Path, record: FileRecord, data: Bytes) -> None:
+    """Refuse a file, mapped from `path`, whose bytes are not all those that were packed."""
+    if xxhash.xxh3_64_hexdigest(data.data) != record.xxh3:
+        raise DamagedStoreError(
+            f"{path} was changed after packing: its checksum does not fit; copy the store again or pack it anew"
+        )
 
 
 @contextmanager

@@ -71,7 +71,8 @@ class Reader:
 
         split: which of the stores, where `path` is a set of splits: "train".
         preload: read all shards into memory first, where all workers of this reader share them; with a progress bar.
-        verify: check each image and mask against its checksum as it is read.
+        verify: check labels, texts and all else that lies in columns against its checksum now, and each image and mask
+            as it is read.
         cache, cache_bytes: of stores behind URLs: the folder that their shards are fetched into, and how much may lie
             there: a number, or "200GB". None: RAWPACK_CACHE or ~/.cache/rawpack, and half of the space that is free.
         storage_options: what fsspec is to know of the URLs: credentials, an endpoint.
@@ -90,6 +91,8 @@ class Reader:
         }
         self._library, self._verify = Library(_opened_places(self._paths, **self._remote)), verify
         self._selection: NDArray[np.int64] | None = None
+        if verify:
+            self._library.check_columns()
         if preload:
             self._preload()
 
@@ -135,6 +138,7 @@ class Reader:
         return at if self._selection is None else int(self._selection[at])
 
     def _sample(self, row: int) -> dict[str, Any]:
+        self._library.look_at_files()
         rows, sample = np.array([row], np.int64), dict[str, Any]()
         for name, field in self._library.fields.items():
             if field.kind == "text":

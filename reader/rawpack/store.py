@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rawpack.columns import ColumnTable
 from rawpack.errors import DamagedStoreError
 from rawpack.manifest import Field, FileRecord, Shard, load, parse
-from rawpack.mapped import map_file, open_whole
+from rawpack.mapped import MappedFiles, map_file, open_whole
 from rawpack.preload import Memory
 from rawpack.stores import FORMATS, FieldReader, Part
 from rawpack.stores.contract import Array, Box
@@ -71,7 +71,8 @@ class Store:
         self._items: dict[tuple[int, tuple[str, ...]], list[Item]] = {}
         self.manifest, self.digest = load(path) if sealed is None else parse(sealed, str(path))
         self._check_sizes()
-        self.columns = ColumnTable(path, self.manifest)
+        self.mapped = MappedFiles()
+        self.columns = ColumnTable(path, self.manifest, self.mapped)
         rows = [shard.rows for shard in self.manifest.shards]
         self.ends = np.cumsum(rows, dtype=np.int64)
         """(shards,): the row after each shard's last."""
@@ -291,7 +292,7 @@ class Store:
         """A shard's file, mapped; of a store behind a URL, fetched where it is not in the cache as it was packed."""
         try:
             with self.held(record):
-                return map_file(self.path, record, scattered=scattered)
+                return map_file(self.path, record, scattered=scattered, mapped=self.mapped)
         except DamagedStoreError as error:
             if self.origin is None:
                 if not self.fleeting:
@@ -302,7 +303,7 @@ class Store:
                 ) from None
         self.origin.discard(record)
         with self.held(record):
-            return map_file(self.path, record, scattered=scattered)
+            return map_file(self.path, record, scattered=scattered, mapped=self.mapped)
 
     def _chunks_before(self, number: int, name: str) -> int:
         """Compressed pieces of field `name` in the shards before `number` that share its folder of columns."""
