@@ -29,6 +29,15 @@ FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SEAL = b',\n "checksum": "xxh3-128:'
 _MAX_MANIFEST_BYTES = 1 << 30
+_MOST_BYTES = {"fields": 1 << 20, "rejects": 1 << 20, "counts": 1 << 20, "recipe": 16 << 20}
+"""What each of these takes at most in a manifest: a recipe tells those of all stores that were merged."""
+_ROOM = {"shards": 32, "columns": 32, "recipe": 8}
+"""Bytes of text that each object of a list, or each value of a recipe, takes at least, on the average. rawpack writes
+more than twice that. What is denser would grow to very many times its size in memory."""
+_FEW = 1024
+"""Objects and values of which no room is asked."""
+_MANY_CLASSES = 1 << 20
+"""More classes than samples are believed up to here."""
 DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
     "float16", "float32", "float64", "complex64", "complex128"
 }  # fmt: skip
@@ -188,13 +197,14 @@ def seal(text: bytes) -> bytes:
 
 def unseal(data: bytes, where: str) -> tuple[bytes, str]:
     """The JSON object as it was before it was sealed, and its checksum. DamagedStoreError where that does not fit."""
-    body, found, rest = data.rpartition(_SEAL)
-    if not found:
+    end = data.rfind(_SEAL)
+    if end < 0:
         raise DamagedStoreError(f"{where} was not written by rawpack, or its end is missing")
+    body = memoryview(data)[:end]  # no copy: manifests of very many shards are large
     digest = xxhash.xxh3_128_hexdigest(body)
-    if rest != digest.encode() + b'"\n}\n':
+    if data[end + len(_SEAL) :] != digest.encode() + b'"\n}\n':
         raise DamagedStoreError(f"{where} was changed after packing: its checksum does not fit its contents")
-    return body + b"\n}", digest
+    return b"".join([body, b"\n}"]), digest
 
 
 def parse(data: bytes, where: str) -> tuple[Manifest, str]:
@@ -207,7 +217,7 @@ def parse(data: bytes, where: str) -> tuple[Manifest, str]:
                 f"{where} has format version {version}; this rawpack reads up to {VERSION}. "
                 "Update it: pip install --upgrade rawpack"
             )
-        manifest = msgspec.json.decode(text, type=Manifest)
+        manifest = _decode(text)
     except (ValueError, RecursionError) as error:  # a DecodeError is a ValueError; text that is not UTF-8 another
         raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from None
     try:
@@ -238,6 +248,60 @@ def load(store: Path) -> tuple[Manifest, str]:
 
 class _Version(msgspec.Struct):
     rawpack: int
+
+
+class _Outline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A manifest whose larger entries are still text."""
+
+    rawpack: int
+    format: Literal["lmdb", "hdf5", "memmap"]
+    samples: int
+    fields: msgspec.Raw
+    classes: msgspec.Raw
+    shards: msgspec.Raw
+    columns: msgspec.Raw
+    rejects: msgspec.Raw
+    counts: msgspec.Raw
+    recipe: msgspec.Raw
+
+
+_LARGER: dict[str, Any] = {
+    "fields": dict[str, Field],
+    "classes": tuple[str, ...] | None,
+    "shards": tuple[Shard, ...],
+    "columns": tuple[Columns, ...],
+    "rejects": Rejects,
+    "counts": dict[str, int],
+    "recipe": dict[str, Any],
+}
+
+
+def _decode(text: bytes) -> Manifest:
+    """The manifest in `text`. Raises ValueError for what is none, and before memory is taken for what no store has."""
+    outline = msgspec.json.decode(text, type=_Outline)
+    parts: dict[str, Any] = {}
+    for name, kind in _LARGER.items():
+        part = memoryview(getattr(outline, name))
+        _check_room(name, bytes(part), outline.samples)
+        try:
+            parts[name] = msgspec.json.decode(part, type=kind)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return Manifest(rawpack=outline.rawpack, format=outline.format, samples=outline.samples, **parts)
+
+
+def _check_room(name: str, text: bytes, samples: int) -> None:
+    """Raise ValueError where an entry is larger, or holds more, than that of any store."""
+    most = _MOST_BYTES.get(name, len(text))
+    if len(text) > most:
+        raise ValueError(f"{name} of {len(text)} bytes; no store has more than {most}")
+    if name in _ROOM:
+        held = text.count(b"{") + (text.count(b"[") + text.count(b",") if name == "recipe" else 0)
+        if held > _FEW + len(text) // _ROOM[name]:
+            raise ValueError(f"{name} with {held} entries in {len(text)} bytes, more than any store has")
+    classes = text.count(b'"') // 2 if name == "classes" else 0
+    if classes > max(samples, _MANY_CLASSES):
+        raise ValueError(f"{classes} classes of {samples} samples")
 
 
 def _check(manifest: Manifest) -> None:
