@@ -14,7 +14,7 @@ field, and for each image or mask what its encoding needs:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from rawpack import npyfile
 from rawpack.errors import DamagedStoreError
-from rawpack.manifest import Columns, Field, FileRecord, Manifest
-from rawpack.mapped import Bytes, MappedFiles, check_contents, map_file
+from rawpack.manifest import Columns, Field, Manifest
+from rawpack.mapped import MappedFiles, check_contents, map_file
 
 Array = NDArray[Any]
 
@@ -49,6 +49,49 @@ def files_of(name: str, field: Field, rows: int, chunks: int) -> dict[str, tuple
     return files
 
 
+def runs_of(manifest: Manifest) -> Iterator[tuple[Columns, dict[str, int]]]:
+    """Each folder of columns, and how many compressed pieces each field of its samples has. Raises DamagedStoreError
+    where one does not end where a shard does."""
+    shards = iter(manifest.shards)
+    for columns in manifest.columns:
+        covered, chunks = 0, dict.fromkeys(manifest.fields, 0)
+        while covered < columns.rows:
+            shard = next(shards)
+            covered += shard.rows
+            for name, placement in shard.fields.items():
+                chunks[name] += placement.chunks
+        if covered != columns.rows:
+            raise DamagedStoreError(f"{columns.folder} does not end where a shard ends")
+        yield columns, chunks
+
+
+def open_field(
+    folder: Path, columns: Columns, name: str, field: Field, chunks: int, mapped: MappedFiles | None = None
+) -> dict[str, Array]:
+    """The mapped columns of one field in `folder`, by file name without `.npy`. mapped: is told of the files.
+
+    Raises DamagedStoreError where a file, by its size and header, is not what the manifest says.
+    """
+    records, arrays = {record.name: record for record in columns.files}, dict[str, Array]()
+    for file, (dtype, shape) in files_of(name, field, columns.rows, chunks).items():
+        if file not in records:
+            raise DamagedStoreError(f"{folder} lacks {file}, which field {name} needs")
+        array = npyfile.array(map_file(folder, records[file], mapped=mapped), str(folder / file))
+        expected = tuple(have if want == -1 else want for want, have in zip(shape, array.shape, strict=False))
+        if array.dtype.name != dtype or array.shape != expected or array.ndim != len(shape):
+            raise DamagedStoreError(f"{folder / file} holds {array.dtype} {array.shape}; {dtype} {shape} was packed")
+        arrays[file.removesuffix(".npy")] = array
+    if field.kind in ("text", "ragged"):
+        offsets, length = arrays[f"{name}.offset"], len(arrays[name])
+        first, last = int(offsets[0]), int(offsets[-1])
+        if (first, last) != (0, length):
+            raise DamagedStoreError(
+                f"{folder / name}.offset.npy begins with {first} and ends with {last}; "
+                f"its column goes from 0 to {length}"
+            )
+    return arrays
+
+
 class ColumnFolder:
     """The mapped columns of one run of samples. `arrays` maps file names without `.npy` to arrays."""
 
@@ -61,30 +104,15 @@ class ColumnFolder:
             raise DamagedStoreError(
                 f"{folder} is a symbolic link; a store's files are not followed elsewhere: put the folder itself there"
             )
-        self.folder, self.rows = folder, columns.rows
+        self.folder, self.rows, self._files = folder, columns.rows, columns.files
         self.arrays: dict[str, Array] = {}
-        self._files: list[tuple[FileRecord, Bytes]] = []
-        records = {record.name: record for record in columns.files}
         for name, field in manifest.fields.items():
-            for file, (dtype, shape) in files_of(name, field, columns.rows, chunks.get(name, 0)).items():
-                if file not in records:
-                    raise DamagedStoreError(f"{folder} lacks {file}, which field {name} needs")
-                data = map_file(folder, records[file], mapped=mapped)
-                self._files.append((records[file], data))
-                array = npyfile.array(data, str(folder / file))
-                expected = tuple(have if want == -1 else want for want, have in zip(shape, array.shape, strict=False))
-                if array.dtype.name != dtype or array.shape != expected or array.ndim != len(shape):
-                    raise DamagedStoreError(
-                        f"{folder / file} holds {array.dtype} {array.shape}; {dtype} {shape} was packed"
-                    )
-                self.arrays[file.removesuffix(".npy")] = array
-            if field.kind in ("text", "ragged"):
-                self._check_ends(name)
+            self.arrays |= open_field(folder, columns, name, field, chunks.get(name, 0), mapped)
 
     def check_contents(self) -> None:
         """Raise DamagedStoreError unless all bytes of all columns are those that were packed."""
-        for record, data in self._files:
-            check_contents(self.folder / record.name, record, data)
+        for record in self._files:
+            check_contents(self.folder, record)
 
     def text(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """The texts of field `name` at `rows` of this folder."""
@@ -100,16 +128,6 @@ class ColumnFolder:
         """The ragged field `name` at `rows` of this folder: (n, ...) each, read-only views."""
         found = self._runs(name, rows)
         return [found[int(row)] for row in rows]
-
-    def _check_ends(self, name: str) -> None:
-        """Refuse a column of texts or ragged samples that holds more or less than its offsets say."""
-        offsets, length = self.arrays[f"{name}.offset"], len(self.arrays[name])
-        first, last = int(offsets[0]), int(offsets[-1])
-        if (first, last) != (0, length):
-            raise DamagedStoreError(
-                f"{self.folder / name}.offset.npy begins with {first} and ends with {last}; "
-                f"its column goes from 0 to {length}"
-            )
 
     def _runs(self, name: str, rows: Sequence[int] | NDArray[np.int64]) -> dict[int, Array]:
         """What lies between two offsets, for each of some rows."""
@@ -135,16 +153,8 @@ class ColumnTable:
         """mapped: is told of the files."""
         self.folders: list[ColumnFolder] = []
         self.firsts: list[int] = []
-        first, shards = 0, iter(manifest.shards)
-        for columns in manifest.columns:
-            covered, chunks = 0, dict.fromkeys(manifest.fields, 0)
-            while covered < columns.rows:
-                shard = next(shards)
-                covered += shard.rows
-                for name, placement in shard.fields.items():
-                    chunks[name] += placement.chunks
-            if covered != columns.rows:
-                raise DamagedStoreError(f"{columns.folder} does not end where a shard ends")
+        first = 0
+        for columns, chunks in runs_of(manifest):
             self.folders.append(ColumnFolder(store, columns, manifest, chunks, mapped))
             self.firsts.append(first)
             first += columns.rows

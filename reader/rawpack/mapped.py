@@ -132,11 +132,12 @@ def map_file(folder: Path, record: FileRecord, *, scattered: bool = False, mappe
     return array
 
 
-def check_contents(path: Path, record: FileRecord, data: Bytes) -> None:
-    """Refuse a file, mapped from `path`, whose bytes are not all those that were packed."""
-    if xxhash.xxh3_64_hexdigest(data.data) != record.xxh3:
+def check_contents(folder: Path, record: FileRecord) -> None:
+    """Refuse a file that the manifest names whose bytes are not all those that were packed: all of it is read."""
+    if xxhash.xxh3_64_hexdigest(map_file(folder, record).data) != record.xxh3:
         raise DamagedStoreError(
-            f"{path} was changed after packing: its checksum does not fit; copy the store again or pack it anew"
+            f"{folder / record.name} was changed after packing: its checksum does not fit; "
+            "copy the store again or pack it anew"
         )
 
 

@@ -7,6 +7,9 @@ external storage and virtual datasets have no meaning here. That offsets and dat
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rawpack.errors import DamagedStoreError
 from rawpack.stores.contract import FieldReader
 from rawpack.stores.deflate import DeflatedRows
@@ -14,6 +17,16 @@ from rawpack.stores.parts import Part, as_read
 from rawpack.stores.raw import UniformRows, VariedRows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_VERSION_AT, _END_AT = 8, {0: 40, 1: 44, 2: 28, 3: 28}
+"""Of the superblock: its version, and by that the end of what the file holds."""
+
+
+def used_bytes(data: NDArray[np.uint8]) -> int:
+    """The bytes that a file holds by its own header. Raises DamagedStoreError where there is none."""
+    end = _END_AT.get(int(data[_VERSION_AT])) if data[:8].tobytes() == _SIGNATURE and len(data) > 64 else None
+    if end is None:
+        raise DamagedStoreError("it has no HDF5 header that rawpack knows")
+    return int.from_bytes(data[end : end + 8].tobytes(), "little")
 
 
 def open_field(part: Part) -> FieldReader:
