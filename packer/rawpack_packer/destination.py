@@ -15,8 +15,8 @@ from types import TracebackType
 from rawpack import manifest as manifests
 from rawpack.errors import PackError, UsageError
 from rawpack.splits import NAME as SPLITS
-from rawpack_packer import files
-from rawpack_packer.layout import APPEND, JOB, RUN, WORK, is_of_run
+from rawpack_packer import files, runs
+from rawpack_packer.layout import APPEND, JOB, WORK, is_of_run
 from rawpack_packer.sources.base import printable
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
@@ -163,7 +163,7 @@ class Lock:
 
     A killed run's workers live a moment longer and would write beside those of the next run. So they share a lock of
     their own, `workers`, which the next run waits to have alone. Those on other machines share it by `shared`, and end
-    because the next run removes `RUN`.
+    because the next run takes back `RUN`: see `runs`.
     """
 
     def __init__(self, destination: Path) -> None:
@@ -174,7 +174,7 @@ class Lock:
     def __enter__(self) -> Lock:
         try:
             self._run = lock_file(self._folder / _LOCK, wait_s=0)
-            (self._folder / RUN).unlink(missing_ok=True)
+            runs.end(self._folder.parent)
             self.workers = lock_file(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
             _share(self.workers)
         except BlockingIOError:

@@ -155,6 +155,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             temporary.unlink(missing_ok=True)
         ahead.close()
     record = rows.record(task.number, records, placements)
+    if task.run:
+        runs.check(destination, task.run)
     write_record(destination, record, task.attempt)
     tick(Tick(len(task.samples), rows.bytes_in))
 

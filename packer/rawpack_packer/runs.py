@@ -1,12 +1,15 @@
 """Which run a destination belongs to, as workers on other machines see it.
 
-They outlive the run that started them: no system ends them with it. So a run leaves its token in the destination, and
-removes it when it ends; the next one removes it too, and leaves its own. A worker that does not find its run's token
-stops, and in any case before it gives a file its name.
+They outlive the run that started them: no system ends them with it, and not every cluster can be asked to. So a run
+leaves its token in the destination, and takes it back when it ends; the next run does so too where one was killed, and
+leaves its own. A worker that does not find its run's token stops, and in any case before it gives a file its name. What
+a run took back stays as a mark with the token in its name, so that a worker which begins only now knows at once that it
+is too late, and does not wait for a token that a slow network may hide.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -29,14 +32,19 @@ def begin(destination: Path) -> str:
 
 
 def end(destination: Path) -> None:
-    """Have the workers of the run stop."""
+    """Have the workers of whatever run the destination belongs to stop, and those that are still to begin not begin."""
+    token = _token(destination)
+    if token is not None and token.isalnum():
+        # A new name takes no space of a disk that is full, and is there when the old one has gone.
+        with contextlib.suppress(OSError):
+            (destination / WORK / RUN).replace(_mark(destination, token))
     (destination / WORK / RUN).unlink(missing_ok=True)
 
 
 def check(destination: Path, token: str) -> None:
     """Raise PackError where the destination does not belong to this run any more."""
     if _token(destination) != token:
-        raise PackError(f"the run that asked for this part of {destination} has ended")
+        raise _ended(destination)
 
 
 def await_token(destination: Path, token: str) -> None:
@@ -46,6 +54,8 @@ def await_token(destination: Path, token: str) -> None:
         raise PackError(f"{destination} is not here: every machine must see the destination at the same path")
     until = time.monotonic() + _SEEN_WITHIN_S
     while (found := _token(destination)) is None and time.monotonic() < until:
+        if _mark(destination, token).exists():
+            raise _ended(destination)
         look_again(destination / WORK)
         time.sleep(0.2)
     if found is None:
@@ -62,6 +72,14 @@ def look_again(folder: Path) -> None:
         os.close(os.open(folder, os.O_RDONLY))
     except OSError:
         return  # whoever looks for a file in it will say what is wrong
+
+
+def _ended(destination: Path) -> PackError:
+    return PackError(f"the run that asked for this part of {destination} has ended")
+
+
+def _mark(destination: Path, token: str) -> Path:
+    return destination / WORK / f"ended-{token}"
 
 
 def _token(destination: Path) -> str | None:

@@ -15,8 +15,10 @@ import secrets
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 
@@ -31,6 +33,7 @@ from rawpack_packer.parts import PartTask, Tick
 
 TICKS = "tick-*"
 _TELL_EVERY_S = 1.0
+UNFIT = "workers of the cluster cannot take parts, for want of this rawpack or of what it needs:"
 _IDLE_S = 10.0
 """So long a packing process waits for its worker's next part."""
 _Hands = LocalEngine | HereEngine
@@ -48,6 +51,20 @@ class Outcome:
 def packed(task: PartTask) -> bytes:
     """A part as it travels. Raises whatever its samples raise when they are pickled."""
     return pickle.dumps((rawpack.__version__, cloudpickle.dumps(task)))
+
+
+class PickledCall:
+    """`function(order)` as a pickle: to load it is to call it.
+
+    So nothing of rawpack is needed to receive a part. A worker that lacks rawpack raises what its import raises, while
+    it runs the call, as any call may; a function that it cannot even receive makes a Dask worker close itself.
+    """
+
+    def __init__(self, function: Callable[[bytes], Any], order: bytes) -> None:
+        self._function, self._order = function, order
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        return self._function, (self._order,)
 
 
 def run_far(order: bytes) -> Outcome:
@@ -92,9 +109,21 @@ def _do(task: PartTask) -> None:
     runs.await_token(destination, task.run)
     if task.root and not os.path.lexists(task.root):
         raise PackError(f"{task.root} is not here: every machine must see the source at the same path")
+    attempt, telling = f".{secrets.token_hex(8)}", _Telling(task)
     with destinations.shared(destination):
+        telling.began()
         hands = _take_up()
-        hands.run(iter([replace(task, attempt=f".{secrets.token_hex(8)}")]), _Telling(task))
+        tasks = iter([replace(task, attempt=attempt)])
+        try:
+            if isinstance(hands, LocalEngine):
+                hands.run(tasks, telling, look=telling.look)
+            else:
+                hands.run(tasks, telling)
+        except BaseException:
+            # The process that wrote them was ended, and cannot remove them itself.
+            for left in (destination / WORK).glob(f"*{attempt}*"):
+                left.unlink(missing_ok=True)
+            raise
     _put_down(hands)
 
 
@@ -103,19 +132,30 @@ class _Telling:
     See `Report`."""
 
     def __init__(self, task: PartTask) -> None:
-        self._destination, self._run = Path(task.destination), task.run
-        self._next = time.monotonic() + _TELL_EVERY_S
+        self._destination, self._run, self._number = Path(task.destination), task.run, task.number
+        self._next = 0.0
+
+    def began(self) -> None:
+        """A worker has taken the part."""
+        self._tell(Tick(0, 0))
+
+    def look(self) -> None:
+        """Raises PackError where the run has ended."""
+        runs.check(self._destination, self._run)
 
     def ticked(self, number: int, tick: Tick, /) -> None:
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _TELL_EVERY_S
-        runs.check(self._destination, self._run)
-        # Of no use but to be looked at. The last word tells that it is whole.
-        with contextlib.suppress(OSError):
-            _tick_path(self._destination, number).write_text(f"{tick.samples} {tick.bytes_in} .")
+        if time.monotonic() >= self._next:
+            self._tell(tick)
 
     def finished(self, number: int, /) -> None: ...
+    def waits(self, why: str, /) -> None: ...
+
+    def _tell(self, tick: Tick) -> None:
+        self._next = time.monotonic() + _TELL_EVERY_S
+        self.look()
+        # Of no use but to be looked at. The last word tells that it is whole.
+        with contextlib.suppress(OSError):
+            _tick_path(self._destination, self._number).write_text(f"{tick.samples} {tick.bytes_in} .")
 
 
 def _tick_path(destination: Path, number: int) -> Path:

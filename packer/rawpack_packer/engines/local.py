@@ -9,7 +9,7 @@ import select
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -95,6 +95,7 @@ class LocalEngine:
         that each worker keeps open as long as it lives: locks. keep: workers of a run that went well wait for the next
         one, until `close`."""
         self._workers, self._stuck_after_s, self._held, self._keep = workers, stuck_after_s, held, keep
+        self._look: Callable[[], None] | None = None
         self._seats: list[_Seat] = []
         self._deaths: Counter[tuple[int, int]] = Counter()
         """(part, position in it, -1 for none) -> workers that died there."""
@@ -106,7 +107,9 @@ class LocalEngine:
         self._alone: set[int] = set()
         """Parts that get no help: a helper died of one, or could not write."""
 
-    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+    def run(self, tasks: Iterator[PartTask], report: Report, /, *, look: Callable[[], None] | None = None) -> None:
+        """look: called each half second while no worker says anything; what it raises ends the run."""
+        self._look = look
         for known in (self._deaths, self._packing_deaths, self._claimed, self._alone):
             known.clear()
         kept = False
@@ -203,6 +206,8 @@ class LocalEngine:
                 self._take(by_number[number], report)
             if said:
                 return
+            if self._look is not None:
+                self._look()
             now = [seat.child.notes.read()[2] for seat in seats]
             if now != beats:
                 began, beats = time.monotonic(), now
