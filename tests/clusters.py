@@ -28,28 +28,48 @@ def cluster_environment() -> dict[str, str]:
     return found | {"PYTHONPATH": os.pathsep.join((found["PYTHONPATH"], str(Path(__file__).parent)))}
 
 
+def environment_without_rawpack(folder: Path) -> dict[str, str]:
+    """In which Python finds all but rawpack: `folder` gets what hides it."""
+    (folder / "sitecustomize.py").write_text(HIDING)
+    return cluster_environment() | {"PYTHONPATH": str(folder)}
+
+
+HIDING = """
+import sys
+
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("rawpack", "rawpack_packer"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
 @contextmanager
-def dask_cluster() -> Iterator[str]:
-    """A scheduler and two worker processes of one thread each, which are started again when they die: its address."""
+def dask_cluster(*environments: dict[str, str]) -> Iterator[str]:
+    """A scheduler, and in each environment a worker process of one thread, started again when it dies: its address."""
     pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
     with ExitStack() as ended, tempfile.TemporaryDirectory() as folder:
         file, log = Path(folder) / "scheduler.json", (Path(folder) / "log").open("w")
         ended.enter_context(log)
 
-        def start(what: str, *args: str) -> None:
+        def start(what: str, env: dict[str, str], *args: str) -> None:
             command = [sys.executable, "-m", f"distributed.cli.{what}", "--host", "127.0.0.1", "--no-dashboard", *args]
             process = subprocess.Popen(
-                [*command, "--scheduler-file", str(file)], env=cluster_environment(), stdout=log, stderr=log, cwd=folder
+                [*command, "--scheduler-file", str(file)], env=env, stdout=log, stderr=log, cwd=folder
             )
             ended.callback(end, process)
 
-        start("dask_scheduler", "--port", "0")
+        start("dask_scheduler", cluster_environment(), "--port", "0")
         until = time.monotonic() + START_S
         while not file.exists() or not file.read_text():
             assert time.monotonic() < until, (Path(folder) / "log").read_text()
             time.sleep(0.05)
-        for _ in range(2):
-            start("dask_worker", "--nthreads", "1", "--local-directory", folder)
+        for env in environments:
+            start("dask_worker", env, "--nthreads", "1", "--local-directory", folder)
         yield str(json.loads(file.read_text())["address"])
 
 

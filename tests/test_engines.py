@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import pickle
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -23,14 +27,15 @@ from unittest import mock
 import cloudpickle
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from clusters import cluster_environment, dask_cluster, ray_cluster
-from conftest import FORMATS, files_of, pack, picture, run_here, save, states_of
+from clusters import cluster_environment, dask_cluster, environment_without_rawpack, ray_cluster
+from conftest import FORMATS, files_of, pack, picture, run_command, run_here, save, states_of
 from held import Held, held, let_go
 from troubled import At, Trouble, Troubled, die
 
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, UsageError
 from rawpack_packer import recipe as recipes
+from rawpack_packer import runs
 from rawpack_packer.engines import (
     DaskEngine,
     Engine,
@@ -91,7 +96,7 @@ def settled(store: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def dask() -> Iterator[str]:
-    with dask_cluster() as address:
+    with dask_cluster(*[cluster_environment()] * 2) as address:
         yield address
 
 
@@ -158,9 +163,13 @@ class Watching(Nobody):
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
+        self.said: list[str] = []
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         self.seen.append((samples, rejects))
+
+    def waits(self, why: str) -> None:
+        self.said.append(why)
 
 
 # ---------------------------------------------------------------------------------------------- the contract
@@ -338,6 +347,74 @@ def test_a_run_that_ends_leaves_no_work_on_the_cluster(
     assert not alive
 
 
+def test_a_part_ends_with_its_run_in_the_middle_of_a_sample(source: Path, tmp_path: Path, opened: Opened) -> None:
+    """A worker that sits at one sample for long, as at a large video, notices all the same that its run has ended: its
+    process goes, and leaves nothing half written."""
+    store, gone = tmp_path / "store", []
+
+    def end() -> None:
+        ((packer, _),) = held(tmp_path)
+        process = psutil.Process(packer)
+        runs.end(store)
+        gone.extend(psutil.wait_procs([process], timeout=40)[0])
+        let_go(tmp_path)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with (
+        opened("threads") as engine,
+        pytest.raises(PackError, match=r"the run that asked for this part of .* has ended"),
+    ):
+        run(source, store, engine, Held(100, tmp_path))
+    ending.join()
+    assert len(gone) == 1
+    assert not [path for path in (store / ".rawpack").iterdir() if "shard-00001" in path.name]
+
+
+def test_a_part_that_is_begun_after_its_run_is_refused(source: Path, tmp_path: Path) -> None:
+    """What a cluster's queue still holds of a run that has ended, or was killed and taken up by another, is given back
+    at once: nobody waits for a network's file system to show a run that is over."""
+    orders: list[bytes] = []
+
+    class Keeping:
+        def submit(self, function: Callable[[bytes], Any], order: bytes) -> Any:
+            orders.append(order)
+            raise RuntimeError("shut down")
+
+    store = tmp_path / "store"
+    for _ in range(2):
+        with pytest.raises(PackError, match="takes no more parts"):
+            run(source, store, ExecutorEngine(Keeping(), slots=2))
+    runs.begin(store)  # as by a run that is killed now
+    with pytest.raises(PackError, match="takes no more parts"):
+        run(source, store, ExecutorEngine(Keeping(), slots=2))
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    outcomes = [far.run_far(order) for order in orders]
+    assert [outcome.error for outcome in outcomes] == [f"the run that asked for this part of {store} has ended"] * 3
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+@pytest.mark.usefixtures("by_ray")
+def test_ray_is_never_asked_to_cancel(source: Path, tmp_path: Path) -> None:
+    """Where `ray.cancel` meets the end of its task, Ray aborts the process that asked: a run that ends with parts under
+    way does without."""
+    with mock.patch("ray.cancel") as cancel, pytest.raises(PackError, match=r"077 bad\.jpg"):
+        run(source, tmp_path / "store", RayEngine(), strict=True)
+    cancel.assert_not_called()
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(150, marks=pytest.mark.soak)])
+def test_ray_runs_that_end_while_their_parts_do(source: Path, tmp_path: Path, ray: str, rounds: int) -> None:
+    """Run after run stops at one sample while other parts begin, go on, and end: the command's process lives through
+    all of it, and the run after them makes a sound store."""
+    program = Path(__file__).with_name("ending.py")
+    ended = subprocess.run(
+        [sys.executable, str(program), ray, str(rounds), str(source), str(tmp_path)],
+        env=cluster_environment(), capture_output=True, encoding="utf-8", timeout=60 + 10 * rounds, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (0, "sound\n"), ended.stderr
+
+
 # ---------------------------------------------------------------------------------------------- strange pools
 
 
@@ -364,6 +441,7 @@ class UncompletedJobError(RuntimeError):
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pooled, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(pooled, "_SAY_AFTER_S", 0.1)
 
 
 def once(function: Callable[[bytes], Any], task: PartTask) -> Any:
@@ -492,11 +570,14 @@ def test_files_that_are_removed_while_they_are_open(
 
 @pytest.mark.usefixtures("hurry")
 def test_a_cluster_without_workers(source: Path, tmp_path: Path) -> None:
-    """Nothing is waited for without an end: the error says how many parts can be packed side by side."""
+    """Nothing is waited for without an end: the user is told soon what is wrong, and the error says it."""
 
     class Nothing:
         def slots(self) -> int:
             return 0
+
+        def room(self) -> str:
+            return "there is nobody"
 
         def submit(self, function: Any, order: bytes, /) -> Any:
             return Future[Any]()
@@ -504,8 +585,80 @@ def test_a_cluster_without_workers(source: Path, tmp_path: Path) -> None:
         def deaths(self, error: BaseException, /) -> int:
             return 0
 
-    with pytest.raises(PackError, match=r"no part has gone on for 0\.3 s: 0 can be packed side by side"):
-        run(source, tmp_path / "store", pooled.PooledEngine(Nothing(), patience_s=0.3))
+    watch = Watching()
+    with pytest.raises(PackError, match=r"no worker has taken a part for 0\.3 s: there is nobody"):
+        run(source, tmp_path / "store", pooled.PooledEngine(Nothing(), timeout=0.3), watch=watch)
+    assert watch.said == ["there is nobody; waiting up to 0.3 s for a worker to take a part"]
+
+
+def test_a_dask_worker_without_rawpack(source: Path, tmp_path: Path) -> None:
+    """One of two workers has no rawpack: the command ends in one line that names its host, and what it lacks; the
+    worker lives on, for whoever else uses the cluster."""
+    distributed = pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
+
+    with (
+        dask_cluster(cluster_environment(), environment_without_rawpack(tmp_path)) as address,
+        distributed.Client(address, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        before = set(client.nthreads())
+        ran = run_command("pack", "-q", *SMALL, "--engine", "dask", "--address", address, source, tmp_path / "store")
+        assert set(client.nthreads()) == before
+    words = rf"on host {os.uname().nodename} \(tcp://127\.0\.0\.1:\d+\): No module named 'rawpack_packer'"
+    assert re.fullmatch(rf"rawpack: workers of the cluster cannot take parts, .*: {words}\n", ran.err), ran.err
+    assert ran.code == 1
+    assert not list((tmp_path / "store").glob("shard-*"))
+
+
+def test_a_ray_worker_that_lacks_what_packs(
+    source: Path, tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that cannot import what packs a part: its host is named, and what it lacks."""
+    module = types.ModuleType("only_here")
+    exec("def run_far(order):\n    raise NotImplementedError", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with opened("ray") as engine:
+        monkeypatch.setattr(far, "run_far", module.run_far)
+        with pytest.raises(
+            PackError, match=f"cannot take parts.* on host {os.uname().nodename}: No module .*only_here"
+        ):
+            run(source, tmp_path / "store", engine)
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_dask_cluster_without_workers(source: Path, tmp_path: Path) -> None:
+    """A scheduler that no worker has come to: the user is told at once, and the run ends when the time is up."""
+    distributed = pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
+    watch = Watching()
+    with dask_cluster() as address, distributed.Client(address, set_as_default=False) as client:
+        engine = DaskEngine(client, timeout=0.5)
+        with pytest.raises(PackError, match=r"for 0\.5 s: the Dask cluster has no workers.*--engine-timeout"):
+            run(source, tmp_path / "store", engine, watch=watch)
+    assert watch.said == ["the Dask cluster has no workers; waiting up to 0.5 s for a worker to take a part"]
+
+
+@pytest.mark.usefixtures("hurry", "by_ray")
+def test_a_ray_cluster_whose_cpus_are_taken(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    """All CPUs belong to somebody else: the run says so and ends when the time is up. Its parts, which are begun when
+    the CPUs are free again, end at once without a trace, and a new run goes on."""
+    import ray
+
+    @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator, unused-ignore]
+    class Other:
+        def ready(self) -> None: ...
+
+    others = [Other.remote() for _ in range(2)]  # type: ignore[attr-defined, unused-ignore]
+    try:
+        ray.get([other.ready.remote() for other in others])
+        with pytest.raises(PackError, match=r"for 0\.5 s: 0 of 2 CPUs of the Ray cluster are free"):
+            run(source, tmp_path / "store", RayEngine(timeout=0.5))
+    finally:
+        for other in others:
+            ray.kill(other)
+    run(source, tmp_path / "store", RayEngine())
+    assert settled(tmp_path / "store") == undisturbed("memmap")
 
 
 def test_other_versions_of_rawpack_are_refused(tmp_path: Path) -> None:
@@ -529,13 +682,27 @@ def test_idle_packing_processes_end(source: Path, tmp_path: Path, monkeypatch: p
 
 # ---------------------------------------------------------------------------------------------- asked wrongly
 
+NO_ADDRESSES = (
+    "", "nonsense", "http://example.org", "http://example.org:80", "host:", ":8786", "host:0", "host:65536", "host:99x",
+    "a host:8786", "host:8786/path", "host:8786\n",
+)  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--engine", "dask"], "--engine dask needs --address: tcp://host:8786"),
         (["--engine", "ray"], "--engine ray needs --address: auto"),
-        (["--address", "tcp://127.0.0.1:8786"], "--address is of a cluster"),
+        (["--address", "tcp://127.0.0.1:8786"], "--address applies to a cluster"),
+        (["--engine-timeout", "3"], "--engine-timeout applies to a cluster"),
+        *[
+            (["--engine", "dask", "--address", address], f"{address!r} is not the address of a Dask scheduler")
+            for address in (*NO_ADDRESSES, "ray://host:1", "auto")
+        ],
+        *[
+            (["--engine", "ray", "--address", address], f"{address!r} is not the address of a Ray cluster")
+            for address in (*NO_ADDRESSES, "tcp://host:1", "local")
+        ],
         (["--engine", "dask", "--address", "x", "--workers", "3"], "--workers is of --engine local"),
     ],
 )
@@ -556,16 +723,16 @@ def test_engines_that_are_asked_for_wrongly(source: Path, tmp_path: Path, option
 def test_a_cluster_that_does_not_answer(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, address: str, words: str
 ) -> None:
-    """The address is named, before the source is looked at."""
+    """The address is named in one line, before the source is looked at."""
     pytest.importorskip(library, reason=f"no {name}: pip install 'rawpack[{name}]'")
-    monkeypatch.setattr(f"rawpack_packer.engines.{name}._CONNECT_S", 0.3)
+    monkeypatch.setattr(f"rawpack_packer.engines.{name}.ANSWER_S", 0.3)
     ran = run_here("pack", "--engine", name, "--address", address, source, tmp_path / "store")
-    assert (ran.code, words in ran.err) == (2, True), ran.err
+    assert (ran.code, words in ran.err) == (1, True), ran.err
     assert not (tmp_path / "store").exists()
     rawpack_packer.pack([picture(20, 20, k) for k in range(3)], tmp_path / "small", workers=0)
     for words_of in (["convert"], ["subset", "--limit", "2"]):
         ran = run_here(*words_of, "--engine", name, "--address", address, tmp_path / "small", tmp_path / "store")
-        assert (ran.code, words in ran.err) == (2, True), ran.err
+        assert (ran.code, words in ran.err) == (1, True), ran.err
         assert not (tmp_path / "store").exists()
 
 
@@ -573,7 +740,44 @@ def test_a_cluster_that_does_not_answer(
 def test_a_library_that_is_missing(library: str, engine: Any) -> None:
     """The extra that brings it is named."""
     with mock.patch.dict(sys.modules, {library: None}), pytest.raises(MissingExtraError, match=r"pip install 'rawpack"):
-        engine("auto")
+        engine("host:8786")
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "scheme"), [("dask", "distributed", "tcp://"), ("ray", "ray", ""), ("ray", "ray", "ray://")]
+)
+def test_what_listens_is_no_cluster(source: Path, tmp_path: Path, name: str, library: str, scheme: str) -> None:
+    """What takes connections and says nothing is named when the time is up: one line, no log and no traceback of the
+    cluster's library, exit code 1."""
+    pytest.importorskip(library, reason=f"no {name}: pip install 'rawpack[{name}]'")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"{scheme}127.0.0.1:{silent.getsockname()[1]}"
+        ran = run_command(
+            "pack", "--engine", name, "--address", address, "--engine-timeout", 0.5, source, tmp_path / "store"
+        )
+    assert re.fullmatch(rf"rawpack: no (Dask scheduler|Ray cluster) answers at {address}: not within 0\.5 s\n", ran.err)
+    assert ran.code == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_address_serves_in_a_notebook(dask: str) -> None:
+    """Where an event loop runs already, as in every cell of a notebook, an engine connects all the same."""
+
+    async def cell() -> None:
+        with DaskEngine(dask):
+            pass
+
+    asyncio.run(cell())
+
+
+def test_a_host_that_has_no_address(source: Path, tmp_path: Path) -> None:
+    """A name that stands for no machine is said to be one, for either kind of cluster."""
+    for name, library in (("dask", "distributed"), ("ray", "ray")):
+        pytest.importorskip(library, reason=f"no {name}: pip install 'rawpack[{name}]'")
+        with mock.patch("socket.getaddrinfo", side_effect=socket.gaierror(-2, "Name or service not known")):
+            ran = run_here("pack", "--engine", name, "--address", "no-such-host:8786", source, tmp_path / "store")
+        assert ran.err.endswith(" answers at no-such-host:8786: Name or service not known\n")
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
 
 
 def test_an_executor_serves_from_python(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ class Watch(Protocol):
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         """So many samples and bytes of the source are done in this run, so many samples rejected in all."""
 
+    def waits(self, why: str) -> None:
+        """Nothing is packed yet, by a cluster that has no room for it: a line for the user."""
+
     def commit(self) -> None:
         """All parts are done; columns and manifest are being written."""
 
@@ -58,6 +61,7 @@ class Nobody:
 
     def begin(self, samples: int, done: int, noun: str = "image") -> None: ...
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None: ...
+    def waits(self, why: str) -> None: ...
     def commit(self) -> None: ...
     def end(self) -> None: ...
 
@@ -286,6 +290,9 @@ class Parts:
             self.done_now += record.rows
             self._rejects += len(_of_samples(record))
         self._tell()
+
+    def waits(self, why: str, /) -> None:
+        self.watch.waits(why)
 
     def _tell(self) -> None:
         samples = self._finished.samples + sum(tick.samples for tick in self._ticks.values())

@@ -47,6 +47,9 @@ class Bar:
         self._bar.set_postfix_str(notes, refresh=False)
         self._bar.update(self._before + samples - self._bar.n)
 
+    def waits(self, why: str) -> None:
+        tqdm.write(f"rawpack: {why}", file=self._stream)
+
     def commit(self) -> None:
         if self._bar is not None:
             self._bar.set_description_str("writing the manifest")
@@ -93,6 +96,9 @@ class Lines:
             f"{bytes_in / seconds / 1e6:.0f} MB/s in, {show.duration(left)} left"
             + (f", {show.count(rejects, 'reject')}" if rejects else "")
         )
+
+    def waits(self, why: str) -> None:
+        self._say(why)
 
     def commit(self) -> None: ...
     def end(self) -> None: ...

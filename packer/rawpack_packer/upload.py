@@ -262,6 +262,9 @@ class _Paced:
         self._watch.advance(samples, bytes_in, rejects)
         self._uploader.pace()
 
+    def waits(self, why: str) -> None:
+        self._watch.waits(why)
+
     def commit(self) -> None:
         self._watch.commit()
 

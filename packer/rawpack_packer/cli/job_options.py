@@ -23,7 +23,8 @@ Result = TypeVar("Result")
 def job_options(
     command: Command, *, restart: str = "Remove what an earlier run left in DST, and begin anew."
 ) -> Command:
-    """`--workers`, `--engine`, `--address`, `--max-rejects`, `--strict`, `--restart`, `--quiet`, `--json`.
+    """`--workers`, `--engine`, `--address`, `--engine-timeout`, `--max-rejects`, `--strict`, `--restart`, `--quiet`,
+    `--json`.
 
     restart: what that one does.
     """
@@ -36,6 +37,9 @@ def job_options(
         click.option("--address", metavar="ADDRESS",
                      help="Of the cluster: tcp://host:8786 of a Dask scheduler; of Ray auto, host:6379 or "
                      "ray://host:10001."),
+        click.option("--engine-timeout", type=click.FloatRange(0, 10_000_000, min_open=True), metavar="SECONDS",
+                     help="How long to wait for the cluster to answer, and then for a worker to take a part "
+                     "[default: 10 and 60]."),
         click.option("--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
                      help="How many images may be unreadable: a share such as 1% or 0.01, or a number."),
         click.option("--strict", is_flag=True, help="Stop at the first image that cannot be packed."),
@@ -57,6 +61,7 @@ class JobOptions:
     as_json: bool
     engine: str = "local"
     address: str | None = None
+    engine_timeout: float | None = None
 
     @property
     def silent(self) -> bool:
@@ -65,7 +70,7 @@ class JobOptions:
 
     def connect(self) -> Engine | None:
         """The engine that was asked for, which is left when the command ends; None for the local one."""
-        engine = engine_at(self.engine, self.address)
+        engine = engine_at(self.engine, self.address, self.engine_timeout)
         return None if engine is None else click.get_current_context().with_resource(engine)
 
     def run(self, work: Callable[[Watch], Summary]) -> Summary:
@@ -93,11 +98,11 @@ class JobOptions:
 def take_job_options(options: dict[str, Any]) -> JobOptions:
     """What `job_options` added to a command's options: taken out of them."""
     taken = {name: options.pop(name) for name in ("workers", "max_rejects", "strict", "restart", "quiet", "as_json")}
-    engine, address = options.pop("engine"), options.pop("address")
+    engine, address, timeout = options.pop("engine"), options.pop("address"), options.pop("engine_timeout")
     if engine != "local" and taken["workers"] is not None:
         raise UsageError(f"--workers is of --engine local; how many work side by side is up to the {engine} cluster")
     limits = Limits(taken["workers"], parse_share(taken["max_rejects"]), taken["strict"], taken["restart"])
-    return JobOptions(limits, taken["quiet"], taken["as_json"], engine, address)
+    return JobOptions(limits, taken["quiet"], taken["as_json"], engine, address, timeout)
 
 
 def parse_share(text: str) -> float:

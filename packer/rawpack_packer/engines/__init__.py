@@ -48,25 +48,40 @@ if not TYPE_CHECKING:  # who checks types knows all names
         return [*globals(), *_LATER]
 
 
-def engine_at(name: str, address: str | None) -> DaskEngine | RayEngine | None:
-    """The engine of `--engine` and `--address`, connected, for the caller to close; None for the local one.
+def engine_at(name: str, address: str | None, timeout: float | None = None) -> DaskEngine | RayEngine | None:
+    """The engine of `--engine`, `--address` and `--engine-timeout`, connected, for the caller to close; None for the
+    local one.
 
-    Raises UsageError where it has no address, or none that answers; MissingExtraError where its library is missing.
+    Raises UsageError where it has no address, or what is none; PackError where none answers; MissingExtraError where
+    its library is missing.
     """
     if name == "local":
-        if address is not None:
-            raise UsageError("--address is of a cluster: name its kind by --engine dask or --engine ray")
+        if address is not None or timeout is not None:
+            given = "--address" if address is not None else "--engine-timeout"
+            raise UsageError(f"{given} applies to a cluster: name its kind by --engine dask or --engine ray")
         return None
     if address is None:
         example = "tcp://host:8786, where a Dask scheduler listens" if name == "dask" else "auto, or host:6379"
         raise UsageError(f"--engine {name} needs --address: {example}")
     if name == "dask":
+        _hush_dask()
         from rawpack_packer.engines.dask import DaskEngine
 
-        return DaskEngine(address)
+        return DaskEngine(address, timeout=timeout)
     from rawpack_packer.engines.ray import RayEngine
 
-    return RayEngine(address)
+    return RayEngine(address, timeout=timeout)
+
+
+def _hush_dask() -> None:
+    """Have Dask log nothing in the command's process: what is wrong is said once, and by rawpack."""
+    try:
+        import dask
+    except ImportError:
+        return  # said by the engine
+    # Read when `distributed` is imported.
+    names = ("distributed", "distributed.client", "distributed.core", "distributed.comm", "tornado", "asyncio")
+    dask.config.set({"logging": dict.fromkeys((*names, "tornado.application"), "critical")})
 
 
 def as_engine(thing: Any, workers: int | None = None) -> Engine | None:

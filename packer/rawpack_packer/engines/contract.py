@@ -17,6 +17,9 @@ class Report(Protocol):
     def finished(self, number: int, /) -> None:
         """The part's shard and record are on the disk."""
 
+    def waits(self, why: str, /) -> None:
+        """No worker has taken a part for some seconds: a line for the user, with the reason."""
+
 
 class Engine(Protocol):
     """Runs parts. Whatever the engine, a part's bytes are the same."""

@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
+import pkgutil
+import platform
+import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from rawpack.errors import MissingExtraError, PackError, UsageError
-from rawpack_packer.engines.pooled import Call, PooledEngine
+from rawpack.errors import MissingExtraError, PackError
+from rawpack_packer import show
+from rawpack_packer.engines import far
+from rawpack_packer.engines.address import host_and_port, knock, no_answer
+from rawpack_packer.engines.pooled import ANSWER_S, TAKEN_S, Call, PooledEngine
 
-_CONNECT_S = 30.0
+SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
+EXAMPLE = "tcp://host:8786, where a Dask scheduler listens"
+_SCHEDULER = "Dask scheduler"
+_ASK_S = 10.0
+"""So long workers have to say whether they can take parts."""
+_NAMED = 5
+"""So many workers that cannot are named."""
 
 
 class DaskEngine(PooledEngine):
     """See `Engine`. One part for each thread of the cluster's workers."""
 
-    def __init__(self, cluster: Any, *, patience_s: float = 3600.0) -> None:
+    def __init__(self, cluster: Any, *, timeout: float | None = None, patience_s: float = 3600.0) -> None:
         """cluster: a scheduler's address, "tcp://host:8786"; or a `distributed.Client`, which stays its owner's.
 
-        Raises MissingExtraError without `distributed`, UsageError where no scheduler answers.
+        timeout: seconds to wait for an answer from the scheduler, then for a worker to take a part; None takes 10 and
+        60. Raises MissingExtraError without `distributed`, UsageError for what is no address, PackError where no
+        scheduler answers.
         """
+        where = host_and_port(cluster, _SCHEDULER, SCHEMES, EXAMPLE) if isinstance(cluster, str) else None
         try:
             import distributed
         except ImportError:
             raise MissingExtraError("packing by Dask needs distributed: pip install 'rawpack[dask]'") from None
         self._own = None
-        if isinstance(cluster, str):
-            try:
-                cluster = self._own = distributed.Client(cluster, timeout=_CONNECT_S, set_as_default=False)
-            except (OSError, ValueError) as error:
-                raise UsageError(f"no Dask scheduler answers at {cluster}: {error}") from None
-        super().__init__(_Dask(distributed, cluster), patience_s=patience_s)
+        if where is not None:
+            cluster = self._own = _client(distributed, cluster, where, ANSWER_S if timeout is None else timeout)
+        super().__init__(
+            _Dask(distributed, cluster), timeout=TAKEN_S if timeout is None else timeout, patience_s=patience_s
+        )
 
     def close(self) -> None:
         """Leave the cluster."""
@@ -47,6 +64,31 @@ class DaskEngine(PooledEngine):
         self.close()
 
 
+def _client(distributed: Any, address: str, where: tuple[str, int], timeout: float) -> Any:
+    """A client of the scheduler there.
+
+    One that cannot connect logs tracebacks and waits a minute when it is collected: so the scheduler is asked first.
+    """
+
+    async def kind() -> str:
+        options = distributed.Security().get_connection_args("client")
+        async with distributed.rpc(address, connection_args=options) as there:
+            return str((await asyncio.wait_for(there.identity(), timeout))["type"])
+
+    try:
+        if not address.startswith("ucx:"):
+            knock(*where, timeout)
+        with ThreadPoolExecutor(1) as thread:  # a notebook's own has an event loop that runs already
+            found = thread.submit(asyncio.run, kind()).result()
+        if found != "Scheduler":
+            raise PackError(f"no Dask scheduler answers at {address}: a {found} does")
+        return distributed.Client(address, timeout=timeout, set_as_default=False)
+    except TimeoutError as error:
+        raise no_answer(address, _SCHEDULER, TimeoutError(f"not within {timeout:g} s")) from error
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise no_answer(address, _SCHEDULER, error) from error
+
+
 class _Dask:
     """See `Pool`."""
 
@@ -54,20 +96,55 @@ class _Dask:
         self._distributed, self._client = distributed, client
 
     def slots(self) -> int:
-        try:
-            return sum(self._client.nthreads().values())
-        except (OSError, ValueError) as error:
-            raise PackError(f"the Dask scheduler is gone ({error}); the same command goes on with another") from error
+        return sum(self._threads().values())
+
+    def room(self) -> str:
+        workers = self._threads()
+        if not workers:
+            return "the Dask cluster has no workers"
+        return f"the Dask cluster has {show.count(len(workers), 'worker')}, busy with other work or stuck"
 
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
         with warnings.catch_warnings():
             # A dataset that lies in memory travels with its parts: that is what was asked for.
             warnings.filterwarnings("ignore", message="Sending large graph")
-            call: Call = self._client.submit(function, order, pure=False)
+            call: Call = self._client.submit(pickle.loads, pickle.dumps(far.PickledCall(function, order)), pure=False)
         return call
 
     def deaths(self, error: BaseException, /) -> int:
         # Dask gives a task whose worker died to others itself, and raises when that many have died of it.
         if isinstance(error, self._distributed.KilledWorker):
             return int(error.allowed_failures) + 1
+        if isinstance(error, CancelledError | asyncio.CancelledError):
+            raise PackError(
+                f"the Dask scheduler is gone, or has dropped a part ({error!r}). The same command goes on, "
+                "also with another scheduler"
+            ) from error
+        if isinstance(error, ImportError | AttributeError | SyntaxError):
+            who = self._unfit() or f"a worker: {error}"
+            raise PackError(f"{far.UNFIT} {who}") from error
         raise PackError(f"Dask could not run a part: {error!r}. The same command goes on") from error
+
+    def _threads(self) -> dict[str, int]:
+        """Address of each worker -> how many threads it has."""
+        try:
+            threads: dict[str, int] = self._client.nthreads()
+        except (OSError, ValueError) as error:
+            raise PackError(f"the Dask scheduler is gone ({error}); the same command goes on with another") from error
+        return threads
+
+    def _unfit(self) -> str:
+        """The workers that cannot load what packs, with what each says; "" where none says so in time."""
+        said: list[str] = []
+
+        def ask() -> None:
+            found = self._client.run(pkgutil.resolve_name, f"{far.__name__}:__name__", on_error="return")
+            bad = {worker: error for worker, error in found.items() if isinstance(error, BaseException)}
+            hosts = self._client.run(platform.node, workers=list(bad)) if bad else {}
+            said.extend(f"on host {hosts[worker]} ({worker}): {error}" for worker, error in bad.items())
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(_ASK_S)
+        more = f"; and {len(said) - _NAMED:,} more" if len(said) > _NAMED else ""
+        return "; ".join(said[:_NAMED]) + more

@@ -8,19 +8,23 @@ from typing import Any
 
 from rawpack import machine
 from rawpack.errors import PackError
+from rawpack_packer import show
+from rawpack_packer.engines import far
 from rawpack_packer.engines.pooled import Call, PooledEngine
 
 
 class ExecutorEngine(PooledEngine):
     """See `Engine`. The executor stays its owner's, who shuts it down."""
 
-    def __init__(self, executor: Any, *, slots: int | None = None, patience_s: float = 3600.0) -> None:
+    def __init__(
+        self, executor: Any, *, slots: int | None = None, timeout: float = 3600.0, patience_s: float = 3600.0
+    ) -> None:
         """executor: what has `submit(function, argument)`, giving something with `done`, `result` and `cancel`.
 
         slots: how many parts it does side by side; None asks the executor, and where it does not say takes one for
-        each CPU of this machine.
+        each CPU of this machine. timeout: seconds to wait for a worker of it to take a part: jobs may stand in a queue.
         """
-        super().__init__(_Executor(executor, slots), patience_s=patience_s)
+        super().__init__(_Executor(executor, slots), timeout=timeout, patience_s=patience_s)
 
 
 class _Executor:
@@ -35,6 +39,9 @@ class _Executor:
     def slots(self) -> int:
         return self._slots
 
+    def room(self) -> str:
+        return f"the executor, {show.count(self._slots, 'part')} at a time, has begun none"
+
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
         try:
             call: Call = self._executor.submit(function, order)
@@ -48,7 +55,8 @@ class _Executor:
         # Of submitit, by its name, so that it need not be there: a job that was ended, not one that failed.
         if type(error).__name__ == "UncompletedJobError":
             return 1
-        raise PackError(f"the executor could not run a part: {error!r}") from error
+        unfit = f"{far.UNFIT} " if isinstance(error, ImportError) else ""
+        raise PackError(f"{unfit}the executor could not run a part: {error!r}") from error
 
     def _gone(self, error: BaseException) -> PackError:
         return PackError(

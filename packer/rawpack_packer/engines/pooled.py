@@ -28,6 +28,12 @@ _CARED_PARTS = 8
 """If there are more such parts, something else is wrong than theirs."""
 _SEEN_WITHIN_S = 90.0
 """For a part that a worker has finished to be seen here: NFS may take a minute."""
+ANSWER_S = 10.0
+"""For a cluster to answer."""
+TAKEN_S = 60.0
+"""For a worker to take a part."""
+_SAY_AFTER_S = 5.0
+"""When no worker has, the user is told why, and the run still waits."""
 _END_WITHIN_S = 10.0
 """For workers to notice that the run has ended."""
 
@@ -40,7 +46,8 @@ class Call(Protocol):
 
     def done(self) -> bool: ...
     def result(self) -> Any: ...
-    def cancel(self) -> Any: ...
+    def cancel(self) -> Any:
+        """Take it back, if that is safe; a worker that has begun, or begins later, finds that its run has ended."""
 
 
 class Pool(Protocol):
@@ -48,6 +55,9 @@ class Pool(Protocol):
 
     def slots(self) -> int:
         """How many calls run side by side now; it may change."""
+
+    def room(self) -> str:
+        """Why calls may not have begun, for a user who waits in vain: "the cluster has no workers"."""
 
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
         """Have `function(order)` run elsewhere. Raises PackError where nothing is taken any more."""
@@ -65,9 +75,10 @@ class PooledEngine:
     One that has killed three workers is packed where the job runs, in a process of its own, when all others are done.
     """
 
-    def __init__(self, pool: Pool, *, patience_s: float = 3600.0) -> None:
-        """patience_s: the run ends when for so long no part has gone on: no worker is there, or all hang."""
-        self._pool, self._patience_s = pool, patience_s
+    def __init__(self, pool: Pool, *, timeout: float = TAKEN_S, patience_s: float = 3600.0) -> None:
+        """timeout: seconds after which the run ends while no worker has taken a part: none is there, or all are busy.
+        patience_s: after which it ends while parts were taken and none has gone on: all workers hang."""
+        self._pool, self._timeout, self._patience_s = pool, timeout, patience_s
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         first = next(tasks, None)
@@ -75,7 +86,7 @@ class PooledEngine:
             return
         destination = Path(first.destination)
         with files.refusals_named(destination):
-            run = _Run(self._pool, self._patience_s, destination, runs.begin(destination), report)
+            run = _Run(self._pool, self._timeout, self._patience_s, destination, runs.begin(destination), report)
             try:
                 run.all(chain([first], tasks))
             finally:
@@ -87,8 +98,10 @@ class PooledEngine:
 class _Run:
     """One run of the engine: which parts are out, and what has become of them."""
 
-    def __init__(self, pool: Pool, patience_s: float, destination: Path, token: str, report: Report) -> None:
-        self._pool, self._patience_s, self._report = pool, patience_s, report
+    def __init__(
+        self, pool: Pool, timeout: float, patience_s: float, destination: Path, token: str, report: Report
+    ) -> None:
+        self._pool, self._timeout, self._patience_s, self._report = pool, timeout, patience_s, report
         self._destination, self._token = destination, token
         self._calls = 0
         self._out: dict[int, tuple[Call, PartTask]] = {}
@@ -100,7 +113,9 @@ class _Run:
         self._deaths: Counter[int] = Counter()
         self._cared: list[PartTask] = []
         self._ticks: dict[int, Tick] = {}
-        self._looked = self._moved = time.monotonic()
+        """Number of a part that a worker has taken and not finished -> how far it is."""
+        self._looked = self._moved = self._taken = time.monotonic()
+        self._said = False
         self._slots = 1
 
     def all(self, tasks: Iterator[PartTask]) -> None:
@@ -121,13 +136,14 @@ class _Run:
                 self._wait()
 
     def stop(self) -> None:
-        """Take back what is out, and wait a moment for workers to end that have begun."""
+        """Take back what is out, and wait a moment for workers to end that have begun: they see that the run has."""
+        begun = [call for call, task in self._out.values() if task.number in self._ticks]
         for call, _ in self._out.values():
             # A cluster that is gone takes nothing back; why the run ends is the news.
             with contextlib.suppress(Exception):
                 call.cancel()
         until = time.monotonic() + _END_WITHIN_S
-        while any(not call.done() for call, _ in self._out.values()) and time.monotonic() < until:
+        while any(not call.done() for call in begun) and time.monotonic() < until:
             time.sleep(0.05)
         for number in {task.number for _, task in self._out.values()}:
             far.forget_tick(self._destination, number)
@@ -156,10 +172,30 @@ class _Run:
                 self._tell(task.number, tick)
         for task, host, until in list(self._unseen.values()):
             self._see(task, host, until)
+        self._check_taken()
         if time.monotonic() - self._moved > self._patience_s:
             raise PackError(
-                f"no part has gone on for {self._patience_s:g} s: {self._pool.slots()} can be packed side by side now. "
-                "Has the cluster workers? The same command goes on"
+                f"no part has gone on for {self._patience_s:g} s: do the cluster's workers hang, or the disk? The same "
+                "command goes on"
+            )
+
+    def _check_taken(self) -> None:
+        """Tell the user soon, and give up after a while, where no worker takes a part."""
+        now = time.monotonic()
+        if not self._out or (self._ticks and self._pool.slots()):
+            self._taken, self._said = now, False
+            return
+        self._moved = now  # nothing hangs that has not begun
+        # On NFS, that a worker has taken a part may be seen late.
+        runs.look_again(self._destination / WORK)
+        waited = now - self._taken
+        if waited > min(_SAY_AFTER_S, self._timeout) and not self._said:
+            self._said = True
+            self._report.waits(f"{self._pool.room()}; waiting up to {self._timeout:g} s for a worker to take a part")
+        if waited > self._timeout:
+            raise PackError(
+                f"no worker has taken a part for {self._timeout:g} s: {self._pool.room()}. Wait longer by "
+                "--engine-timeout, or timeout= of the engine; the same command goes on"
             )
 
     def _take(self, number: int) -> None:
@@ -200,6 +236,7 @@ class _Run:
         self._deaths[task.number] += workers
         far.forget_tick(self._destination, task.number)
         self._tell(task.number, Tick(0, 0))
+        del self._ticks[task.number]
         if self._deaths[task.number] < _PART_DEATHS:
             self._send(task)
             return
@@ -211,5 +248,6 @@ class _Run:
             )
 
     def _tell(self, number: int, tick: Tick) -> None:
-        self._moved, self._ticks[number] = time.monotonic(), tick
+        self._moved = self._taken = time.monotonic()
+        self._ticks[number] = tick
         self._report.ticked(number, tick)

@@ -38,6 +38,9 @@ class PacedEngine:
             self._slack = time.perf_counter(), sum(self._done.values())
         self._report.finished(number)
 
+    def waits(self, why: str, /) -> None:
+        self._report.waits(why)
+
     @property
     def samples_per_s(self) -> float:
         """Between the time when all workers were at work and when the first of them ran out of it; of the whole run,
