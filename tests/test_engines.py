@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import os
 import pickle
 import re
@@ -49,6 +50,7 @@ from rawpack_packer.engines import (
 from rawpack_packer.job import Limits, Nobody
 from rawpack_packer.job import pack as run_job
 from rawpack_packer.parts import PartTask
+from rawpack_packer.progress import Bar, Lines
 from rawpack_packer.sources import open_source
 
 pytestmark = [
@@ -623,6 +625,17 @@ def test_a_ray_worker_that_lacks_what_packs(
             PackError, match=f"cannot take parts.* on host {os.uname().nodename}: No module .*only_here"
         ):
             run(source, tmp_path / "store", engine)
+
+
+@pytest.mark.parametrize("kind", [Bar, Lines])
+def test_why_nothing_is_packed_is_a_line_of_its_own(kind: type[Bar | Lines]) -> None:
+    """At a terminal and in a log, the reason stands on a line of its own."""
+    stream = io.StringIO()
+    watch = kind(stream)
+    watch.begin(3, 0)
+    watch.waits("no worker is there")
+    watch.end()
+    assert "rawpack: no worker is there" in re.split(r"[\r\n]", stream.getvalue())
 
 
 @pytest.mark.usefixtures("hurry")
