@@ -841,6 +841,16 @@ def test_what_click_refuses_is_one_line(few: Path, tmp_path: Path, options: tupl
     assert one_line(ran).startswith("rawpack: ")
 
 
+@pytest.mark.parametrize("command", [(), ("pack",), ("inspect",), ("plan",), ("merge",)])
+def test_a_bare_command_shows_its_help(command: tuple[str, ...]) -> None:
+    """Who names nothing to work on reads the help, line by line as `--help` prints it, on stderr with exit code 2."""
+    bare, asked = run_here(*command), run_here(*command, "--help")
+    assert asked.code == 0
+    assert (bare.code, bare.out, bare.err) == (2, "", asked.out)
+    assert len(bare.err.splitlines()) > 10
+    assert run_here("doctor").code == 0
+
+
 def test_strict_holds_for_what_an_earlier_run_rejected(few: Path, tmp_path: Path) -> None:
     """`--strict` stops at a reject of an earlier run, unfinished or finished."""
     (few / "class 0" / "broken.jpg").write_bytes(b"\xff\xd8\xff")

@@ -99,7 +99,6 @@ def as_text(done: Bench) -> str:
         disk = done.disk[meter.path]
         if disk is not None:
             lines.append(f"  its files come from the disk, in order, at {show.size(disk)}/s")
-        lines.append(f"  stats() of the last line: {done.of(meter)[-1].verdict}")
         blocks.append("\n".join(lines))
     return "\n\n".join([*blocks, notes(done.readings, done.load)])
 
@@ -122,7 +121,8 @@ def notes(readings: Sequence[Reading], load: float | None) -> str:
     lines = [
         f"Medians of {show.count(len(figure.values), 'round')} in turn; in brackets the interval that holds the median "
         f"with a chance of {figure.confidence:.0%}. Nothing is done with a batch.",
-        "of limit: of bare copying or JPEG decoding with as many threads. a core: images per second of CPU time.",
+        "of limit: the share of bare copying or JPEG decoding with as many threads, taken in each round; the median of "
+        "these shares. a core: images per second of CPU time.",
     ]
     if not any(reading.cold for reading in readings):
         lines.append("Cold reads were not measured: the system was not asked to drop the files, or does not.")

@@ -59,6 +59,9 @@ cli.add_command(export)
 cli.add_command(doctor)
 cli.add_command(warm)
 cli.add_command(bench)
+for _command in cli.commands.values():
+    # Without a word of what to work on, the whole help says more than the first argument that is missing.
+    _command.no_args_is_help = any(one.required for one in _command.params if isinstance(one, click.Argument))
 
 
 def main() -> None:
@@ -67,6 +70,9 @@ def main() -> None:
         cli(prog_name="rawpack", standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         click.echo(f"rawpack: {plain(error.format_message())}", err=True)
         sys.exit(2)

@@ -71,8 +71,6 @@ class Pace:
     """Of the arrays in the batches. None of a cold pass."""
     cpu_s_per_image: float | None = None
     """Of all CPUs together; None where the system does not tell, and of a cold pass."""
-    verdict: str = ""
-    """Of `Batches.stats()`."""
 
 
 class StoreMeter:
@@ -120,10 +118,9 @@ class StoreMeter:
             turns += 1
             del batch
         took, after = time.perf_counter() - began, cpu_seconds()
-        verdict = batches.stats()["verdict"]
         epoch.close()
         each = None if cpu is None or after is None else (after - cpu) / images
-        return Pace(images / took, first, size / took, each, verdict)
+        return Pace(images / took, first, size / took, each)
 
     def cold(self, setting: Setting, seconds: float) -> Pace | None:
         """Read for about so many seconds, at most each sample once, from files that the page cache does not hold; None

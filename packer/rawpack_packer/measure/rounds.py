@@ -84,10 +84,6 @@ class Reading:
     def cold_first_batch_s(self) -> Figure | None:
         return figure([pace.first_batch_s for pace in self.cold])
 
-    @property
-    def verdict(self) -> str:
-        return self.warm[-1].verdict
-
     def as_dict(self) -> dict[str, Any]:
         """For a program."""
         figures = {
@@ -108,7 +104,6 @@ class Reading:
             "image_size": setting.image_size,
             "transform": [repr(step) for step in setting.transform],
             **{name: None if value is None else value.as_dict() for name, value in figures.items()},
-            "verdict": self.verdict,
         }
 
 

@@ -31,7 +31,6 @@ def _write_page(path: Path, done: Bench, size: Draw, curve: Draw) -> None:
                 bench.about(meter),
                 bench.rows(done, meter),
                 done.disk[meter.path],
-                done.of(meter)[-1].verdict,
             )
             for meter in done.meters
         ],
