@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from typing import Any
 
@@ -32,7 +33,8 @@ from rawpack_packer.sources import Source
     "--target",
     type=click.FloatRange(min=0, min_open=True),
     metavar="IMAGES/S",
-    help="What the training takes: recommends the smallest store that is fast enough.",
+    help="Images per second that the training takes. The smallest store whose whole interval reaches it is recommended "
+    "[default: the smallest that reads at least half as fast as the fastest].",
 )
 @click.option("--disk", metavar="BYTES", help="What the store may take on the disk: 500GB.")
 @click.option(
@@ -81,7 +83,7 @@ from rawpack_packer.sources import Source
     default="60s",
     show_default=True,
     metavar="TIME",
-    help="How long all of it may take, about: 45s, 5min. More gives narrower intervals.",
+    help="How long all of it may take, about: 45s, 5min. More time gives a larger sample and narrower intervals.",
 )
 @click.option(
     "--tmp",
@@ -92,6 +94,11 @@ from rawpack_packer.sources import Source
 @source_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample.")
 @click.option("--quiet", "-q", is_flag=True, help="Do not say what is being done.")
+@click.option(
+    "--wide",
+    is_flag=True,
+    help="Show all columns of the table [default: those that fit into the terminal, or COLUMNS].",
+)
 @drawing_options
 @click.argument("src", type=click.Path())
 def plan(
@@ -112,6 +119,7 @@ def plan(
     tmp: str | None,
     seed: int,
     quiet: bool,
+    wide: bool,
     html: str | None,
     png: str | None,
     as_json: bool,
@@ -121,6 +129,9 @@ def plan(
 
     Candidates are all combinations of format, size, quality, color and compression. Each is read by 1 to all CPUs, from
     memory and from the disk, in turn and several times. The sample lies in a temporary folder, which is removed.
+
+    Recommended is the smallest store that is fast enough: for --target, or without it, at least half as fast as the
+    fastest candidate. Exit code 1: nothing fits into --disk, or nothing reaches --target.
 
     \b
     Examples:
@@ -156,8 +167,11 @@ def plan(
         from rawpack_packer.report import plan_page
 
         plan_page.write(page, plots, planned)
-    click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else text.as_text(planned))
+    width = None if wide else shutil.get_terminal_size().columns
+    click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else text.as_text(planned, width))
     end_unread([source])
+    if planned.advice.taken is None:
+        sys.exit(1)
 
 
 def parse_time(written: str) -> float:
@@ -173,21 +187,24 @@ def _with_progress(source: Source, asked: Asked, quiet: bool) -> Planned:
     if source.image is not None:
         raise UsageError(f"{asked.source} holds arrays, which are stored as they are; plans are for pictures")
     if quiet:
-        return run(source, asked, lambda _: None)
+        return run(source, asked, lambda step, left: None)
     if not sys.stderr.isatty():
         return run(source, asked, _only_steps())
-    with tqdm(bar_format="rawpack: {desc}, {elapsed}", leave=False) as bar:
-        return run(source, asked, lambda step: bar.set_description_str(step))
+    with tqdm(bar_format="rawpack: {desc}", leave=False) as bar:
+        return run(source, asked, lambda step, left: bar.set_description_str(f"{step}, {_left(left)}"))
 
 
 def _only_steps() -> Say:
-    """For logs: each step once, without the count of single measurements."""
+    """For logs: each step once."""
     told: set[str] = set()
 
-    def say(step: str) -> None:
-        name = step.partition(",")[0]
-        if name not in told:
-            told.add(name)
-            click.echo(f"rawpack: {name}", err=True)
+    def say(step: str, left: float) -> None:
+        if step not in told:
+            told.add(step)
+            click.echo(f"rawpack: {step}, {_left(left)}", err=True)
 
     return say
+
+
+def _left(seconds: float) -> str:
+    return f"about {text.about(seconds)} left" if seconds >= 1 else "a few seconds left"

@@ -37,6 +37,20 @@ class Figure:
         the most of five rounds."""
         return _coverage(len(self.values), self._left_out)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def error(self) -> float | None:
+        """Half of the interval; None of a single round, which says nothing of it."""
+        return (self.high - self.low) / 2 if len(self.values) > 1 else None
+
+    @property
+    def shown(self) -> float:
+        """The median with the digits that the interval supports."""
+        return rounded(self.median, self.error)
+
     def overlaps(self, other: Figure) -> bool:
         """Whether the intervals have a point in common, so that no difference was measured."""
         return self.low <= other.high and other.low <= self.high
@@ -57,6 +71,21 @@ class Figure:
         while _coverage(len(self.values), left_out + 1) >= _WANTED:
             left_out += 1
         return left_out
+
+
+def rounded(value: float, error: float | None) -> float:
+    """`value` to the digits that ± `error` supports, at most three; to two where the error is unknown (None).
+
+    As the Particle Data Group rounds: two digits of the error where they are less than 36, else one.
+    """
+    if not value or not math.isfinite(value):
+        return value
+    first = math.floor(math.log10(abs(value)))
+    place = first - (1 if error is None else 2)
+    if error:
+        leading = math.floor(math.log10(error))
+        place = min(first, max(place, leading - (error / 10**leading < 3.55)))
+    return round(value, -place)
 
 
 def figure(values: Sequence[float]) -> Figure | None:

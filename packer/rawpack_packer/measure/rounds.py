@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ class Case:
     name: str
     meter: StoreMeter
     setting: Setting
+    curve: bool = False
+    """Whether it is measured only for the curve by workers: not from the disk, and where time is short, less often than
+    the others or not at all."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,13 @@ class Schedule:
     cold_rounds: int = 2
     """0: nothing is dropped from the page cache."""
     deadline: float | None = None
-    """`time.monotonic()` after which no further round begins, once there were three; a second cold round only in the
-    first third of the time."""
+    """`time.monotonic()` by which all is to be done: no round begins that would end later, once there were three, and
+    a second cold round only in the first third of the time."""
+    latest: float | None = None
+    """After this no measurement begins, once each store was measured once."""
+
+    def too_late(self) -> bool:
+        return self.latest is not None and time.monotonic() > self.latest
 
 
 @dataclass
@@ -108,33 +117,58 @@ class Reading:
 
 
 def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], object] = lambda: None) -> list[Reading]:
-    """Measure all cases, first cold and then warm, every second round in reverse. tick: told after each measurement."""
+    """Measure all cases, first cold and then warm, every second round in reverse. tick: told after each measurement.
+
+    A reading of a case that is only for the curve can be without rounds, where the schedule has a deadline.
+    """
     readings = [Reading(case) for case in cases]
+    first = [reading for reading in readings if not reading.case.curve]
+    curves = [reading for reading in readings if reading.case.curve]
     began = time.monotonic()
     for number in range(schedule.cold_rounds):
         if number and schedule.deadline is not None and time.monotonic() > (2 * began + schedule.deadline) / 3:
             break
-        for reading in _turn(readings, number):
+        for reading in _turn(first, number):
+            if schedule.too_late():
+                break
             pace = reading.case.meter.cold(reading.case.setting, 2 * schedule.seconds)
             if pace is not None:
                 reading.cold.append(pace)
             tick()
+    spent: dict[int, float] = {}
     for number in range(schedule.rounds):
-        if number >= _FEW and schedule.deadline is not None and time.monotonic() > schedule.deadline:
+        left = math.inf if schedule.deadline is None else schedule.deadline - time.monotonic()
+        if number >= _FEW and sum(spent.values()) > left:
             break
         limits: dict[tuple[StoreMeter, int], float] = {}
-        for reading in _turn(readings, number):
-            meter, setting = reading.case.meter, reading.case.setting
-            reading.warm.append(meter.warm(setting, schedule.seconds))
-            if setting.untouched and meter.limit is not None:
-                threads = max(1, setting.workers)
-                if (meter, threads) not in limits:
-                    limits[meter, threads] = meter.limit(threads, schedule.seconds / 2)
-                reading.limits.append(limits[meter, threads])
+        for reading in _turn(first, number):
+            if number and schedule.too_late():
+                break
+            spent[id(reading)] = _timed(reading, schedule, limits)
             tick()
+        # What the rounds that nobody can do without will still take.
+        rest = max(0, _FEW - 1 - number) * sum(spent.get(id(reading), 0.0) for reading in first)
+        for reading in _turn(curves, number):
+            expected = spent.get(id(reading), max(spent.values(), default=0.0))
+            if schedule.deadline is None or time.monotonic() + expected + rest < schedule.deadline:
+                spent[id(reading)] = _timed(reading, schedule, limits)
+                tick()
     for case in cases:
         case.meter.close()
     return readings
+
+
+def _timed(reading: Reading, schedule: Schedule, limits: dict[tuple[StoreMeter, int], float]) -> float:
+    """Add one warm round to a reading, and say how long that took. limits: of this round, by store and threads."""
+    began = time.monotonic()
+    meter, setting = reading.case.meter, reading.case.setting
+    reading.warm.append(meter.warm(setting, schedule.seconds))
+    if setting.untouched and meter.limit is not None:
+        threads = max(1, setting.workers)
+        if (meter, threads) not in limits:
+            limits[meter, threads] = meter.limit(threads, schedule.seconds / 2)
+        reading.limits.append(limits[meter, threads])
+    return time.monotonic() - began
 
 
 def worker_counts(most: int) -> list[int]:

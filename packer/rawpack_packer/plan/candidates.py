@@ -48,6 +48,14 @@ class Candidate:
         return self.recipe.size, self.recipe.pixels
 
     @property
+    def work(self) -> str:
+        """What reading an image takes at the least: "copy 256", "decode 256 q90"."""
+        recipe = self.recipe
+        size = "x".join(map(str, recipe.size)) if isinstance(recipe.size, tuple) else str(recipe.size)
+        words = ["copy" if self.raw else "decode", size, *([] if recipe.color == "rgb" else [recipe.color])]
+        return " ".join([*words, *([] if self.raw else [f"q{recipe.quality}"])])
+
+    @property
     def raw_recipe(self) -> Recipe:
         """The recipe of the same pixels before anything is lost of them."""
         pixels = self.recipe.pixels

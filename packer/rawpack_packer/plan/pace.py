@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from rawpack_packer.engines import Engine, Report
 from rawpack_packer.parts import PartTask, Tick
 
+_WINDOW = 0.5
+"""Of all samples: a stretch with fewer of them says little of the pace."""
+
 
 class PacedEngine:
     """An engine that notes when which samples were done. See `Engine`."""
@@ -44,12 +47,13 @@ class PacedEngine:
     @property
     def samples_per_s(self) -> float:
         """Between the time when all workers were at work and when the first of them ran out of it; of the whole run,
-        the start of the workers included, where there was too little work for that."""
+        the start of the workers included, where that was less than half of the work."""
+        total = sum(self._done.values())
         if self._busy is not None and self._slack is not None:
             seconds, samples = self._slack[0] - self._busy[0], self._slack[1] - self._busy[1]
-            if samples > 0 and seconds > 0:
+            if samples >= _WINDOW * total and seconds > 0:
                 return samples / seconds
-        return sum(self._done.values()) / max(self._ended - self._began, 1e-9)
+        return total / max(self._ended - self._began, 1e-9)
 
     def _taken(self, tasks: Iterator[PartTask]) -> Iterator[PartTask]:
         # One ahead: an engine asks for what comes after the last task only when a worker has ended the one before.

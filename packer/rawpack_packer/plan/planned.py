@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rawpack.errors import UsageError
 from rawpack_packer import show
 from rawpack_packer.plan.candidates import Candidate
 from rawpack_packer.plan.predict import Prediction, predict
-from rawpack_packer.plan.recommend import Advice, Wishes, overlaps, recommend
+from rawpack_packer.plan.recommend import Advice, Wishes, by_target, overlaps, recommend
 from rawpack_packer.plan.sample import SampleSource
 from rawpack_packer.plan.scratch import scratch_folder
 from rawpack_packer.plan.trial import Say, try_out
@@ -73,7 +74,27 @@ class Planned:
         """Images per second at which the CPUs that are left are told: the target, or what the slowest gives."""
         if self.asked.wishes.target is not None:
             return self.asked.wishes.target
-        return min(one.images_per_s.median for one in self.predictions if one.images_per_s is not None)
+        return min(one.trial.best.images_per_s.median for one in self.predictions)
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """What this machine can do at most, with as many threads as there are workers: "copy 256", "decode 256 q90" ->
+        images per second. Of several candidates with the same limit, the highest that was measured."""
+        found: dict[str, float] = {}
+        for one in self.predictions:
+            limit = one.trial.best.limit
+            if limit is not None:
+                found[one.candidate.work] = max(found.get(one.candidate.work, 0.0), limit.shown)
+        return found
+
+    def limit(self, one: Prediction) -> float | None:
+        """Images per second at the bare limit of what reading this candidate takes; None where none was measured."""
+        return None if one.trial.best.limit is None else self.limits[one.candidate.work]
+
+    @cached_property
+    def by_target(self) -> list[tuple[float, Prediction]]:
+        """What each `--target` would be answered with, see `recommend.by_target`."""
+        return by_target(self.predictions, self.asked.wishes.disk)
 
     @property
     def overlapping(self) -> list[tuple[str, str]]:
@@ -98,12 +119,23 @@ class Planned:
             "disk_bytes": asked.wishes.disk,
             "memory_bytes": self.memory,
             "measured_in": self.where,
-            "candidates": [one.as_dict() for one in self.predictions],
+            "candidates": [self._candidate(one) for one in self.predictions],
             "recommended": None if taken is None else taken.candidate.name,
             "command": None if taken is None else taken.candidate.command(asked.source, asked.source_options),
             "why": self.advice.why,
             "lost": [{"name": one.candidate.name, "why": why} for one, why in self.advice.lost],
+            "by_target": [{"up_to_images_per_s": most, "name": one.candidate.name} for most, one in self.by_target],
             "overlapping": [list(pair) for pair in self.overlapping],
+        }
+
+    def _candidate(self, one: Prediction) -> dict[str, Any]:
+        """of_limit: the quotient of the median and `limit_images_per_s`; that of each round stands in the readings."""
+        limit = self.limit(one)
+        return one.as_dict() | {
+            "limit": None if limit is None else one.candidate.work,
+            "limit_images_per_s": limit,
+            "of_limit": None if limit is None else one.trial.best.images_per_s.median / limit,
+            "cpus_left": one.cpus_left(self.reference, machine.cpus()),
         }
 
 

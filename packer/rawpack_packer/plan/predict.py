@@ -22,7 +22,10 @@ class Prediction:
 
     trial: Trial
     store_bytes: float
+    bytes_error: float
+    """Half of the 95 % interval of `store_bytes`, as a share of it; 0 where it is exact."""
     pack_s: float
+    """The start of the workers included."""
     fits: bool
     """Whether the store stays in memory, so that after its first epoch it is read from there."""
     even_bytes_per_s: float | None
@@ -51,8 +54,9 @@ class Prediction:
             "name": self.candidate.name,
             "options": list(self.candidate.options),
             "store_bytes": self.store_bytes,
-            "store_bytes_error": trial.bytes_error,
+            "store_bytes_error": self.bytes_error,
             "pack_s": self.pack_s,
+            "pack_start_s": trial.start_s,
             "packed_per_s": trial.packed_per_s,
             "fits_memory": self.fits,
             "images_per_s": None if self.images_per_s is None else self.images_per_s.as_dict(),
@@ -80,7 +84,8 @@ def predict(trials: Sequence[Trial], samples: int, memory: int | None) -> list[P
             Prediction(
                 trial,
                 store_bytes=size,
-                pack_s=samples / trial.packed_per_s,
+                bytes_error=_bytes_error(trial, samples),
+                pack_s=trial.start_s + samples / trial.packed_per_s,
                 fits=memory is None or size <= memory,
                 even_bytes_per_s=even,
                 even_with=None if jpeg is None else jpeg.candidate,
@@ -95,6 +100,13 @@ def _whole_bytes(trial: Trial, samples: int) -> float:
     each = trial.bytes_per_sample - fixed * trial.shards / trial.rows
     rows = part_rows(recipe, {IMAGE: picture_field(recipe)})
     return each * samples * trial.rows / trial.seen + fixed * math.ceil(samples / rows)
+
+
+def _bytes_error(trial: Trial, samples: int) -> float:
+    """What the sample leaves open: how large an image is, and how many are rejected. Nothing, where it is the whole."""
+    packed = trial.rows / trial.seen
+    rejecting = 1.96 * math.sqrt((1 - packed) / packed / trial.seen)
+    return math.hypot(trial.bytes_error, rejecting) * math.sqrt(max(0.0, 1 - trial.seen / samples))
 
 
 def _same_pixels(trial: Trial, trials: Sequence[Trial]) -> Trial | None:

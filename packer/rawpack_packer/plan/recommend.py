@@ -1,4 +1,7 @@
-"""Which candidate to take: the smallest that is fast enough, and why each other one lost."""
+"""Which candidate to take: the smallest that is fast enough, and why not each other one.
+
+Fast enough is what `--target` says. Without it, what this machine shows: half of what the fastest candidate gives.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawpack_packer import show
+from rawpack_packer.measure.interval import rounded
 from rawpack_packer.plan.predict import Prediction
 
 _AS_LARGE = 0.01
 """Stores that differ by less are of one size."""
+ENOUGH = 0.5
+"""Without a target: the share of the fastest candidate's speed that is fast enough."""
 
 
 @dataclass(frozen=True)
@@ -35,39 +41,60 @@ class Advice:
 
 
 def recommend(predictions: Sequence[Prediction], wishes: Wishes) -> Advice:
-    """With a target, the smallest candidate whose whole interval reaches it; without one, the fastest.
+    """With a target, the smallest candidate whose whole interval reaches it; without one, the smallest whose median is
+    at least half of the fastest candidate's, of those that fit into `--disk`.
 
     Of candidates that are as large as each other the faster is taken, and where no difference was measured, the first.
     """
     by_size = sorted(predictions, key=lambda one: (one.store_bytes, -_median(one)))
     fitting = [one for one in by_size if not _too_large(one, wishes)]
     if not fitting:
-        return Advice(None, "No candidate fits into --disk.", _losers(by_size, None, wishes))
+        return Advice(None, f"No candidate fits into --disk {show.size(wishes.disk or 0)}.", _losers(by_size, wishes))
     if wishes.target is None:
         known = [one for one in fitting if one.images_per_s is not None]
         if not known:
-            return Advice(None, "No candidate's speed from the disk could be measured.", ())
-        taken = _first_of_the_fastest(known, predictions)
-        why = "the fastest" + (" that fits into --disk" if wishes.disk is not None else "")
-        return Advice(
-            taken,
-            f"{why}; --target IMAGES/S asks for the smallest that is fast enough",
-            _losers(by_size, taken, wishes),
-        )
+            return Advice(
+                None, "No candidate fits into memory, and speed from the disk could not be measured.",
+                _losers(by_size, wishes),
+            )  # fmt: skip
+        fastest = max(known, key=_median)
+        enough = [one for one in known if _median(one) >= ENOUGH * _median(fastest)]
+        taken = _fastest_of_the_smallest(enough, predictions)
+        if len(known) == 1:
+            why = "the only candidate" if len(predictions) == 1 else "the only one that fits"
+        elif taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
+            why = f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
+        else:
+            why = "no smaller store reads at least half as fast"
+        return Advice(taken, why, _losers(by_size, wishes, taken, fastest))
     fast = [one for one in fitting if one.images_per_s is not None and one.images_per_s.low >= wishes.target]
     if not fast:
         best = max(fitting, key=_median)
         return Advice(
             None,
-            f"None is surely as fast as {wishes.target:,.0f} images/s. The fastest is {best.candidate.name}: "
+            f"No candidate is certain to reach {wishes.target:,.0f} images/s. The fastest is {best.candidate.name}: "
             f"{_rate(best)}.",
-            _losers(by_size, None, wishes),
+            _losers(by_size, wishes),
         )
-    as_small = [one for one in fast if one.store_bytes <= fast[0].store_bytes * (1 + _AS_LARGE)]
-    taken = _first_of_the_fastest(as_small, predictions)
+    taken = _fastest_of_the_smallest(fast, predictions)
     return Advice(
-        taken, f"the smallest that surely gives {wishes.target:,.0f} images/s", _losers(by_size, taken, wishes)
+        taken,
+        f"the smallest store whose whole interval reaches {wishes.target:,.0f} images/s",
+        _losers(by_size, wishes, taken),
     )
+
+
+def by_target(predictions: Sequence[Prediction], disk: int | None) -> list[tuple[float, Prediction]]:
+    """What each target would be answered with: (the most images per second asked for, candidate), rising."""
+    lows = {one.images_per_s.low for one in predictions if one.images_per_s is not None}
+    found: list[tuple[float, Prediction]] = []
+    for low in sorted(lows):
+        taken = recommend(predictions, Wishes(low, disk)).taken
+        if taken is not None and found and found[-1][1] is taken:
+            found.pop()
+        if taken is not None:
+            found.append((low, taken))
+    return found
 
 
 def overlaps(predictions: Sequence[Prediction]) -> list[tuple[str, str]]:
@@ -81,38 +108,43 @@ def overlaps(predictions: Sequence[Prediction]) -> list[tuple[str, str]]:
     ]
 
 
-def _first_of_the_fastest(some: Sequence[Prediction], order: Sequence[Prediction]) -> Prediction:
-    """The smallest of those between which and the fastest no difference was measured; of equals the first in order."""
-    fastest = max(some, key=_median).images_per_s
-    equal = [one for one in some if fastest and one.images_per_s and one.images_per_s.overlaps(fastest)]
-    least = min(one.store_bytes for one in equal)
-    return next(one for one in order if one in equal and one.store_bytes <= least * (1 + _AS_LARGE))
+def _fastest_of_the_smallest(some: Sequence[Prediction], order: Sequence[Prediction]) -> Prediction:
+    """Of those that are as small as the smallest the fastest; where no difference was measured, the first in order."""
+    least = min(one.store_bytes for one in some)
+    small = [one for one in some if one.store_bytes <= least * (1 + _AS_LARGE)]
+    fastest = max(small, key=_median).images_per_s
+    return next(
+        one for one in order if one in small and fastest and one.images_per_s and one.images_per_s.overlaps(fastest)
+    )
 
 
 def _losers(
-    by_size: Sequence[Prediction], taken: Prediction | None, wishes: Wishes
+    by_size: Sequence[Prediction],
+    wishes: Wishes,
+    taken: Prediction | None = None,
+    fastest: Prediction | None = None,
 ) -> tuple[tuple[Prediction, str], ...]:
-    return tuple((one, _why_not(one, taken, wishes)) for one in by_size if one is not taken)
+    return tuple((one, _why_not(one, wishes, taken, fastest)) for one in by_size if one is not taken)
 
 
-def _why_not(one: Prediction, taken: Prediction | None, wishes: Wishes) -> str:
+def _why_not(one: Prediction, wishes: Wishes, taken: Prediction | None, fastest: Prediction | None) -> str:
     if _too_large(one, wishes):
         return f"{show.size(one.store_bytes)} is more than --disk {show.size(wishes.disk or 0)}"
     rate = one.images_per_s
     if rate is None:
-        return "too large for the memory, and its speed from the disk could not be measured"
+        return "does not fit into memory, and its speed from the disk could not be measured"
     if wishes.target is not None and rate.high < wishes.target:
         return f"too slow: {_rate(one)}"
     if wishes.target is not None and rate.low < wishes.target:
-        return f"not surely fast enough: {_rate(one)}"
+        return f"not certain to be fast enough: {_rate(one)}"
+    if fastest is not None and _median(one) < ENOUGH * _median(fastest):
+        return f"less than half as fast as {fastest.candidate.name}: {_rate(one)}"
     if taken is None or taken.images_per_s is None:
         return _rate(one)
-    same = " (the intervals overlap: no difference was measured)" if rate.overlaps(taken.images_per_s) else ""
     if abs(one.store_bytes / taken.store_bytes - 1) <= _AS_LARGE:
-        return f"as large, and {'no faster' if same else 'slower'}: {_rate(one)}{same}"
-    if one.store_bytes < taken.store_bytes:
-        return f"smaller, and slower: {_rate(one)}{same}"
-    return f"larger: {show.size(one.store_bytes)}, {_rate(one)}"
+        same = rate.overlaps(taken.images_per_s)
+        return f"as large, and {'no difference in speed was measured' if same else 'slower'}: {_rate(one)}"
+    return f"larger: {show.size(rounded(one.store_bytes, one.bytes_error * one.store_bytes))}, {_rate(one)}"
 
 
 def _too_large(one: Prediction, wishes: Wishes) -> bool:
@@ -128,4 +160,5 @@ def _rate(one: Prediction) -> str:
     if rate is None:
         return "unknown"
     where = "" if one.fits else " from the disk, as it does not fit into memory"
-    return f"{rate.median:,.0f} images/s ({rate.low:,.0f} to {rate.high:,.0f}){where}"
+    between = "" if rate.error is None else f" ({' to '.join(f'{rounded(x, rate.error):,.0f}' for x in rate.ends)})"
+    return f"{rate.shown:,.0f} images/s{between}{where}"

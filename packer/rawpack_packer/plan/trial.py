@@ -7,6 +7,7 @@ import os
 import shutil
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +30,14 @@ from rawpack_packer.prepare import prepare
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.view import noun_of
 
-_LEAST, _MOST = 32, 8192
-"""Images in a sample."""
-_PACKING, _COLD = 0.35, 0.15
+_FEWEST, _LEAST, _MOST = 8, 32, 8192
+"""Images in a sample: of large ones, of others, and at most."""
+_LEAST_S = 4.0
+"""Seconds that packing the least sample may take."""
+_PACKING, _COMPARING = 0.35, 0.05
 """Shares of the budget."""
+_LATEST = 1.25
+"""Budgets after which nothing more is measured that can be left out."""
 _PROBED = 4
 _SPACE = 0.25
 """The share of the free disk that trials may take."""
@@ -40,13 +45,13 @@ _PART_BYTES = 2 << 20
 """Of raw pixels: in smaller parts what a shard holds beside them would count."""
 _COMPARED = 24
 """Images by which loss is measured."""
-_START_S = 0.3
+_START_S = 0.6
 """What it takes to start and end the workers of one measurement, about."""
 _SLICES = (0.1, 2.0)
 """Seconds of one measurement, least and most."""
 
-Say = Callable[[str], None]
-"""Told what is being done, before each step."""
+Say = Callable[[str, float], None]
+"""Told what is being done, before each step, and how many seconds are left, about."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Trial:
     """Half of the 95 % interval of `bytes_per_sample`, as a share of it; 0 where every sample has the same."""
     packed_per_s: float
     """Samples of the source per second, all workers busy."""
+    start_s: float
+    """What packing took beside that: the start of the workers, and what is written last."""
     loss: Loss | None
     """None where nothing is lost."""
     image_bytes: float
@@ -106,33 +113,33 @@ def try_out(
     budget: seconds that all of it may take, about; no less than it takes to pack and read a few images.
     """
     began = time.monotonic()
-    say(f"looking at some {noun_of(source)}s")
+
+    def tell(step: str) -> None:
+        say(step, max(0.0, began + budget - time.monotonic()))
+
+    tell(f"looking at some {noun_of(source)}s")
     sample = draw(source, sample_size(source, candidates, folder, budget, seed), seed)
     trials, meters = [], []
     for candidate in candidates:
-        say(f"packing {show.count(len(sample), noun_of(source))} as {candidate.name}")
+        tell(f"packing {show.count(len(sample), noun_of(source))} as {candidate.name}")
         trial, meter = _packed(sample, candidate, folder)
         trials.append(trial)
         meters.append(meter)
+    tell("comparing pixels")
+    for trial, loss in zip(trials, losses(sample, candidates, _COMPARING * budget), strict=True):
+        trial.loss = loss
     cases = [
-        Case(candidate.name, meter, Setting(batch, count, image_size, transform))
+        Case(candidate.name, meter, Setting(batch, count, image_size, transform), curve=count < workers[-1])
         for candidate, meter in zip(candidates, meters, strict=True)
         for count in workers
     ]
-    schedule = _schedule(len(cases), budget, began)
+    schedule = _schedule(len(candidates), len(cases), budget, began)
     for trial, meter in zip(trials, meters, strict=True):
         trial.disk_bytes_per_s = meter.disk(0.5)
-    done = 0
-    total = len(cases) * (schedule.rounds + schedule.cold_rounds)
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        say(f"reading, {done} of {total}")
-
-    readings = read_in_turn(cases, schedule, tick)
+    tell("reading")
+    readings = read_in_turn(cases, schedule, lambda: tell("reading"))
     for k, trial in enumerate(trials):
-        trial.readings = readings[k * len(workers) : (k + 1) * len(workers)]
+        trial.readings = [one for one in readings[k * len(workers) : (k + 1) * len(workers)] if one.warm]
     return trials, sample
 
 
@@ -143,25 +150,32 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
     """
     few = draw(source, _PROBED, seed)
     seconds, size, tried = 0.0, 0.0, 0
+    groups = {one.group: one.raw_recipe for one in candidates}
+    alike = Counter(one.group for one in candidates)
     for i in range(len(few)):
+        took = 0.0
         try:
             data = few[i].image
-            began = time.perf_counter()
-            size += sum(math.prod(prepare(data, one.recipe).shape) for one in candidates)
+            for group, recipe in groups.items():
+                began = time.perf_counter()
+                size += alike[group] * math.prod(prepare(data, recipe).shape)
+                took += alike[group] * (time.perf_counter() - began)
         except (DecodeError, PackError):
             continue
-        seconds += time.perf_counter() - began
+        seconds += took
         tried += 1
         if seconds > budget * 0.1:
             break
     if not tried:
         return min(len(source), _LEAST)
-    by_time = _PACKING * budget * machine.cpus() / (seconds / tried)
+    pace = machine.cpus() / (seconds / tried)
+    by_time = (_PACKING * budget - _START_S * len(candidates)) * pace
+    least = min(len(source), max(_FEWEST, min(_LEAST, int(_LEAST_S * pace))))
     room = shutil.disk_usage(folder).free * _SPACE
     by_space = room / max(1.0, size / tried)
-    if by_space < min(_LEAST, len(source)):
+    if by_space < least:
         raise UsageError(f"{folder.parent} has too little room for trials: name a folder on another disk with --tmp")
-    return max(min(_LEAST, len(source)), min(len(source), _MOST, int(by_time), int(by_space)))
+    return max(least, min(len(source), _MOST, int(by_time), int(by_space)))
 
 
 def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[Trial, StoreMeter]:
@@ -174,7 +188,10 @@ def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[T
     paced = PacedEngine(
         LocalEngine(workers) if hasattr(os, "fork") else HereEngine(), min(workers, -(-len(sample) // rows))
     )
-    job.pack(sample, path, candidate.trial(rows), job.Limits(workers, max_rejects=1e14), engine=paced)
+    began = time.perf_counter()
+    # There is room: sample_size saw to that.
+    job.pack(sample, path, candidate.trial(rows), job.Limits(workers, max_rejects=1e14), engine=paced, check_free=False)
+    took = time.perf_counter() - began
     meter = StoreMeter(path)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return (
@@ -186,7 +203,8 @@ def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[T
             shards=len(meter.manifest.shards),
             bytes_error=_error(meter),
             packed_per_s=paced.samples_per_s,
-            loss=_loss(sample, candidate),
+            start_s=max(0.0, took - len(sample) / paced.samples_per_s),
+            loss=None,
             image_bytes=meter.sample_bytes,
         ),
         meter,
@@ -208,30 +226,45 @@ def _error(meter: StoreMeter) -> float:
     return float(1.96 * statistics.stdev(sizes) / math.sqrt(len(sizes)) / statistics.mean(sizes))
 
 
-def _loss(sample: SampleSource, candidate: Candidate) -> Loss | None:
-    """PSNR and SSIM over some images of the sample that decode; None where nothing is lost."""
-    if not candidate.lossy:
-        return None
-    found = []
-    for i in np.linspace(0, len(sample) - 1, min(_COMPARED, len(sample))).astype(int).tolist():
+def losses(sample: SampleSource, candidates: Sequence[Candidate], seconds: float) -> list[Loss | None]:
+    """PSNR and SSIM of each candidate over some images of the sample that decode; None where nothing is lost.
+
+    seconds: after so many no further image is looked at, once there was one.
+    """
+    lossy = [one for one in candidates if one.lossy]
+    groups = {one.group: one.raw_recipe for one in lossy}
+    found: dict[str, list[tuple[float, float]]] = {one.name: [] for one in lossy}
+    began, compared = time.monotonic(), 0
+    numbers = np.linspace(0, len(sample) - 1, min(_COMPARED, len(sample))).astype(int)
+    for i in np.random.default_rng(0).permutation(numbers).tolist() if lossy else []:
+        if compared and time.monotonic() - began > seconds:
+            break
         try:
-            pixels = prepare(sample[i].image, candidate.raw_recipe).image
+            data = sample[i].image
+            pixels = {group: prepare(data, recipe).image for group, recipe in groups.items()}
         except DecodeError:
             continue
-        read, _ = as_read(pixels, candidate.recipe)
-        if not np.array_equal(pixels, read):  # a grey picture has no color to lose
-            found.append((psnr(pixels, read), ssim(pixels, read)))
+        compared += 1
+        for one in lossy:
+            image = pixels[one.group]
+            read, _ = as_read(image, one.recipe)
+            if not np.array_equal(image, read):  # a grey picture has no color to lose
+                found[one.name].append((psnr(image, read), ssim(image, read)))
+    return [_mean(found.get(one.name, [])) for one in candidates]
+
+
+def _mean(found: Sequence[tuple[float, float]]) -> Loss | None:
     if not found:
         return None
     return Loss(statistics.mean(one for one, _ in found), statistics.mean(one for _, one in found))
 
 
-def _schedule(cases: int, budget: float, began: float) -> Schedule:
-    """What of the budget is left, cut into measurements."""
+def _schedule(stores: int, cases: int, budget: float, began: float) -> Schedule:
+    """What of the budget is left, cut into measurements. cases: stores by workers."""
     left = max(0.0, budget - (time.monotonic() - began))
     rounds, cold = 5, 2
-    seconds = (left - cases * cold * 2 * _START_S) / cases / (rounds * 1.5 + cold) - _START_S / 2
+    starts = (stores * cold * 2 + cases * rounds) * _START_S
+    seconds = (left - starts) / (cases * rounds * 1.5 + stores * cold * 2)
     if seconds < _SLICES[0]:
-        rounds, cold = 3, 1
-        seconds = left / cases / (rounds * 1.5 + cold) - _START_S
-    return Schedule(rounds, min(_SLICES[1], max(_SLICES[0], seconds)), cold, began + budget)
+        cold = 1
+    return Schedule(rounds, min(_SLICES[1], max(_SLICES[0], seconds)), cold, began + budget, began + _LATEST * budget)
