@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rawpack.store import Store
 from rawpack_packer.measure import cache
-from rawpack_packer.measure.interval import Figure
+from rawpack_packer.measure.interval import Figure, rounded
 from rawpack_packer.measure.meter import Setting, StoreMeter
 from rawpack_packer.measure.rounds import worker_counts
 
@@ -48,6 +48,19 @@ def test_intervals_lie_around_their_medians(one: list[float], other: list[float]
     assert first.overlaps(first)
     assert first.overlaps(second) == second.overlaps(first)
     assert first.overlaps(second) != (first.high < second.low or second.high < first.low)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (27_395, 4_383, 27_000), (1_662, 133, 1_660), (4_724, 533, 4_700), (6.11e6, 0.183e6, 6.11e6),
+        (123_456, 1, 123_000), (123_456, 0, 123_000), (123_456, None, 120_000), (0.0312, 0.004, 0.031),
+        (5, 50, 5), (96, 9.6, 96), (0, 1, 0),
+    ],
+)  # fmt: skip
+def test_digits_are_those_that_the_interval_supports(value: float, error: float | None, shown: float) -> None:
+    """Two digits of a small error, one of a large one, three of the figure at most; two where nothing is known."""
+    assert rounded(value, error) == pytest.approx(shown)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +189,7 @@ def test_bench_holds_raw_and_jpeg_against_their_limits(benched: tuple[dict[str, 
 
 
 def test_bench_does_not_judge_its_own_loop(packed: Packed, benched: tuple[dict[str, Any], list[Path]]) -> None:
-    """No verdict of `stats()`: an empty loop always waits for the reader, so that it would say nothing of a training."""
+    """No verdict of `stats()`: an empty loop always waits for the reader, whatever a training does."""
     assert all("verdict" not in line for line in benched[0]["readings"])
     ran = run_here("bench", *QUICK, "--no-cold", packed("memmap", "--size", 48))
     assert "bound" not in ran.out

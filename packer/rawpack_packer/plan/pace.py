@@ -46,13 +46,15 @@ class PacedEngine:
 
     @property
     def samples_per_s(self) -> float:
-        """Between the time when all workers were at work and when the first of them ran out of it; of the whole run,
-        the start of the workers included, where that was less than half of the work."""
+        """Between the time when all workers were at work and when the first of them ran out of it; or, where that was
+        less than half of the work, to the end; or of the whole run, the start of the workers included."""
         total = sum(self._done.values())
         if self._busy is not None and self._slack is not None:
             seconds, samples = self._slack[0] - self._busy[0], self._slack[1] - self._busy[1]
             if samples >= _WINDOW * total and seconds > 0:
                 return samples / seconds
+        if self._busy is not None and total - self._busy[1] >= _WINDOW * total and self._ended > self._busy[0]:
+            return (total - self._busy[1]) / (self._ended - self._busy[0])
         return total / max(self._ended - self._began, 1e-9)
 
     def _taken(self, tasks: Iterator[PartTask]) -> Iterator[PartTask]:

@@ -36,8 +36,9 @@ _LEAST_S = 4.0
 """Seconds that packing the least sample may take."""
 _PACKING, _COMPARING = 0.35, 0.05
 """Shares of the budget."""
-_LATEST = 1.25
-"""Budgets after which nothing more is measured that can be left out."""
+_LATE = (0.25, 8.0)
+"""How long after its end measurements still begin, so that each figure gets its interval: a share of the budget, and at
+least so many seconds."""
 _PROBED = 4
 _SPACE = 0.25
 """The share of the free disk that trials may take."""
@@ -169,7 +170,7 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
     if not tried:
         return min(len(source), _LEAST)
     pace = machine.cpus() / (seconds / tried)
-    by_time = (_PACKING * budget - _START_S * len(candidates)) * pace
+    by_time = max(_START_S, _PACKING * budget - _START_S * len(candidates)) * pace
     least = min(len(source), max(_FEWEST, min(_LEAST, int(_LEAST_S * pace))))
     room = shutil.disk_usage(folder).free * _SPACE
     by_space = room / max(1.0, size / tried)
@@ -267,4 +268,10 @@ def _schedule(stores: int, cases: int, budget: float, began: float) -> Schedule:
     seconds = (left - starts) / (cases * rounds * 1.5 + stores * cold * 2)
     if seconds < _SLICES[0]:
         cold = 1
-    return Schedule(rounds, min(_SLICES[1], max(_SLICES[0], seconds)), cold, began + budget, began + _LATEST * budget)
+    return Schedule(
+        rounds,
+        min(_SLICES[1], max(_SLICES[0], seconds)),
+        cold,
+        began + budget,
+        began + budget + max(_LATE[0] * budget, _LATE[1]),
+    )
