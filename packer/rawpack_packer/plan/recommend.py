@@ -79,7 +79,7 @@ def recommend(predictions: Sequence[Prediction], wishes: Wishes) -> Advice:
     taken = _fastest_of_the_smallest(fast, predictions)
     return Advice(
         taken,
-        f"the smallest store whose whole interval reaches {wishes.target:,.0f} images/s",
+        f"the smallest certain to reach {wishes.target:,.0f} images/s",
         _losers(by_size, wishes, taken),
     )
 
