@@ -421,6 +421,13 @@ def test_losers_are_told_why() -> None:
     assert why["raw"].startswith("larger: 100 GB")
 
 
+def test_a_single_round_shows_no_difference() -> None:
+    """Of two candidates that were measured once, none is called slower: only intervals can show that."""
+    fast, slow = predicted("fast", 100, (18_100.0,)), predicted("slow", 100, (17_900.0,))
+    ((_, why),) = recommend([fast, slow], Wishes()).lost
+    assert why == "as large, and no difference in speed was measured: 18,000 images/s"
+
+
 def test_candidates_that_overlap_are_named() -> None:
     """Neighbours by speed whose intervals have a point in common."""
     assert overlaps(ALL) == [("same", "raw"), ("coarse", "fine")]

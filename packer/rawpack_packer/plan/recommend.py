@@ -142,7 +142,8 @@ def _why_not(one: Prediction, wishes: Wishes, taken: Prediction | None, fastest:
     if taken is None or taken.images_per_s is None:
         return _rate(one)
     if abs(one.store_bytes / taken.store_bytes - 1) <= _AS_LARGE:
-        same = rate.overlaps(taken.images_per_s)
+        # A single round has no interval that could show a difference.
+        same = rate.error is None or rate.overlaps(taken.images_per_s)
         return f"as large, and {'no difference in speed was measured' if same else 'slower'}: {_rate(one)}"
     return f"larger: {show.size(rounded(one.store_bytes, one.bytes_error * one.store_bytes))}, {_rate(one)}"
 

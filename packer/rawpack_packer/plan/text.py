@@ -159,6 +159,11 @@ def warnings(planned: Planned) -> list[str]:
             f"The sample of {', '.join(small)} is not much larger than the processor's cache ({show.size(cache)}): a "
             "whole set may be read more slowly from memory. A longer --budget takes a larger sample."
         )
+    if any(one.images_per_s is not None and one.images_per_s.error is None for one in planned.predictions):
+        lines.append(
+            "Some candidates were measured only once, so that nothing is certain of their speed: a longer --budget "
+            "measures more often."
+        )
     if len(planned.sample) < min(_FEW, planned.samples):
         lines.append(
             f"Only {len(planned.sample)} images were tried, as more would not have fitted into --budget "
