@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawpack_packer import show
-from rawpack_packer.measure.interval import rounded
+from rawpack_packer.measure.interval import Figure, rounded
 from rawpack_packer.plan.predict import Prediction
 
 _AS_LARGE = 0.01
@@ -114,8 +114,15 @@ def _fastest_of_the_smallest(some: Sequence[Prediction], order: Sequence[Predict
     small = [one for one in some if one.store_bytes <= least * (1 + _AS_LARGE)]
     fastest = max(small, key=_median).images_per_s
     return next(
-        one for one in order if one in small and fastest and one.images_per_s and one.images_per_s.overlaps(fastest)
+        one
+        for one in order
+        if one in small and fastest and one.images_per_s and _no_difference(one.images_per_s, fastest)
     )
+
+
+def _no_difference(one: Figure, other: Figure) -> bool:
+    """Whether none was measured. A single round has no interval that could show one."""
+    return one.error is None or other.error is None or one.overlaps(other)
 
 
 def _losers(
@@ -142,8 +149,7 @@ def _why_not(one: Prediction, wishes: Wishes, taken: Prediction | None, fastest:
     if taken is None or taken.images_per_s is None:
         return _rate(one)
     if abs(one.store_bytes / taken.store_bytes - 1) <= _AS_LARGE:
-        # A single round has no interval that could show a difference.
-        same = rate.error is None or rate.overlaps(taken.images_per_s)
+        same = _no_difference(rate, taken.images_per_s)
         return f"as large, and {'no difference in speed was measured' if same else 'slower'}: {_rate(one)}"
     return f"larger: {show.size(rounded(one.store_bytes, one.bytes_error * one.store_bytes))}, {_rate(one)}"
 
