@@ -529,7 +529,7 @@ def test_the_table_holds_together(images: Path, tmp_path: Path) -> None:
 def test_the_table_fits_the_terminal(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    """No line but one with a path is longer than the terminal, COLUMNS in a pipe; what is left out is named, or nothing."""
+    """No line but one with a path is longer than the terminal, COLUMNS in a pipe; what is left out is named."""
     monkeypatch.setenv("COLUMNS", str(columns))
     ran = run_here(
         "plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--quality", "60", "--tmp", tmp_path, images
