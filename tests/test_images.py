@@ -21,6 +21,8 @@ from PIL import Image, ImageOps
 
 from rawpack.errors import DecodeError
 from rawpack_packer.images import ImageHeader, apply_orientation, decode_image, read_header, sniff
+from rawpack_packer.prepare import prepare
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.rejects import REASONS
 
 CASES = corpus.cases()
@@ -228,6 +230,76 @@ def test_exif_that_lies_counts_as_upright(block: bytes) -> None:
 def test_exif_may_hold_the_orientation_as_a_long() -> None:
     """Some writers store 32 bits."""
     assert read_header(_exif_in_jpeg(corpus.exif(6, kind=4))).orientation == 6
+
+
+def _profile_in_png(kind: bytes, keyword: bytes, block: bytes) -> bytes:
+    """EXIF as ImageMagick writes it: hexadecimal digits in lines, behind a name and a length."""
+    digits = block.hex().encode()
+    lines = b"\n".join(digits[i : i + 72] for i in range(0, len(digits), 72))
+    text = b"\n" + keyword.split()[-1] + b"\n%8d\n" % len(block) + lines + b"\n"
+    body = keyword + b"\0" + (b"\0" + zlib.compress(text) if kind == b"zTXt" else text)
+    return corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(kind, body))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", [b"tEXt", b"zTXt"])
+@pytest.mark.parametrize("keyword", [b"Raw profile type exif", b"Raw profile type APP1"])
+def test_exif_as_imagemagick_writes_it_into_png_counts(orientation: int, kind: bytes, keyword: bytes) -> None:
+    """The orientation in a text chunk is applied like that of eXIf."""
+    data = _profile_in_png(kind, keyword, b"Exif\0\0" + corpus.exif(orientation, byte_order=">"))
+    exif = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(b"eXIf", corpus.exif(orientation)))
+    assert read_header(data).orientation == orientation
+    np.testing.assert_array_equal(decoded(data), corpus.pillow_pixels(exif))
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        (b"tEXt", b"Raw profile type exif\0\nexif\n 9\nnot hexadecimal"),
+        (b"tEXt", b"Raw profile type exif\0"),
+        (b"tEXt", b"Raw profile type exif"),
+        (b"zTXt", b"Raw profile type exif\0\0nothing packed"),
+        (b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 1\n" + b"4" * (1 << 24))),
+        (b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0nothing packed"),
+        (b"iTXt", b"XML:com.adobe.xmp\0"),
+    ],
+)
+def test_profiles_that_make_no_sense_count_as_upright(chunk: tuple[bytes, bytes]) -> None:
+    """Text that is cut off, not hexadecimal or packed to be endless: the pixels are what they are."""
+    data = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(*chunk))
+    np.testing.assert_array_equal(decoded(data), corpus.scene())
+
+
+def _xmp(orientation: int, *, element: bool = False) -> bytes:
+    inside = (
+        f"><tiff:Orientation>{orientation}</tiff:Orientation>" if element else f' tiff:Orientation="{orientation}">'
+    )
+    return f'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description rdf:about=""{inside}'.encode()
+
+
+def _with_xmp(format: str, packet: bytes, exif: bytes = b"") -> bytes:
+    if format == "png":
+        chunk = corpus.png_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + packet)
+        before = chunk + (corpus.png_chunk(b"eXIf", exif) if exif else b"")
+        return corpus.png(corpus.scene(), 2, 8, before=before)
+    options = {"exif": b"Exif\0\0" + exif} if exif else {}
+    if format == "webp":
+        return corpus.saved(corpus.rgb_image(), "WEBP", lossless=True, xmp=packet, **options)
+    return corpus.saved(corpus.rgb_image(), "JPEG", xmp=packet, **options)
+
+
+@pytest.mark.parametrize("format", ["jpeg", "png", "webp"])
+@pytest.mark.parametrize("element", [False, True])
+def test_an_orientation_in_xmp_is_told_and_not_applied(format: str, element: bool) -> None:
+    """Most programs go by EXIF alone; a file of which XMP alone says that it is turned is counted as such."""
+    header = read_header(_with_xmp(format, _xmp(6, element=element)))
+    assert (header.orientation, header.xmp_turned) == (1, True)
+    assert decoded(_with_xmp(format, _xmp(6, element=element))).shape == (corpus.HEIGHT, corpus.WIDTH, 3)
+    assert not read_header(_with_xmp(format, _xmp(1, element=element))).xmp_turned
+    both = read_header(_with_xmp(format, _xmp(3, element=element), corpus.exif(6)))
+    assert (both.orientation, both.xmp_turned) == (6, False)
+    notes = prepare(_with_xmp(format, _xmp(8)), make_recipe(size="keep")).notes
+    assert "xmp_orientation" in notes
 
 
 # ------------------------------------------------------------------------------------------------- damage
@@ -439,6 +511,21 @@ def test_bmps_that_make_no_sense() -> None:
     assert reason(leaving) == "corrupt"
     assert reason(corpus.bmp([b"\x05\1"], 8, palette=palette, compression=1)) == "truncated"
     assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
+
+
+@pytest.mark.parametrize("bits", [1, 4, 8])
+@pytest.mark.parametrize("header", [12, 40])
+def test_a_bmp_whose_pixel_offset_lies_is_never_black(bits: int, header: int) -> None:
+    """Without an offset, or with one that leaves the palette out, the pixels are right; inside the palette or the
+    headers, the file is refused."""
+    data, pixels = corpus.bmp_palette(bits, header=header)
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 1
+    for offset in (0, 14 + header):
+        np.testing.assert_array_equal(decoded(data[:10] + struct.pack("<I", offset) + data[14:]), pixels)
+    for offset in (1, 14, 13 + header, 15 + header, 14 + header + (4 if header == 40 else 3)):
+        assert reason(data[:10] + struct.pack("<I", offset) + data[14:]) == "corrupt"
+    beyond = data[:10] + struct.pack("<I", len(data)) + data[14:]
+    assert reason(beyond) == "truncated"
 
 
 def test_bmp_runs_may_leap() -> None:

@@ -47,6 +47,7 @@ class Prepared:
 NOTES: dict[str, str] = {
     "enlarged": "images that had to be enlarged to the size",
     "icc_ignored": "images with a colour profile, which was ignored",
+    "xmp_orientation": "images that XMP says are turned, and EXIF not: stored as they are, as most programs show them",
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
     "passed_through": "JPEG files stored as they are",
     "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
@@ -72,6 +73,8 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
     notes = []
     if header.icc:
         notes.append("icc_ignored")
+    if header.xmp_turned:
+        notes.append("xmp_orientation")
     if header.frames > 1:
         notes.append("first_frame_of_several")
     if recipe.passes_through and _can_pass(header, recipe):

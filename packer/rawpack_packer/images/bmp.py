@@ -53,6 +53,13 @@ def _read_layout(data: bytes) -> _Layout:
     allowed = {_RLE8: (8,), _RLE4: (4,), _BITFIELDS: (16, 32), _ALPHA_BITFIELDS: (16, 32)}
     if compression and (size == 64 or bits not in allowed.get(compression, ())):
         raise DecodeError("unsupported", f"BMP of {bits} bits a pixel with compression {compression}")
+    entry_bytes = 3 if size == 12 else 4
+    palette_entries = min(used or 1 << bits, 1 << bits) if bits <= 8 else 0
+    if pixel_offset == 0 or pixel_offset == palette_offset:
+        # Some writers leave the offset out, or forget the palette in it.
+        pixel_offset = palette_offset + entry_bytes * palette_entries
+    elif pixel_offset < palette_offset:
+        raise DecodeError("corrupt", f"BMP whose pixels begin at byte {pixel_offset}, inside its header")
     if width <= 0 or height == 0 or (height < 0 and compression in (_RLE8, _RLE4)):
         raise DecodeError("corrupt", f"BMP of {width} x {height} pixels")
     return _Layout(
@@ -63,8 +70,9 @@ def _read_layout(data: bytes) -> _Layout:
         compression=compression,
         masks=masks,
         palette_offset=palette_offset,
-        palette_entries=min(used or 1 << bits, 1 << bits) if bits <= 8 else 0,
-        entry_bytes=3 if size == 12 else 4,
+        # Old writers leave out what they do not use, and begin with the pixels.
+        palette_entries=min(palette_entries, (pixel_offset - palette_offset) // entry_bytes),
+        entry_bytes=entry_bytes,
         pixel_offset=pixel_offset,
     )
 
@@ -88,11 +96,11 @@ def decode(data: bytes, header: ImageHeader) -> Pixels:
     """Decode to RGB (H, W, 3); alpha on white, where the file has a mask for it."""
     layout = _read_layout(data)
     if layout.compression in (_RLE8, _RLE4):
-        pixels = _palette(data, layout)[_run_length_index(data, layout)]
+        pixels = _colors(data, _run_length_index(data, layout), layout)
     else:
         rows = _rows(data, layout)
         if layout.bits <= 8:
-            pixels = _palette(data, layout)[_index(rows, layout)]
+            pixels = _colors(data, _index(rows, layout), layout)
         elif layout.bits == 24:
             pixels = rows[:, : 3 * layout.width].reshape(layout.height, layout.width, 3)[..., ::-1]
         else:
@@ -111,17 +119,15 @@ def _rows(data: bytes, layout: _Layout) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, need, layout.pixel_offset).reshape(layout.height, stride)
 
 
-def _palette(data: bytes, layout: _Layout) -> NDArray[np.uint8]:
-    """(256, 3) RGB; entries that the file does not have are black."""
-    table = np.zeros((256, 3), np.uint8)
-    size = layout.entry_bytes
-    # Old writers leave out what they do not use, and begin with the pixels.
-    end = min(layout.palette_offset + size * layout.palette_entries, layout.pixel_offset, len(data))
-    entries = max(0, end - layout.palette_offset) // size
-    if entries:
-        stored = np.frombuffer(data, np.uint8, size * entries, layout.palette_offset).reshape(entries, size)
-        table[:entries] = stored[:, 2::-1]
-    return table
+def _colors(data: bytes, index: NDArray[np.uint8], layout: _Layout) -> Pixels:
+    """RGB of palette indices. Raises DecodeError for a pixel whose color the file does not have."""
+    size, start = layout.entry_bytes, layout.palette_offset
+    stored = np.frombuffer(data, np.uint8, size * layout.palette_entries, start).reshape(-1, size)
+    if index.max() >= len(stored):
+        raise DecodeError(
+            "corrupt", f"BMP with a pixel of color {index.max()}, and {len(stored)} colors before its pixels"
+        )
+    return stored[:, 2::-1][index]
 
 
 def _index(rows: NDArray[np.uint8], layout: _Layout) -> NDArray[np.uint8]:

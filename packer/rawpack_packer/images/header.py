@@ -62,6 +62,9 @@ class ImageHeader:
     orientation: int = 1
     """EXIF's 1 to 8; an invalid value counts as 1."""
 
+    xmp_turned: bool = False
+    """XMP has an orientation other than upright where EXIF has none; it is not applied."""
+
     icc: bool = False
     """A colour profile is embedded; it is not applied."""
 

@@ -8,13 +8,14 @@ from rawpack import jpeg
 from rawpack.errors import DecodeError
 from rawpack.jpeg.header import segments
 from rawpack_packer.images.header import ImageHeader, JpegDetails
-from rawpack_packer.images.orientation import exif_orientation
+from rawpack_packer.images.orientation import exif_orientation, turned_by_xmp
 from rawpack_packer.images.pixels import Pixels, cmyk_to_rgb, to_color
 
 MAX_SCANS = 100
 """More scans than this are refused: each costs a pass over the whole image, and encoders write 10 or so."""
 
 _SOS, _APP0, _APP1, _APP2, _APP14 = 0xDA, 0xE0, 0xE1, 0xE2, 0xEE
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 _SOF = {
     0xC0: "baseline",
@@ -37,7 +38,7 @@ _SUBSAMPLING = {
 
 def read_header(data: bytes) -> ImageHeader:
     """Read a JPEG's header: the segments up to the first scan, no entropy-coded data."""
-    orientation, icc, adobe = 1, False, None
+    orientation, turned, icc, adobe = 1, False, False, None
     seen_exif = seen_jfif = False
     frame: bytes | None = None
     sof = ""
@@ -53,6 +54,8 @@ def read_header(data: bytes) -> ImageHeader:
         elif marker == _APP1 and not seen_exif and data.startswith(b"Exif\0\0", body):
             seen_exif = True
             orientation = exif_orientation(data[body:end])
+        elif marker == _APP1 and data.startswith(_XMP, body):
+            turned |= turned_by_xmp(data[body:end])
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0", body):
             icc = True
         elif marker == _APP14 and end - body >= 12 and data.startswith(b"Adobe", body):
@@ -77,6 +80,7 @@ def read_header(data: bytes) -> ImageHeader:
         channels=components,
         bits=precision,
         orientation=orientation,
+        xmp_turned=turned and orientation == 1,
         icc=icc,
         jpeg=JpegDetails(
             components=components,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 ORIENTATION_TAG = 274
 _MAX_ENTRIES = 1024
+_XMP_ORIENTATION = re.compile(rb"tiff:Orientation\s*(?:=\s*[\"']|>)\s*([1-8])\s*[\"'<]")
 
 
 def exif_orientation(block: bytes) -> int:
@@ -38,6 +40,16 @@ def exif_orientation(block: bytes) -> int:
     except struct.error:  # an offset beyond the block
         pass
     return 1
+
+
+def turned_by_xmp(packet: bytes) -> bool:
+    """Whether an XMP packet has an orientation other than upright.
+
+    It is not applied: browsers, OpenCV and torchvision go by EXIF alone, and programs that turn the pixels leave old
+    packets behind.
+    """
+    found = _XMP_ORIENTATION.search(packet)
+    return found is not None and found[1] != b"1"
 
 
 def valid_orientation(value: int) -> int:

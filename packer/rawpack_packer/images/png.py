@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack_packer.images import opencv
 from rawpack_packer.images.header import MAX_FRAMES, ImageHeader
-from rawpack_packer.images.orientation import exif_orientation
+from rawpack_packer.images.orientation import exif_orientation, turned_by_xmp
 from rawpack_packer.images.pixels import Pixels
 
 MAX_CHUNKS = 1 << 20
 """More chunks than this are refused."""
+_MAX_TEXT = 1 << 20
+"""Bytes of a metadata text that are looked at."""
+_XMP, _PROFILES = b"XML:com.adobe.xmp", (b"Raw profile type exif", b"Raw profile type APP1")
 
 _COLORS = {0: ("grey", 1), 2: ("rgb", 3), 3: ("palette", 1), 4: ("grey", 2), 6: ("rgb", 4)}
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -43,8 +46,9 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def read_header(data: bytes) -> ImageHeader:
-    """Read a PNG's header. All chunks are visited, for metadata may follow the pixels; none is decompressed."""
-    orientation, icc, frames, transparent = 1, False, 1, False
+    """Read a PNG's header. All chunks are visited, for metadata may follow the pixels; no pixel is decompressed."""
+    icc, frames, transparent = False, 1, False
+    exif, profile, turned = b"", b"", False
     fields: tuple[int, ...] | None = None
     for kind, start, end in _chunks(data):
         if fields is None:
@@ -56,7 +60,13 @@ def read_header(data: bytes) -> ImageHeader:
         elif kind == b"iCCP":
             icc = True
         elif kind == b"eXIf":
-            orientation = exif_orientation(data[start:end])
+            exif = data[start:end]
+        elif kind in (b"tEXt", b"zTXt", b"iTXt"):
+            keyword, text = _text(kind, data[start:end])
+            if keyword in _PROFILES:
+                profile = _raw_profile(text) or profile
+            elif keyword == _XMP:
+                turned |= turned_by_xmp(text)
         elif kind == b"acTL" and end - start == 8:
             frames = max(1, int.from_bytes(data[start : start + 4], "big"))
     if fields is None:
@@ -66,6 +76,8 @@ def read_header(data: bytes) -> ImageHeader:
     if not size_is_valid or bits not in _BITS.get(color_type, ()) or compression or filtering or interlace > 1:
         raise DecodeError("corrupt", f"PNG of {width} x {height} pixels, color type {color_type}, {bits} bits")
     color, channels = _COLORS[color_type]
+    # ImageMagick wrote EXIF as text before PNG had a chunk for it.
+    orientation = exif_orientation(exif or profile)
     return ImageHeader(
         format="png",
         width=width,
@@ -75,9 +87,36 @@ def read_header(data: bytes) -> ImageHeader:
         bits=bits,
         alpha=transparent or color_type >= 4,
         orientation=orientation,
+        xmp_turned=turned and orientation == 1,
         icc=icc,
         frames=min(frames, MAX_FRAMES),
     )
+
+
+def _text(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
+    """Keyword and text of a tEXt, zTXt or iTXt chunk, unpacked; the text is empty where that fails."""
+    keyword, _, text = body.partition(b"\0")
+    packed = kind == b"zTXt"
+    if keyword != _XMP and keyword not in _PROFILES:
+        return keyword, b""
+    if kind == b"iTXt":
+        packed = text[:1] == b"\1"
+        text = text[2:].split(b"\0", 2)[-1]
+    elif packed:
+        text = text[1:]
+    try:
+        return keyword, zlib.decompressobj().decompress(text, _MAX_TEXT) if packed else text[:_MAX_TEXT]
+    except zlib.error:
+        return keyword, b""
+
+
+def _raw_profile(text: bytes) -> bytes:
+    """The EXIF block that ImageMagick wrote as text: its kind, its length and its bytes as hexadecimal digits."""
+    try:
+        block = bytes.fromhex(b"".join(text.split()[2:]).decode("ascii"))
+    except ValueError:
+        return b""
+    return block if block.startswith((b"Exif\0\0", b"II", b"MM")) else b""
 
 
 def decode(data: bytes, header: ImageHeader) -> Pixels:

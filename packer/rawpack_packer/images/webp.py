@@ -14,7 +14,7 @@ import numpy as np
 from rawpack.errors import DecodeError
 from rawpack_packer.images import opencv
 from rawpack_packer.images.header import MAX_FRAMES, ImageHeader
-from rawpack_packer.images.orientation import exif_orientation
+from rawpack_packer.images.orientation import exif_orientation, turned_by_xmp
 from rawpack_packer.images.pixels import Pixels
 
 MAX_CHUNKS = 1 << 16
@@ -111,13 +111,15 @@ def read_header(data: bytes) -> ImageHeader:
     """Read a WebP's header. All chunks are visited, for EXIF follows the pixels."""
     end = _container_end(data)
     canvas: tuple[int, int] | None = None
-    flags, orientation, icc, frames = 0, 1, False, 0
+    flags, orientation, turned, icc, frames = 0, 1, False, False, 0
     for kind, start, stop in _chunks(data, 12, end):
         if kind == b"VP8X" and canvas is None and stop - start >= 10:
             flags = data[start]
             canvas = _u24(data, start + 4) + 1, _u24(data, start + 7) + 1
         elif kind == b"EXIF":
             orientation = exif_orientation(data[start:stop])
+        elif kind == b"XMP ":
+            turned |= turned_by_xmp(data[start:stop])
         elif kind == b"ICCP":
             icc = True
         elif kind == b"ANMF":
@@ -139,6 +141,7 @@ def read_header(data: bytes) -> ImageHeader:
         bits=8,
         alpha=first.alpha or not covers,
         orientation=orientation,
+        xmp_turned=turned and orientation == 1,
         icc=icc,
         frames=min(max(1, frames), MAX_FRAMES),
     )
