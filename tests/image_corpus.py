@@ -1,7 +1,8 @@
 """Image files of every mode that the packer must read, made by Pillow and by hand, a few by simplejpeg and OpenCV.
 
 `cases()` is the whole corpus. A case carries `expected` where the right pixels are known without any decoder
-(lossless files written from an array, 16-bit files); elsewhere Pillow says what is right (`pillow_pixels`).
+(lossless files written from an array, 16-bit files). Elsewhere OpenCV says what is right of the types that rawpack
+reads by Pillow (`opencv_pixels`), and Pillow of the others (`pillow_pixels`).
 Nothing here imports rawpack.
 """
 
@@ -96,9 +97,35 @@ def pillow_pixels(data: bytes) -> Pixels:
         return np.asarray(upright.convert("RGB"))
 
 
+def opencv_pixels(data: bytes) -> Pixels:
+    """OpenCV's RGB of the first frame, alpha on white. (H, W, 3)."""
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    image = image[..., None] if image.ndim == 2 else image
+    if image.shape[2] == 4:
+        return on_white(image[..., 2::-1], image[..., 3])
+    return np.broadcast_to(image[..., ::-1], (*image.shape[:2], 3)).astype(np.uint8)
+
+
+def turned(pixels: Pixels, orientation: int) -> Pixels:
+    """Pixels as stored, upright by EXIF's orientation."""
+    turn: dict[int, Callable[[Pixels], Pixels]] = {
+        1: lambda p: p,
+        2: np.fliplr,
+        3: lambda p: np.rot90(p, 2),
+        4: np.flipud,
+        5: lambda p: np.rot90(np.fliplr(p)),
+        6: lambda p: np.rot90(p, 3),
+        7: lambda p: np.rot90(np.fliplr(p), 3),
+        8: np.rot90,
+    }
+    return turn[orientation](pixels)
+
+
 def expected_pixels(case: Case) -> Pixels:
     """What a case must decode to, within its tolerance."""
-    return pillow_pixels(case.data) if case.expected is None else case.expected
+    if case.expected is not None:
+        return case.expected
+    return opencv_pixels(case.data) if case.format in ("webp", "tiff", "bmp") else pillow_pixels(case.data)
 
 
 def saved(image: Image.Image, format: str, **options: Any) -> bytes:
@@ -358,7 +385,7 @@ def _webps() -> Iterable[Case]:
     yield Case("icc", "webp", saved(rgb_image(), "WEBP", lossless=True, icc_profile=icc_profile()), 0, rgb)
     for orientation in range(1, 9):
         data = saved(rgb_image(), "WEBP", lossless=True, exif=b"Exif\0\0" + exif(orientation))
-        yield Case(f"orientation {orientation}", "webp", data, 0)
+        yield Case(f"orientation {orientation}", "webp", data, 0, turned(rgb, orientation))
 
 
 # --------------------------------------------------------------------------------------------------- BMP
@@ -603,7 +630,7 @@ def _tiffs() -> Iterable[Case]:
     yield Case("rgba lzw", "tiff", data, 1, on_white(rgb, opacity))
     for orientation in (2, 6, 8):
         data = saved(rgb_image(), "TIFF", compression="tiff_lzw", tiffinfo={274: orientation})
-        yield Case(f"lzw, orientation {orientation}", "tiff", data, 0)
+        yield Case(f"lzw, orientation {orientation}", "tiff", data, 0, turned(rgb, orientation))
     data = saved(rgb_image(), "TIFF", compression="tiff_adobe_deflate", tiffinfo={317: 2})
     yield Case("rgb deflate, differences", "tiff", data, 0, rgb)
     differences = np.diff(scene16(3), axis=1, prepend=np.zeros((HEIGHT, 1, 3), np.uint16)).astype("<u2")
@@ -628,9 +655,18 @@ def _tiffs() -> Iterable[Case]:
     yield Case("three pages", "tiff", data, 0, rgb)
     for orientation in range(1, 9):
         extra = {274: (3, [orientation])}
-        yield Case(
-            f"orientation {orientation}", "tiff", tiff(_strips(rgb), channels=3, bits=8, photometric=2, extra=extra), 0
-        )
+        data = tiff(_strips(rgb), channels=3, bits=8, photometric=2, extra=extra)
+        yield Case(f"orientation {orientation}", "tiff", data, 0, turned(rgb, orientation))
+    for compression in ("tiff_lzw", "lzma", "zstd"):
+        data = saved(la, "TIFF", compression=compression)
+        yield Case(f"grey alpha {compression}", "tiff", data, 1, on_white(as_rgb(grey), opacity))
+    extra = {338: (3, [0, 0])}
+    five = tiff(_strips(np.dstack([rgb, opacity, opacity])), channels=5, bits=8, photometric=2, extra=extra)
+    yield Case("rgb and two extra samples", "tiff", five, 0, rgb)
+    colors = np.random.default_rng(9).integers(0, 256, (256, 3))
+    old = {320: (3, colors.T.reshape(-1).tolist())}
+    data = tiff([grey.tobytes()], channels=1, bits=8, photometric=3, extra=old)
+    yield Case("palette of 8-bit values", "tiff", data, 0, colors[grey].astype(np.uint8))
 
 
 def tiff_by_opencv(samples: NDArray[Any]) -> bytes:
@@ -651,19 +687,20 @@ def tiff_palette_4() -> tuple[bytes, Pixels]:
 # --------------------------------------------------------------------------------------------------- GIF
 
 
-def gif_patch(*, clear: bool) -> bytes:
-    """A first frame that covers only a part of the canvas, by hand: 4 colours, uncompressed LZW codes."""
+def gif_patch(*, clear: bool, bits: int = 2) -> bytes:
+    """A first frame that covers only a part of the canvas, by hand: 4 colours, uncompressed LZW codes of `bits` + 1."""
     index = np.arange(6 * 8) % 4
-    # A clear code before every pair keeps all codes three bits wide.
-    codes = [c for pair in index.reshape(-1, 2) for c in (4, *pair.tolist())] + [5]
-    bits = "".join(format(code, "03b") for code in codes[::-1])
-    body = int(bits, 2).to_bytes(-(-len(bits) // 8), "little")
+    # A clear code before every pair keeps all codes of one width.
+    clear_code = 1 << bits
+    codes = [c for pair in index.reshape(-1, 2) for c in (clear_code, *pair.tolist())] + [clear_code + 1]
+    digits = "".join(format(code, f"0{bits + 1}b") for code in codes[::-1])
+    body = int(digits, 2).to_bytes(-(-len(digits) // 8), "little")
     control = b"\x21\xf9\4" + struct.pack("<BHB", int(clear), 0, 2) + b"\0"
     table = bytes(GIF_TABLE.reshape(-1).tolist())
     return b"".join(
         [
             b"GIF89a" + struct.pack("<HHBBB", 12, 10, 0x91, 0, 0) + table + control,
-            b"\x2c" + struct.pack("<HHHHB", 3, 2, 8, 6, 0) + b"\2",
+            b"\x2c" + struct.pack("<HHHHB", 3, 2, 8, 6, 0) + bytes([bits]),
             bytes([len(body)]) + body + b"\0\x3b",
         ]
     )
@@ -683,16 +720,99 @@ def gif_patch_pixels(*, clear: bool) -> Pixels:
 
 def _gifs() -> Iterable[Case]:
     for colors in (2, 4, 16, 256):
-        yield Case(f"{colors} colours", "gif", saved(palette_image(colors), "GIF", interlace=False), 0)
-    yield Case("interlaced", "gif", saved(palette_image(), "GIF", interlace=True), 0)
-    yield Case("grey", "gif", saved(rgb_image().convert("L"), "GIF"), 0)
-    yield Case("transparent", "gif", saved(palette_image(), "GIF", transparency=7), 0)
+        image = palette_image(colors)
+        yield Case(
+            f"{colors} colours", "gif", saved(image, "GIF", interlace=False), 0, np.asarray(image.convert("RGB"))
+        )
+    full = np.asarray(palette_image().convert("RGB"))
+    yield Case("interlaced", "gif", saved(palette_image(), "GIF", interlace=True), 0, full)
+    yield Case("grey", "gif", saved(rgb_image().convert("L"), "GIF"), 0, as_rgb(grey_of(scene())))
+    clear = np.where(np.asarray(palette_image())[..., None] == 7, np.uint8(255), full)
+    yield Case("transparent", "gif", saved(palette_image(), "GIF", transparency=7), 0, clear)
     frames = [Image.fromarray(np.roll(scene(), 9 * i, axis=1)).quantize(64) for i in range(3)]
-    yield Case("animated", "gif", saved(frames[0], "GIF", save_all=True, append_images=frames[1:]), 0)
+    first = np.asarray(frames[0].convert("RGB"))
+    yield Case("animated", "gif", saved(frames[0], "GIF", save_all=True, append_images=frames[1:]), 0, first)
     yield Case("small first frame", "gif", gif_patch(clear=False), 0, gif_patch_pixels(clear=False))
     yield Case("small clear first frame", "gif", gif_patch(clear=True), 0, gif_patch_pixels(clear=True))
+    for bits in (2, 8, 9, 11):
+        data = gif_patch(clear=False, bits=bits)
+        yield Case(f"codes from {bits} bits", "gif", data, 0, gif_patch_pixels(clear=False))
     noise = np.random.default_rng(8).integers(0, 256, (150, 160)).astype(np.uint8)
     yield Case("noise that fills the code table", "gif", saved(Image.fromarray(noise), "GIF"), 0, as_rgb(noise))
+
+
+# --------------------------------------------------------------------------- AVIF, JPEG 2000, PNM, TGA
+
+
+def _avifs() -> Iterable[Case]:
+    rgb, options = scene(), {"quality": 100, "subsampling": "4:4:4"}
+    yield Case("rgb", "avif", saved(rgb_image(), "AVIF", **options), 4, rgb)
+    yield Case("alpha", "avif", saved(rgba_image(), "AVIF", **options), 4, on_white(rgb, alpha()))
+    grey = grey_of(rgb)
+    yield Case("grey", "avif", saved(Image.fromarray(grey), "AVIF", quality=100), 1, as_rgb(grey))
+    frames = [Image.fromarray(np.roll(rgb, 9 * i, axis=1)) for i in range(3)]
+    yield Case("animated", "avif", saved(frames[0], "AVIF", save_all=True, append_images=frames[1:], **options), 4, rgb)
+    for orientation in (2, 6, 8):
+        data = saved(rgb_image(), "AVIF", exif=exif(orientation), **options)
+        yield Case(f"orientation {orientation}", "avif", data, 4, turned(rgb, orientation))
+
+
+def _jpeg2000s() -> Iterable[Case]:
+    rgb, grey = scene(), grey_of(scene())
+    for stream in (False, True):
+        note = ", stream alone" * stream
+        yield Case(f"rgb{note}", "jpeg2000", saved(rgb_image(), "JPEG2000", no_jp2=stream), 0, rgb)
+        la = Image.fromarray(np.dstack([grey, alpha()]), mode="LA")
+        data = saved(la, "JPEG2000", no_jp2=stream)
+        yield Case(f"grey alpha{note}", "jpeg2000", data, 1, on_white(as_rgb(grey), alpha()))
+        data = saved(Image.fromarray(scene16(1)[..., 0]), "JPEG2000", no_jp2=stream)
+        yield Case(f"grey 16{note}", "jpeg2000", data, 0, as_rgb(scene16(1)[..., 0] >> 8))
+    yield Case("tiled", "jpeg2000", saved(rgb_image(), "JPEG2000", tile_size=(16, 16)), 0, rgb)
+
+
+def _pnms() -> Iterable[Case]:
+    rgb, grey, size = scene(), grey_of(scene()), f"{WIDTH} {HEIGHT}".encode()
+    for name, pixels in (("ppm", rgb), ("pgm", grey)):
+        stored = np.ascontiguousarray(pixels[..., ::-1]) if pixels.ndim == 3 else pixels
+        data = cv2.imencode(f".{name}", stored)[1].tobytes()
+        yield Case(f"{name}, by OpenCV", "pnm", data, 0, pixels if pixels.ndim == 3 else as_rgb(grey))
+    three, one = scene16(3), scene16(1)
+    yield Case(
+        "ppm 16",
+        "pnm",
+        b"P6\n#\n" + size + b"\n65535\n" + three.astype(">u2").tobytes(),
+        0,
+        (three >> 8).astype(np.uint8),
+    )
+    yield Case("pgm 16", "pnm", b"P5 " + size + b" 65535\n" + one.astype(">u2").tobytes(), 0, as_rgb(one[..., 0] >> 8))
+    ten = np.rint((one[..., 0] >> 6) * (255 / 1023))
+    yield Case("pgm 10", "pnm", b"P5 " + size + b" 1023\n" + (one >> 6).astype(">u2").tobytes(), 0, as_rgb(ten))
+    yield Case("pgm 4", "pnm", b"P5 " + size + b" 15\n" + (grey >> 4).tobytes(), 0, as_rgb((grey >> 4) * 17))
+    black = grey < 128
+    yield Case("pbm", "pnm", b"P4 " + size + b"\n" + np.packbits(black, axis=1).tobytes(), 0, as_rgb(~black * 255))
+
+
+def tga(samples: Pixels, kind: int, depth: int, *, flags: int = 0x20, palette: Pixels | None = None) -> bytes:
+    """A TGA by hand: samples as stored, from the top unless `flags` say otherwise."""
+    table = b"" if palette is None else np.ascontiguousarray(palette[:, ::-1]).tobytes()
+    spec = (0, 0, 0) if palette is None else (0, len(palette), 24)
+    size = samples.shape[1], samples.shape[0]
+    head = struct.pack("<BBBHHBHHHHBB", 0, palette is not None, kind, *spec, 0, 0, *size, depth, flags)
+    return head + table + np.ascontiguousarray(samples).tobytes()
+
+
+def _tgas() -> Iterable[Case]:
+    rgb, grey = scene(), grey_of(scene())
+    bgra = np.dstack([rgb[..., ::-1], alpha()])
+    yield Case("rgb", "tga", tga(rgb[..., ::-1], 2, 24), 0, rgb)
+    yield Case("rgb from the bottom", "tga", tga(rgb[::-1, :, ::-1], 2, 24, flags=0), 0, rgb)
+    yield Case("grey", "tga", tga(grey, 3, 8), 0, as_rgb(grey))
+    yield Case("alpha", "tga", tga(bgra, 2, 32, flags=0x28), 1, on_white(rgb, alpha()))
+    yield Case("fourth byte unused", "tga", tga(bgra, 2, 32), 0, rgb)
+    colors = np.random.default_rng(8).integers(0, 256, (256, 3)).astype(np.uint8)
+    yield Case("palette", "tga", tga(grey, 1, 8, palette=colors), 0, colors[grey])
+    runs = b"".join(bytes([128]) + pixel.tobytes() for pixel in rgb[..., ::-1].reshape(-1, 3))
+    yield Case("runs", "tga", tga(np.empty((HEIGHT, WIDTH, 0), np.uint8), 10, 24) + runs, 0, rgb)
 
 
 MAKERS: dict[str, Callable[[], Iterable[Case]]] = {
@@ -702,6 +822,10 @@ MAKERS: dict[str, Callable[[], Iterable[Case]]] = {
     "bmp": _bmps,
     "tiff": _tiffs,
     "gif": _gifs,
+    "avif": _avifs,
+    "jpeg2000": _jpeg2000s,
+    "pnm": _pnms,
+    "tga": _tgas,
 }
 
 

@@ -23,6 +23,7 @@ HEAVY = (
     "lmdb",
     "simplejpeg",
     "turbojpeg",
+    "PIL",
     "matplotlib",
     "jinja2",
     "av",

@@ -14,7 +14,7 @@ from rawpack.errors import DecodeError
 from rawpack.geometry import cover_size
 from rawpack.jpeg import restart_interval
 from rawpack.resize import fit
-from rawpack_packer.images import ImageHeader, decode_image, read_header
+from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
 from rawpack_packer.images.jpeg_structure import is_whole
 from rawpack_packer.recipe import KEPT_QUALITY, Recipe
 from rawpack_packer.yuv420 import from_rgb
@@ -49,6 +49,7 @@ NOTES: dict[str, str] = {
     "icc_ignored": "images with a colour profile, which was ignored",
     "xmp_orientation": "images that XMP says are turned, and EXIF not: stored as they are, as most programs show them",
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
+    "by_pillow": "images that Pillow decoded: all types but JPEG, PNG and BMP",
     "passed_through": "JPEG files stored as they are",
     "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
     "decoder_warnings": "JPEG files with stray bytes that the decoder passed over: worth a look",
@@ -75,7 +76,9 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
         notes.append("icc_ignored")
     if header.xmp_turned:
         notes.append("xmp_orientation")
-    if header.frames > 1:
+    if by_pillow(header):
+        notes.append("by_pillow")
+    if header.several:
         notes.append("first_frame_of_several")
     if recipe.passes_through and _can_pass(header, recipe):
         return _pass_through(data, header, recipe, notes)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from rawpack_packer.images.decode import decode_image, read_header
+from rawpack_packer.images.decode import by_pillow, decode_image, read_header
 from rawpack_packer.images.header import ImageHeader, JpegDetails, sniff
 from rawpack_packer.images.orientation import apply_orientation
 
-__all__ = ["ImageHeader", "JpegDetails", "apply_orientation", "decode_image", "read_header", "sniff"]
+__all__ = ["ImageHeader", "JpegDetails", "apply_orientation", "by_pillow", "decode_image", "read_header", "sniff"]

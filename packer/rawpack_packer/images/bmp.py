@@ -88,7 +88,6 @@ def read_header(data: bytes) -> ImageHeader:
         color="palette" if layout.bits <= 8 else "rgb",
         channels=1 if layout.bits <= 8 else 3 + alpha,
         bits=layout.bits if layout.bits <= 8 else 5 if layout.bits == 16 else 8,
-        alpha=alpha,
     )
 
 

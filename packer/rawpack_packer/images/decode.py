@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import struct
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
 
 from rawpack.errors import DecodeError
-from rawpack_packer.images import bmp, gif, jpeg, png, tiff, webp
-from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, sniff
+from rawpack_packer.images import bmp, jpeg, png
+from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, looks_like_tga, sniff
 from rawpack_packer.images.orientation import apply_orientation
 from rawpack_packer.images.pixels import Pixels, to_color
 
-_OTHERS: dict[str, ModuleType] = {"png": png, "webp": webp, "bmp": bmp, "tiff": tiff, "gif": gif}
+_OWN = {"jpeg": jpeg.read_header, "png": png.read_header, "bmp": bmp.read_header}
+
+
+def by_pillow(header: ImageHeader) -> bool:
+    """Whether Pillow decodes this type, so that its version decides what the pixels are."""
+    return header.format not in _OWN
 
 
 def read_header(data: bytes) -> ImageHeader:
@@ -25,13 +29,17 @@ def read_header(data: bytes) -> ImageHeader:
     """
     if not data:
         raise DecodeError("empty", "the file has no bytes")
-    format = sniff(data[:32])
+    format = sniff(data[:32]) or ("tga" if looks_like_tga(data[:18]) else None)
     if format == KNOWN_ONLY:
-        raise DecodeError("unsupported", "HEIC, AVIF, JPEG XL, JPEG 2000 or PSD")
+        raise DecodeError("unsupported", "JPEG XL or PSD")
     if format is None:
         raise DecodeError("not_an_image", "its first bytes are of no known image type")
     try:
-        return jpeg.read_header(data) if format == "jpeg" else _OTHERS[format].read_header(data)
+        if format in _OWN:
+            return _OWN[format](data)
+        from rawpack_packer.images import with_pillow
+
+        return with_pillow.read_header(data, format)
     except (struct.error, IndexError) as error:
         raise DecodeError("truncated", f"{format} ends at byte {len(data)}, inside its header") from error
 
@@ -58,8 +66,12 @@ def decode_image(
     try:
         if header.format == "jpeg":
             stored = jpeg.decode(data, header, color=color, scale=scale, warnings=warnings)
+        elif header.format in _OWN:
+            stored = (png if header.format == "png" else bmp).decode(data, header)
         else:
-            stored = _OTHERS[header.format].decode(data, header)
+            from rawpack_packer.images import with_pillow
+
+            return np.ascontiguousarray(to_color(with_pillow.decode(data, header), color))
     except (struct.error, IndexError) as error:
         raise DecodeError("truncated", f"{header.format} ends at byte {len(data)}, inside the image") from error
     return np.ascontiguousarray(apply_orientation(to_color(stored, color), header.orientation))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-
-MAX_FRAMES = 1000
-"""Frames and pages are counted up to here: a file cannot make the count cost more than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class ImageHeader:
     """One image file's header. What decoding needs more, it reads again."""
 
     format: str
-    """"jpeg", "png", "webp", "bmp", "tiff" or "gif"."""
+    """"jpeg", "png", "bmp", or one of `with_pillow.FORMATS`."""
 
     width: int
     """Pixels, as stored: before the orientation is applied."""
@@ -56,9 +54,6 @@ class ImageHeader:
     bits: int
     """Bits per sample."""
 
-    alpha: bool = False
-    """Pixels can be transparent: an alpha channel, a transparent colour or palette entry."""
-
     orientation: int = 1
     """EXIF's 1 to 8; an invalid value counts as 1."""
 
@@ -68,8 +63,8 @@ class ImageHeader:
     icc: bool = False
     """A colour profile is embedded; it is not applied."""
 
-    frames: int = 1
-    """Frames of an animation or pages, up to MAX_FRAMES; only the first is decoded."""
+    several: bool = False
+    """The file has more frames or pages than the first, which alone is decoded."""
 
     jpeg: JpegDetails | None = None
     """For a JPEG only."""
@@ -81,38 +76,59 @@ class ImageHeader:
 
 
 KNOWN_ONLY = "known, but not decoded"
-_KNOWN_ONLY = (
-    *(
-        (4, b"ftyp" + brand)
-        for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1", b"avif", b"avis")
-    ),
-    (0, b"\xff\x0a"),  # JPEG XL
-    (0, b"\0\0\0\x0cJXL \r\n\x87\n"),
-    (0, b"\0\0\0\x0cjP  \r\n\x87\n"),  # JPEG 2000
-    (0, b"\xff\x4f\xff\x51"),
-    (0, b"8BPS"),  # Photoshop
+_BY_FIRST_BYTES = (
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF87a", "gif"),
+    (b"GIF89a", "gif"),
+    (b"II*\0", "tiff"),
+    (b"MM\0*", "tiff"),
+    (b"II+\0", "tiff"),
+    (b"MM\0+", "tiff"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
+    (b"\xff\x4f\xff\x51", "jpeg2000"),
+    # Rejected with a reason, so that none is dropped in silence: JPEG XL, Photoshop.
+    (b"\xff\x0a", KNOWN_ONLY),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", KNOWN_ONLY),
+    (b"8BPS", KNOWN_ONLY),
 )
-"""Where in a file, and how: images that nothing here decodes. They are rejected, so that none is dropped in silence."""
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")
+_PNM = re.compile(rb"P[1-6]\s\s*[#\d]")
 
 
 def sniff(first: bytes) -> str | None:
     """The format of a file that begins with these bytes (32 are enough), None where it is no known image.
 
-    KNOWN_ONLY of a photograph in HEIC, AVIF, JPEG XL, JPEG 2000 or PSD.
+    KNOWN_ONLY of a picture in JPEG XL or PSD. TGA has no first bytes of its own: `looks_like_tga`.
     """
-    if first.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if first.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
+    for begin, format in _BY_FIRST_BYTES:
+        if first.startswith(begin):
+            return format
     if first[:4] == b"RIFF" and first[8:12] == b"WEBP":
         return "webp"
-    if first.startswith((b"GIF87a", b"GIF89a")):
-        return "gif"
-    if first.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
-        return "tiff"
+    if first[4:8] == b"ftyp":
+        if first[8:12] in (b"avif", b"avis"):
+            return "avif"
+        if first[8:12] in _HEIF:
+            # Both of the containers' common brands begin either kind of file.
+            return "avif" if first[8:12] in (b"mif1", b"msf1") and b"avif" in first[16:32] else "heic"
+    if _PNM.match(first):
+        return "pnm"
     # "BM" alone begins many a text: the size of the second header must be one that exists.
-    if any(first.startswith(begin, at) for at, begin in _KNOWN_ONLY):
-        return KNOWN_ONLY
     if first.startswith(b"BM") and int.from_bytes(first[14:18], "little") in (12, 40, 52, 56, 64, 108, 124):
         return "bmp"
     return None
+
+
+_TGA_DEPTHS = {(0, 2): (16, 24, 32), (0, 3): (8, 16), (1, 1): (8,)}
+"""Of (with a palette, kind of image without the bit of its compression) -> bits of a pixel."""
+
+
+def looks_like_tga(first: bytes) -> bool:
+    """Whether a file begins as a TGA does: every field of its header has a value that makes sense beside the others."""
+    if len(first) < 18:
+        return False
+    palette, kind, depth, flags = first[1], first[2] & ~8, first[16], first[17]
+    sized = first[12:14] != b"\0\0" != first[14:16]
+    plain = palette or first[3:8] == bytes(5)
+    return bool(sized and plain and not flags & 0xC0 and depth in _TGA_DEPTHS.get((palette, kind), ()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.caught import caught_stderr
 from rawpack_packer.images.header import ImageHeader
 from rawpack_packer.images.pixels import Pixels, bands, on_white
 
@@ -20,34 +18,20 @@ MAX_SIDE = 1_000_000
 """No wider or higher image is given to OpenCV: libpng stops here, OpenCV itself at 2^20."""
 
 
-_SILENT, _ERRORS = 0, 2
-"""Levels of OpenCV's log."""
-_LIBTIFF = re.compile(r"\[ *ERROR:.*grfmt_tiff.*TIFF_Error (.*)")
+_SILENT = 0
+"""Level of OpenCV's log."""
 
 
 @contextmanager
-def _log_level(level: int) -> Iterator[None]:
-    """OpenCV's log off, or nearly: it would tell stderr of every broken file that is rejected anyway."""
+def _silence() -> Iterator[None]:
+    """OpenCV's log off: it would tell stderr of every broken file that is rejected anyway."""
     home: Any = getattr(cv2.utils, "logging", cv2)  # moved there in OpenCV 5
     before = home.getLogLevel()
-    home.setLogLevel(level)
+    home.setLogLevel(_SILENT)
     try:
         yield
     finally:
         home.setLogLevel(before)
-
-
-def _imdecode(data: bytes | bytearray, format: str) -> NDArray[Any] | None:
-    array = np.frombuffer(data, np.uint8)
-    if format != "tiff":
-        with _log_level(_SILENT):
-            return cv2.imdecode(array, cv2.IMREAD_UNCHANGED)
-    # OpenCV keeps the image when libtiff stops in the middle of a strip, and only logs it.
-    with caught_stderr(_LIBTIFF.fullmatch) as said, _log_level(_ERRORS):
-        image: NDArray[Any] | None = cv2.imdecode(array, cv2.IMREAD_UNCHANGED)
-    for line in said:
-        raise DecodeError("corrupt", f"libtiff says: {line.rpartition('TIFF_Error ')[2]}")
-    return image
 
 
 def decode_stored(data: bytes | bytearray, header: ImageHeader) -> NDArray[Any]:
@@ -56,7 +40,8 @@ def decode_stored(data: bytes | bytearray, header: ImageHeader) -> NDArray[Any]:
         size = f"{header.width} x {header.height}"
         raise DecodeError("unsupported", f"{size} {header.format}: OpenCV takes {MAX_SIDE} pixels a side")
     try:
-        image = _imdecode(data, header.format)
+        with _silence():
+            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     except cv2.error as error:
         raise DecodeError("corrupt", f"OpenCV refuses this {header.format}: {error.err}") from error
     if image is None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.images import opencv
-from rawpack_packer.images.header import MAX_FRAMES, ImageHeader
+from rawpack_packer.images.header import ImageHeader
 from rawpack_packer.images.orientation import exif_orientation, turned_by_xmp
 from rawpack_packer.images.pixels import Pixels
 
@@ -47,7 +47,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 def read_header(data: bytes) -> ImageHeader:
     """Read a PNG's header. All chunks are visited, for metadata may follow the pixels; no pixel is decompressed."""
-    icc, frames, transparent = False, 1, False
+    icc, several = False, False
     exif, profile, turned = b"", b"", False
     fields: tuple[int, ...] | None = None
     for kind, start, end in _chunks(data):
@@ -55,8 +55,6 @@ def read_header(data: bytes) -> ImageHeader:
             if kind != b"IHDR" or end - start != 13:
                 raise DecodeError("corrupt", "PNG that does not begin with IHDR")
             fields = struct.unpack_from(">IIBBBBB", data, start)
-        elif kind == b"tRNS":
-            transparent = True
         elif kind == b"iCCP":
             icc = True
         elif kind == b"eXIf":
@@ -68,7 +66,7 @@ def read_header(data: bytes) -> ImageHeader:
             elif keyword == _XMP:
                 turned |= turned_by_xmp(text)
         elif kind == b"acTL" and end - start == 8:
-            frames = max(1, int.from_bytes(data[start : start + 4], "big"))
+            several = int.from_bytes(data[start : start + 4], "big") > 1
     if fields is None:
         raise DecodeError("corrupt", "PNG without IHDR")
     width, height, bits, color_type, compression, filtering, interlace = fields
@@ -85,11 +83,10 @@ def read_header(data: bytes) -> ImageHeader:
         color=color,
         channels=channels,
         bits=bits,
-        alpha=transparent or color_type >= 4,
         orientation=orientation,
         xmp_turned=turned and orientation == 1,
         icc=icc,
-        frames=min(frames, MAX_FRAMES),
+        several=several,
     )
 
 

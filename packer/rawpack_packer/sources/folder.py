@@ -40,7 +40,10 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.video.names import EXTENSIONS as VIDEO_EXTENSIONS
 
-EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif"))
+EXTENSIONS = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".tga"}
+    | {".avif", ".heic", ".heif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"}
+)
 """Files with these are samples without being opened; what they are not is found out when they are packed."""
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
