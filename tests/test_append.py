@@ -278,6 +278,24 @@ def test_other_libraries_are_refused_unless_allowed(tmp_path: Path) -> None:
     assert ", then opencv 99.1" in resizer
 
 
+def test_another_pillow_is_refused_where_it_made_pixels(tmp_path: Path) -> None:
+    """A store of JPEG files alone goes on with another Pillow, one with a GIF in it only with --other-libraries."""
+    jpegs = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "jpegs", *SMALL)
+    source = folder(tmp_path / "b", {"x": 2})
+    Image.new("P", (40, 40)).save(source / "x" / "one.gif")
+    both = pack(source, tmp_path / "both", *SMALL)
+    with mock.patch("PIL.__version__", "99.1"):
+        later = folder(tmp_path / "c", {"x": 2}, first=10)
+        appended(later, jpegs)
+        ran = append(later, both)
+        assert ran.code == 2
+        assert "; " not in ran.err
+        assert "99.1 now" in ran.err
+        appended(later, both, "--other-libraries")
+    for store in (jpegs, both):
+        assert json.loads((store / "store.json").read_text())["recipe"]["libraries"]["pillow"].endswith(", then 99.1")
+
+
 def test_packing_the_source_again_leaves_what_was_appended(tmp_path: Path) -> None:
     """The command that packed a store says that it is complete, also after an append."""
     first = folder(tmp_path / "a", {"dog": 3})

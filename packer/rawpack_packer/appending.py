@@ -40,7 +40,7 @@ from rawpack_packer.job import (
     workers_of,
 )
 from rawpack_packer.layout import WORK, names_of
-from rawpack_packer.recipe import THEN, Recipe, libraries
+from rawpack_packer.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.view import View, is_flat, noun_of, unread_of
 
@@ -184,8 +184,9 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
     differing = [name for name in sorted({*here, *latest}) if here.get(name) != latest.get(name)]
     if not differing:
         return made
-    if not other_libraries:
-        what = "; ".join(f"{name}: {latest.get(name)} then, {here.get(name)} now" for name in differing)
+    refused = [name for name in differing if name != PILLOW or manifest.counts.get("by_pillow")]
+    if refused and not other_libraries:
+        what = "; ".join(f"{name}: {latest.get(name)} then, {here.get(name)} now" for name in refused)
         raise UsageError(
             f"{path} was packed with other libraries ({what}), which may make other pixels: install those, or allow it "
             "with --other-libraries"

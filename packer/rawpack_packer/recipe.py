@@ -23,6 +23,8 @@ KEPT_QUALITY = 95
 """Of images that `--quality keep` cannot pass through."""
 THEN = ", then "
 """Between the versions of a library that packed a store and those that appended to it."""
+PILLOW = "pillow"
+"""The library that decides pixels only where a store counts images as `by_pillow`."""
 _MIN_PART, _MAX_PART, _KEEP_PART = 64, 65_536, 1024
 _MAX_CHUNK = (1 << 32) - 1
 _MAX_SIDE = 65_500
@@ -290,6 +292,11 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
         from rawpack_packer.video import library
 
         used["video"] = library()
+    else:
+        import PIL
+
+        # Files of other types than JPEG and PNG may be anywhere, whatever their names.
+        used[PILLOW] = PIL.__version__
     return used
 
 
