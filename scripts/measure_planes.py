@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from rawpack import jpeg
 from rawpack.errors import DecodeError
-from rawpack.yuv420 import planes_of, to_rgb
-from rawpack_packer.plan.loss import psnr
-from rawpack_packer.prepare import encode_jpeg, prepare
-from rawpack_packer.recipe import make_recipe
-from rawpack_packer.yuv420 import from_rgb
+from rawpack.pixels.yuv420 import planes_of, to_rgb
+from rawpack_packer.images.yuv420 import from_rgb
+from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.samples.image import encode_jpeg, prepare
+from rawpack_packer.tune.plan.loss import psnr
 
 Bytes = NDArray[np.uint8]
 _HEAD: tuple[str, ...] = ("stored", "brought back", "bytes", "PSNR: median", "lowest", "images/s")

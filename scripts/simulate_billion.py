@@ -28,11 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
-from rawpack.manifest import FileRecord, Placement
-from rawpack_packer import commit, job, parts
+from rawpack.disk.manifest import FileRecord, Placement
 from rawpack_packer.engines import Report
-from rawpack_packer.parts import PartRecord, PartTask, Tick
-from rawpack_packer.recipe import make_recipe
+from rawpack_packer.job import commit, job
+from rawpack_packer.part import part as parts
+from rawpack_packer.part.part import PartRecord, PartTask, Tick
+from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import FieldKind, Item
 
 CLASSES = 1000
@@ -186,7 +187,7 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
         times["commit"] = time.perf_counter()
         return commit.commit_store(*args)
 
-    class Watch(job.Nobody):
+    class Progress(job.NoProgress):
         def commit(self) -> None:
             times["add up"] = time.perf_counter()
 
@@ -197,7 +198,7 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
             mock.patch.object(commit, "read_record", engine.read).start()
             mock.patch.object(commit, "need_record", engine.read).start()
         summary = job.pack(
-            source, folder, make_recipe(size=str(SIDE), shard_size=shard_size), engine=engine, watch=Watch()
+            source, folder, make_recipe(size=str(SIDE), shard_size=shard_size), engine=engine, progress=Progress()
         )
     ended = time.perf_counter()
     mock.patch.stopall()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rawpack_packer.api import append, pack, pack_splits
-    from rawpack_packer.rework import convert, merge, subset
-    from rawpack_packer.unpack import export
+    from rawpack_packer.export import export
+    from rawpack_packer.job.derive import convert, merge, subset
 
 __all__ = ["append", "convert", "export", "merge", "pack", "pack_splits", "subset"]
 
-_HOMES = {"convert": "rework", "merge": "rework", "subset": "rework", "export": "unpack"}
+_HOMES = {"convert": "job.derive", "merge": "job.derive", "subset": "job.derive", "export": "export"}
 
 
 if not TYPE_CHECKING:  # who checks types knows all names

@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import msgspec
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path
-from rawpack_packer import holdout as draws
-from rawpack_packer import splits as sets
-from rawpack_packer.appending import Appended
-from rawpack_packer.appending import append as run_append
 from rawpack_packer.engines import Engine, as_engine
-from rawpack_packer.job import Limits, Summary, Watch
-from rawpack_packer.job import pack as run
-from rawpack_packer.recipe import Recipe, make_recipe
-from rawpack_packer.sources import OPTIONS, DatasetSource, DividedError, Source, StoreSource, is_source, open_source
+from rawpack_packer.job import holdout as draws
+from rawpack_packer.job import splits as sets
+from rawpack_packer.job.append import AppendSummary
+from rawpack_packer.job.append import append as run_append
+from rawpack_packer.job.job import Limits, Progress, Summary
+from rawpack_packer.job.job import pack as run
+from rawpack_packer.job.upload import pack_to_url
+from rawpack_packer.recipe.by_user import recipe_for
+from rawpack_packer.sources import OPTIONS, DatasetSource, DividedError, Source, is_source, open_source
 from rawpack_packer.sources.dataset import Dataset
-from rawpack_packer.sources.kinds import Said
-from rawpack_packer.upload import pack_to_url
+from rawpack_packer.sources.kinds import Declared
 
 _ABOUT = ("kind", "fields", "image", "classes", "keys", "names")
 """What `pack` takes that speaks of the source."""
@@ -38,7 +37,7 @@ def pack(
     size: int | str | None = None,
     kind: str | None = None,
     skip_unreadable: bool = False,
-    fields: Mapping[str, Said] | None = None,
+    fields: Mapping[str, Declared] | None = None,
     image: tuple[str, tuple[int | None, ...]] | None = None,
     classes: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
@@ -48,7 +47,7 @@ def pack(
     strict: bool = False,
     restart: bool = False,
     engine: Engine | Executor | None = None,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
     scratch: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **recipe: Any,
@@ -95,9 +94,9 @@ def pack(
         if parts_by is not None:
             raise UsageError("engine= writes to a folder that all machines share; what goes to a URL is packed here")
         return pack_to_url(
-            opened, destination, chosen, limits, watch=watch, scratch=scratch, storage_options=storage_options
+            opened, destination, chosen, limits, progress=progress, scratch=scratch, storage_options=storage_options
         )
-    return run(opened, local_path(destination), chosen, limits, engine=parts_by, watch=watch)
+    return run(opened, local_path(destination), chosen, limits, engine=parts_by, progress=progress)
 
 
 def pack_splits(
@@ -112,7 +111,7 @@ def pack_splits(
     strict: bool = False,
     restart: bool = False,
     engine: Engine | Executor | None = None,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> dict[str, Summary]:
     """Pack each split of `source` into a store of its own, `destination/train` and so on, with the same classes.
@@ -143,7 +142,7 @@ def pack_splits(
     recipes = {name: recipe_for(one, {"format": "memmap", **options}) for name, one in sources.items()}
     limits = sets.begin(Path(destination), sources, recipes, chosen, limits)
     return {
-        name: run(one, Path(destination) / name, recipes[name], limits, engine=parts_by, watch=watch)
+        name: run(one, Path(destination) / name, recipes[name], limits, engine=parts_by, progress=progress)
         for name, one in sources.items()
     }
 
@@ -159,9 +158,9 @@ def append(
     strict: bool = False,
     restart: bool = False,
     engine: Engine | Executor | None = None,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
     **about: Any,
-) -> Appended:
+) -> AppendSummary:
     """Add the samples of `source` to the store at `destination`, by the recipe that made it.
 
     source, and about: what `pack` takes and says of a source. skip_existing: leave out what the store has, by the key.
@@ -181,39 +180,8 @@ def append(
         skip_existing=skip_existing,
         other_libraries=other_libraries,
         engine=as_engine(engine, workers),
-        watch=watch,
+        progress=progress,
     )
-
-
-def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
-    """The recipe by what a user wrote; what was left out, or is None, depends on the source."""
-    said: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if isinstance(source, StoreSource):
-        said = as_stored(source, said)
-    elif _is_grey(source):
-        said.setdefault("color", "gray")
-    chosen = said.get("size", "keep" if source.image is not None else "256")
-    if isinstance(chosen, tuple | list):
-        chosen = "x".join(map(str, chosen))
-    said |= {name: str(said[name]) for name in ("quality", "shard_size") if name in said}
-    said["size"] = str(chosen)
-    recipe = make_recipe(**said)
-    return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
-
-
-def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said, and of size, color and quality what leaves a store's images as they are."""
-    planes = source.holds_planes and said.get("format") != "lmdb"
-    color = "gray" if _is_grey(source) else "yuv420" if planes else "rgb"
-    whole: dict[str, Any] = {"size": "keep", "color": color, **said}
-    as_they_are = whole["size"] == "keep" and "crop" not in said and _is_grey(source) == (whole["color"] == "gray")
-    if said.get("format") == "lmdb" and source.holds_jpeg and as_they_are and "subsampling" not in said:
-        whole.setdefault("quality", "keep")
-    return whole
-
-
-def _is_grey(source: Source) -> bool:
-    return source.image is not None and source.image.pictures and source.image.shape[2] == 1
 
 
 def _ready(

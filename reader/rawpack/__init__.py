@@ -8,7 +8,7 @@ for batch in Reader("dst/").batches(512, shuffle=True):
 
 from __future__ import annotations
 
-from rawpack.batches import Batches
+from rawpack.batching.batches import Batches
 from rawpack.errors import (
     DamagedStoreError,
     DecodeError,

@@ -37,7 +37,7 @@ class DamagedStoreError(StoreError):
 
 
 class DecodeError(RawpackError):
-    """An image cannot be decoded. `reason` is one of `rawpack_packer.rejects.REASONS`."""
+    """An image cannot be decoded. `reason` is one of `rawpack_packer.destination.rejects.REASONS`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")

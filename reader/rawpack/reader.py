@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.batches import Batches
-from rawpack.errors import UsageError
-from rawpack.library import Library
-from rawpack.manifest import Field
-from rawpack.options import (
+from rawpack.batching.batches import Batches
+from rawpack.batching.options import (
     Options,
     check_ragged,
     choose_fields,
@@ -25,16 +22,19 @@ from rawpack.options import (
     doubtful_workers,
     image_size_of,
 )
+from rawpack.disk.manifest import Field
+from rawpack.disk.splits import store_path
+from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import is_url, join, local_path, shown
-from rawpack.selection import positions_of
-from rawpack.splits import store_path
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.selection import positions_of
 
 if TYPE_CHECKING:
     from rawpack.clips import Clips
     from rawpack.clips.table import ClipTable, Short
-    from rawpack.remote.origin import Origin
+    from rawpack.remote.origin import RemoteStore
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline, Transform
 
@@ -65,7 +65,7 @@ class Reader:
         cache: StorePath | None = None,
         cache_bytes: int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         """path: a store, or several with the same fields, read one after the other as one; a folder or a URL each.
 
@@ -76,7 +76,7 @@ class Reader:
         cache, cache_bytes: of stores behind URLs: the folder that their shards are fetched into, and how much may lie
             there: a number, or "200GB". None: RAWPACK_CACHE or ~/.cache/rawpack, and half of the space that is free.
         storage_options: what fsspec is to know of the URLs: credentials, an endpoint.
-        patience: seconds for which a file is tried for without a byte of it coming; None is 120.
+        timeout: seconds for which a file is tried for without a byte of it coming; None is 120.
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store, UsageError where the splits at
         `path` are not the one that was named.
         """
@@ -87,9 +87,9 @@ class Reader:
             "cache": cache,
             "cache_bytes": cache_bytes,
             "storage_options": storage_options,
-            "patience": patience,
+            "timeout": timeout,
         }
-        self._library, self._verify = Library(_opened_places(self._paths, **self._remote)), verify
+        self._library, self._verify = ConcatenatedStore(_opened_places(self._paths, **self._remote)), verify
         self._selection: NDArray[np.int64] | None = None
         if verify:
             self._library.check_columns()
@@ -150,7 +150,7 @@ class Reader:
                 self._library.read_into(name, rows, out)
                 sample[name] = out[0]
             else:
-                self._library.will_need(name, rows)
+                self._library.readahead(name, rows)
                 if self._verify:
                     self._library.check(name, row)
                 sample[name] = np.array(self._library.read(name, row))
@@ -375,8 +375,8 @@ def _opened_places(
     cache: StorePath | None,
     cache_bytes: int | str | None,
     storage_options: Mapping[str, Any] | None,
-    patience: float | None,
-) -> list[Path | Origin]:
+    timeout: float | None,
+) -> list[Path | RemoteStore]:
     """Where the stores' files lie: URLs are opened."""
     urls = [path for path in paths if isinstance(path, str)]
     if not urls:
@@ -384,7 +384,7 @@ def _opened_places(
     from rawpack.remote.cache import Cache
     from rawpack.remote.origin import open_origins
 
-    origins = iter(open_origins(urls, Cache(cache, cache_bytes), storage_options, patience))
+    origins = iter(open_origins(urls, Cache(cache, cache_bytes), storage_options, timeout))
     return [next(origins) if isinstance(path, str) else path for path in paths]
 
 

@@ -140,8 +140,8 @@ def make_zeros(settings: Settings, form: str) -> None:
         return
     import msgspec
 
-    from rawpack import manifest as manifests
-    from rawpack_packer import files
+    from rawpack.disk import manifest as manifests
+    from rawpack_packer.destination import files
 
     base = _pack_black(settings, form)
     manifest = manifests.load(base)[0]
@@ -220,9 +220,9 @@ def _write_sparsely(path: Path, size: int, pieces: list[tuple[int, bytes]]) -> N
 
 def _tile(path: Path, column: NDArray[Any], rows: int, times: int) -> None:
     """An `.npy` file with the column again and again, sparse where it is zero."""
-    from rawpack import npyfile
+    from rawpack.disk import npy
 
-    head = npyfile.header(column.dtype, (rows, *column.shape[1:]))
+    head = npy.header(column.dtype, (rows, *column.shape[1:]))
     with path.open("wb") as file:
         file.write(head)
         if column.any():

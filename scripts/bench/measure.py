@@ -78,7 +78,7 @@ def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
 
 def about() -> dict[str, Any]:
     """Machine, load and versions, for a row that is read elsewhere and later."""
-    from rawpack import machine
+    from rawpack.system import machine
 
     facts = machine.describe()
     versions = {"python": sys.version.split()[0]}

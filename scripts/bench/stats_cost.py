@@ -25,10 +25,10 @@ import msgspec
 import numpy as np
 
 from rawpack import Reader
-from rawpack.batches import Batches
-from rawpack.batching import iterator, work
+from rawpack.batching import fill, iterator
+from rawpack.batching.batches import Batches
 from rawpack.batching.messages import Done, encode
-from rawpack.stats import Times
+from rawpack.system.times import Times
 
 _REPEAT, _NUMBER, _EPOCHS, _WARM = 7, 5000, 20, 3
 
@@ -83,7 +83,7 @@ def counting(reader: Reader, batches: Batches, workers: bool) -> tuple[float, fl
     sums = fastest(lambda: one._count(step, 1.0)) - fastest(lambda: one._owner.handed_over(one, step))
     message = fastest(Times) + sent(Done(1, times, False), Done) - sent(Bare(1, False), Bare)
     cost = (
-        sums + readings * fastest(time.perf_counter) + additions * fastest(lambda: work._add(times, field, False, 0.0))
+        sums + readings * fastest(time.perf_counter) + additions * fastest(lambda: fill._add(times, field, False, 0.0))
     )
     if workers:
         cost += fastest(lambda: times.add(times)) * (tasks + 1) + message * tasks
@@ -117,9 +117,9 @@ def calls(batches: Batches) -> tuple[float, float, float]:
     clock = SimpleNamespace(perf_counter=counted("clock", time.perf_counter))
     with (
         mock.patch.object(iterator, "time", clock),
-        mock.patch.object(work, "time", clock),
-        mock.patch.object(work, "_add", counted("add", work._add)),
-        mock.patch.object(work, "do", counted("task", work.do)),
+        mock.patch.object(fill, "time", clock),
+        mock.patch.object(fill, "_add", counted("add", fill._add)),
+        mock.patch.object(fill, "do", counted("task", fill.do)),
     ):
         for _ in batches:
             pass

@@ -19,8 +19,8 @@ from rawpack_packer.cli.pack import pack
 from rawpack_packer.cli.plan import plan
 from rawpack_packer.cli.subset import subset
 from rawpack_packer.cli.warm import warm
-from rawpack_packer.show import plain
 from rawpack_packer.sources.listing import BadListingError
+from rawpack_packer.text import plain
 
 INTERRUPTED = 130
 """As a shell reports Ctrl-C."""

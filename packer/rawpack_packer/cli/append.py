@@ -10,10 +10,11 @@ import click
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
-from rawpack_packer import appending, show
+from rawpack_packer import text
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.job_options import job_options, take_job_options
 from rawpack_packer.cli.source_options import end_unread, open_by, source_options, take_source_options
+from rawpack_packer.job import append as appending
 
 
 @click.command(short_help="Add more samples to a store.")
@@ -50,11 +51,11 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
     engine = how.connect()
     source = open_by(src, chosen, quiet=how.quiet, destination="NEW", other=("rawpack", "append", "SRC", dst))
     if not how.silent:
-        click.echo(f"rawpack: {summaries.images(source)} in {show.plain(src)}", err=True)
+        click.echo(f"rawpack: {summaries.images(source)} in {text.plain(src)}", err=True)
     work = partial(
         appending.append, source, dst, how.limits,
         skip_existing=skip_existing, other_libraries=other_libraries, engine=engine,
     )  # fmt: skip
-    done = how.watched(lambda watch: work(watch=watch))
+    done = how.watched(lambda progress: work(progress=progress))
     how.tell(summaries.appended_dict(done), summaries.appended_text(done))
     end_unread([source])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rawpack.disk.manifest import NAME
+from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
-from rawpack.manifest import NAME
 from rawpack.remote.url import local_path, refuse_url
-from rawpack.splits import read_splits, store_path
-from rawpack.store import Store
+from rawpack.store.store import Store
 
 if TYPE_CHECKING:
-    from rawpack.remote.origin import Origin
+    from rawpack.remote.origin import RemoteStore
 
 
 def store_folder(dst: str) -> Path:
@@ -46,7 +46,7 @@ def one_store(dst: str, option: str) -> Path:
     return stores[""]
 
 
-def open_origin(url: str, cache: str | None = None, cache_bytes: str | None = None) -> Origin:
+def open_origin(url: str, cache: str | None = None, cache_bytes: str | None = None) -> RemoteStore:
     """What lies behind a URL, of which manifest and columns are fetched. Raises StoreError where there is no store."""
     from rawpack.remote.cache import Cache
     from rawpack.remote.origin import open_origins
@@ -58,7 +58,7 @@ def open_origin(url: str, cache: str | None = None, cache_bytes: str | None = No
 def open_url(url: str) -> Store:
     """The store behind a URL, whose manifest and columns are fetched. Raises StoreError where there is none."""
     origin = open_origin(url)
-    return Store(origin.folder, sealed=origin.sealed, origin=origin)
+    return Store(origin.folder, manifest_bytes=origin.manifest_bytes, origin=origin)
 
 
 def output_file(path: str) -> Path:

@@ -10,11 +10,11 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from rawpack_packer import bench as benches
 from rawpack_packer.cli.arguments import report_file, store_folders
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
-from rawpack_packer.measure.rounds import ROUNDS, Schedule
-from rawpack_packer.measure.steps import parse_steps
+from rawpack_packer.tune import bench as benches
+from rawpack_packer.tune.measure.rounds import ROUNDS, Schedule
+from rawpack_packer.tune.measure.steps import parse_steps
 
 
 @click.command(short_help="Measure how fast stores are read here.")

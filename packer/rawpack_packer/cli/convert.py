@@ -8,8 +8,8 @@ import click
 
 from rawpack_packer.cli.job_options import job_options, take_job_options
 from rawpack_packer.cli.rework_options import Progress, kept_recipe_options, run
-from rawpack_packer.recipe import Recipe
-from rawpack_packer.rework import recipe_as_before
+from rawpack_packer.job.derive import recipe_as_before
+from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import StoreSource
 
 

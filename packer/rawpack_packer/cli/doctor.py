@@ -14,9 +14,10 @@ from typing import Any
 import click
 
 import rawpack
-from rawpack import jpeg, machine
+from rawpack import jpeg
 from rawpack.errors import RawpackError
-from rawpack_packer import show
+from rawpack.system import machine
+from rawpack_packer import text
 
 EITHER = {"opencv-python-headless": "opencv-python"}
 """Package -> another that serves as well."""
@@ -61,10 +62,10 @@ def as_text(about: dict[str, Any]) -> str:
     for one in about["jpeg"]["decoders"]:
         works = "works" if one["works"] else f"does not work: {one['why_not']}"
         used = ", used" if one["name"] == about["jpeg"]["used"] else ""
-        decoders.append((one["name"], show.plain(f"{one['version'] or ''} {works}{used}".strip())))
+        decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{used}".strip())))
     override = about["jpeg"]["RAWPACK_JPEG"]
     if about["jpeg"]["used"].startswith(_NONE):
-        decoders.append(("", show.plain(about["jpeg"]["used"])))
+        decoders.append(("", text.plain(about["jpeg"]["used"])))
     elif not all(one["works"] for one in about["jpeg"]["decoders"]):
         decoders.append(("", f"{about['jpeg']['used']} does all; nothing is missing"))
     extras = [
@@ -74,14 +75,14 @@ def as_text(about: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"rawpack {about['rawpack']}",
-            "machine\n" + show.table([*facts, ("gpu", ", ".join(about["gpu"]) or "none found")]),
+            "machine\n" + text.table([*facts, ("gpu", ", ".join(about["gpu"]) or "none found")]),
             "jpeg decoders"
-            + (f" (RAWPACK_JPEG={show.plain(override)})" if override else "")
+            + (f" (RAWPACK_JPEG={text.plain(override)})" if override else "")
             + "\n"
-            + show.table(decoders),
+            + text.table(decoders),
             "packages\n"
-            + show.table([(name, version or "NOT INSTALLED") for name, version in about["packages"].items()]),
-            *(["extras\n" + show.table(extras)] if extras else []),
+            + text.table([(name, version or "NOT INSTALLED") for name, version in about["packages"].items()]),
+            *(["extras\n" + text.table(extras)] if extras else []),
         ]
     )
 
@@ -89,7 +90,7 @@ def as_text(about: dict[str, Any]) -> str:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "unknown" if name != "cpu_quota" else "none"
-    return show.size(value) if name.endswith("_bytes") else show.plain(str(value))
+    return text.size(value) if name.endswith("_bytes") else text.plain(str(value))
 
 
 def _required() -> list[str]:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from rawpack_packer import destination as destinations
-from rawpack_packer import show
+from rawpack_packer import text
 from rawpack_packer.cli.arguments import store_folder
 from rawpack_packer.cli.job_options import parse_share
-from rawpack_packer.job import Limits, Nobody, Watch
-from rawpack_packer.progress import Bar, Lines, scanning
+from rawpack_packer.cli.progress import Bar, Lines, scanning
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.export.run import Export, Exported
+from rawpack_packer.job.job import Limits, NoProgress, Progress
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.unpack.run import Export, Exported
 
 
 @click.command(short_help="Write the samples of a store as image files.")
@@ -66,12 +66,12 @@ def export(
     if dry_run:
         need, free = job.need_bytes(), destinations.free_bytes(Path(folder))
         about = {"samples": len(job.source), "files_bytes": need, "free_bytes": free}
-        rows = [("samples", f"{len(job.source):,}"), ("files", f"about {show.size(need)}"), ("free", show.size(free))]
+        rows = [("samples", f"{len(job.source):,}"), ("files", f"about {text.size(need)}"), ("free", text.size(free))]
         click.echo(
-            json.dumps(about, indent=1) if as_json else "Nothing was written. It would take:\n" + show.table(rows)
+            json.dumps(about, indent=1) if as_json else "Nothing was written. It would take:\n" + text.table(rows)
         )
         return
-    watch: Watch = Nobody() if quiet else Bar() if sys.stderr.isatty() else Lines()
+    watch: Progress = NoProgress() if quiet else Bar() if sys.stderr.isatty() else Lines()
     try:
         done = job.run(limits, watch)
     finally:
@@ -87,7 +87,7 @@ def _as_text(done: Exported) -> str:
     if done.rejects:
         reasons = ", ".join(f"{reason} {count}" for reason, count in done.rejects.items())
         rows.append(("rejected", f"{sum(done.rejects.values()):,} ({reasons}), listed in {done.folder}/rejects.jsonl"))
-    rows += [("time", show.duration(done.seconds)), ("lies in", show.plain(done.folder))]
-    rows.append(("pack again", show.plain(done.pack_again or f"by no command: {done.why_not}")))
-    rows += [("differs", show.plain(what)) for what in done.differs]
-    return ("Nothing to do.\n" if done.already else "Exported.\n") + show.table(rows)
+    rows += [("time", text.duration(done.seconds)), ("lies in", text.plain(done.folder))]
+    rows.append(("pack again", text.plain(done.pack_again or f"by no command: {done.why_not}")))
+    rows += [("differs", text.plain(what)) for what in done.differs]
+    return ("Nothing to do.\n" if done.already else "Exported.\n") + text.table(rows)

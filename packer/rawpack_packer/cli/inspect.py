@@ -12,13 +12,15 @@ import click
 from tqdm import tqdm
 
 from rawpack import Reader
+from rawpack.disk.manifest import load
 from rawpack.errors import RawpackError, UsageError
-from rawpack.manifest import load
 from rawpack.remote.url import is_url, shown
-from rawpack.store import Store
-from rawpack_packer import describe, show, splits
+from rawpack.store.store import Store
+from rawpack_packer import text as show
 from rawpack_packer.cli.arguments import one_store, open_url, output_file, report_file, store_folders
-from rawpack_packer.verify import Problem, verify, work_of
+from rawpack_packer.inspect import describe
+from rawpack_packer.inspect.verify import Problem, verify, work_of
+from rawpack_packer.job import splits
 
 _SHOWN = 50
 
@@ -103,9 +105,9 @@ def _classes_apart(stores: dict[str, Path]) -> list[tuple[str, str]]:
 
 def draw(store: Path | str, file: Path) -> int:
     """Draw the contact sheet."""
-    from rawpack_packer.grid import draw_grid
+    from rawpack_packer.inspect.contact_sheet import draw_contact_sheet
 
-    return draw_grid(Reader(store), file)
+    return draw_contact_sheet(Reader(store), file)
 
 
 def check(path: Path, *, quick: bool) -> list[Problem]:

@@ -12,9 +12,9 @@ import click
 
 from rawpack.errors import UsageError
 from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.progress import Bar, Lines
 from rawpack_packer.engines import ENGINES, Engine, engine_at
-from rawpack_packer.job import Limits, Nobody, Summary, Watch
-from rawpack_packer.progress import Bar, Lines
+from rawpack_packer.job.job import Limits, NoProgress, Progress, Summary
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -73,19 +73,19 @@ class JobOptions:
         engine = engine_at(self.engine, self.address, self.engine_timeout)
         return None if engine is None else click.get_current_context().with_resource(engine)
 
-    def run(self, work: Callable[[Watch], Summary]) -> Summary:
+    def run(self, work: Callable[[Progress], Summary]) -> Summary:
         """Do `work`, a job that tells the watch how far it is; then print its summary."""
         summary = self.watched(work)
         self.tell(summaries.as_dict(summary), summaries.as_text(summary))
         return summary
 
-    def watched(self, work: Callable[[Watch], Result]) -> Result:
+    def watched(self, work: Callable[[Progress], Result]) -> Result:
         """Do `work`, and show how far it is."""
-        watch: Watch = Nobody() if self.quiet else Bar() if sys.stderr.isatty() else Lines()
+        progress: Progress = NoProgress() if self.quiet else Bar() if sys.stderr.isatty() else Lines()
         try:
-            return work(watch)
+            return work(progress)
         finally:
-            watch.end()
+            progress.end()
 
     def tell(self, about: dict[str, Any], text: str) -> None:
         """Print what a job came to, for a program or for a person."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rawpack_packer.recipe import parse_size
+from rawpack_packer.recipe.recipe import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

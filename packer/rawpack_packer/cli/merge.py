@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from rawpack_packer import rework
 from rawpack_packer.cli.job_options import job_options, take_job_options
 from rawpack_packer.cli.rework_options import kept_recipe_options, run
+from rawpack_packer.job import derive
 
 
 @click.command(short_help="Make one store of several.")
 @click.option(
     "--prefix",
-    type=click.Choice(rework.PREFIXES),
+    type=click.Choice(derive.PREFIXES),
     help="Put the name of its store's folder, or its number from 0, and / in front of each key: where the same keys "
     "are in several stores.",
 )
@@ -22,7 +22,7 @@ from rawpack_packer.cli.rework_options import kept_recipe_options, run
 @job_options
 @click.argument("stores", nargs=-1, required=True, type=click.Path(), metavar="STORE STORE...")
 @click.argument("dst", type=click.Path())
-def merge(stores: tuple[str, ...], dst: str, prefix: rework.Prefix | None, dry_run: bool, **options: Any) -> None:
+def merge(stores: tuple[str, ...], dst: str, prefix: derive.Prefix | None, dry_run: bool, **options: Any) -> None:
     """Pack the samples of two or more STOREs, one after the other, into one store at DST.
 
     They must have the same fields, and no key twice. Classes are united by name: those of the first store keep their
@@ -36,4 +36,4 @@ def merge(stores: tuple[str, ...], dst: str, prefix: rework.Prefix | None, dry_r
       rawpack merge large/ small/ all/ --size 224       of different sizes
     """
     how = take_job_options(options)
-    run(stores, dst, lambda progress: rework.merging(stores, options, prefix, progress), how, dry_run=dry_run)
+    run(stores, dst, lambda progress: derive.merging(stores, options, prefix, progress), how, dry_run=dry_run)

@@ -11,18 +11,19 @@ import click
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, shown
-from rawpack_packer import destination as destinations
-from rawpack_packer import job, show, splits
-from rawpack_packer.api import recipe_for
+from rawpack_packer import text
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.job_options import JobOptions, job_options, take_job_options
 from rawpack_packer.cli.recipe_options import recipe_options
 from rawpack_packer.cli.source_options import end_unread, open_by, source_options, take_source_options
 from rawpack_packer.cli.split_options import open_splits, pack_splits, split_options, take_split_options
-from rawpack_packer.fields import store_fields
-from rawpack_packer.recipe import Recipe, make_recipe
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.job import job, splits
+from rawpack_packer.job.upload import dry_run_to_url, pack_to_url
+from rawpack_packer.recipe.by_user import recipe_for
+from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.recipe import Recipe, make_recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.upload import dry_run_to_url, pack_to_url
 
 
 @click.command(short_help="Pack a folder of images into a store.")
@@ -96,16 +97,18 @@ def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any)
     source = open_by(src, chosen, quiet=how.quiet, destination=packed_to)
     recipe = recipe_for(source, options)
     if not how.silent:
-        click.echo(f"rawpack: {summaries.images(source)} in {show.plain(src)}", err=True)
+        click.echo(f"rawpack: {summaries.images(source)} in {text.plain(src)}", err=True)
     if dry_run:
         about = _would_take(source, dst, scratch, recipe, how)
         click.echo(json.dumps(about, indent=1) if how.as_json else about)
         for problem in () if how.silent else source.problems:
-            click.echo(f"rawpack: {show.plain(problem)}", err=True)
+            click.echo(f"rawpack: {text.plain(problem)}", err=True)
     elif is_url(dst):
-        how.run(lambda watch: pack_to_url(source, dst, recipe, how.limits, watch=watch, scratch=scratch))
+        how.run(lambda progress: pack_to_url(source, dst, recipe, how.limits, progress=progress, scratch=scratch))
     else:
-        how.run(lambda watch: job.pack(source, local_path(dst), recipe, how.limits, engine=engine, watch=watch))
+        how.run(
+            lambda progress: job.pack(source, local_path(dst), recipe, how.limits, engine=engine, progress=progress)
+        )
     end_unread([source])
 
 

@@ -11,21 +11,21 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from rawpack import machine
 from rawpack.errors import UsageError
+from rawpack.system import machine
 from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
 from rawpack_packer.cli.source_options import end_unread, open_by, source_options, words_of
-from rawpack_packer.measure.rounds import worker_counts
-from rawpack_packer.measure.steps import parse_steps
-from rawpack_packer.plan import text
-from rawpack_packer.plan.candidates import candidates
-from rawpack_packer.plan.planned import Asked, Planned
-from rawpack_packer.plan.planned import plan as run
-from rawpack_packer.plan.recommend import Wishes
-from rawpack_packer.plan.trial import Say
-from rawpack_packer.recipe import COLORS, FORMATS, parse_bytes
+from rawpack_packer.recipe.recipe import COLORS, FORMATS, parse_bytes
 from rawpack_packer.sources import Source
+from rawpack_packer.tune.measure.rounds import worker_counts
+from rawpack_packer.tune.measure.steps import parse_steps
+from rawpack_packer.tune.plan import text
+from rawpack_packer.tune.plan.candidates import candidates
+from rawpack_packer.tune.plan.planned import Plan, PlanRequest
+from rawpack_packer.tune.plan.planned import plan as run
+from rawpack_packer.tune.plan.recommend import Goals
+from rawpack_packer.tune.plan.trial import Say
 
 
 @click.command(short_help="Try stores on a sample, and recommend one.")
@@ -141,7 +141,7 @@ def plan(
     """  # fmt: skip
     page = None if html is None else report_file("--html", html)
     plots = None if png is None else report_file("--png", png)
-    asked = Asked(
+    asked = PlanRequest(
         source=src,
         candidates=candidates(
             formats or FORMATS,
@@ -151,7 +151,7 @@ def plan(
             compressions or ("none",),
         ),
         workers=sorted(set(workers)) or worker_counts(machine.cpus()),
-        wishes=Wishes(target, None if disk is None else parse_bytes("--disk", disk)),
+        goals=Goals(target, None if disk is None else parse_bytes("--disk", disk)),
         memory=None if memory is None else parse_bytes("--memory", memory),
         budget=parse_time(budget),
         batch=batch,
@@ -170,7 +170,7 @@ def plan(
     width = None if wide else shutil.get_terminal_size().columns
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else text.as_text(planned, width))
     end_unread([source])
-    if planned.advice.taken is None:
+    if planned.recommendation.taken is None:
         sys.exit(1)
 
 
@@ -183,7 +183,7 @@ def parse_time(written: str) -> float:
     return seconds
 
 
-def _with_progress(source: Source, asked: Asked, quiet: bool) -> Planned:
+def _with_progress(source: Source, asked: PlanRequest, quiet: bool) -> Plan:
     if source.image is not None:
         raise UsageError(f"{asked.source} holds arrays, which are stored as they are; plans are for pictures")
     if quiet:

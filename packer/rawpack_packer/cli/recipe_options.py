@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rawpack_packer.recipe import CHECKS, COLORS, FITS, FORMATS, INTERPOLATIONS
+from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, FORMATS, INTERPOLATIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -10,14 +10,15 @@ from typing import Any, TypeVar
 
 import click
 
-from rawpack_packer import destination as destinations
-from rawpack_packer import job, rework, show
+from rawpack_packer import text
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.arguments import store_folder
 from rawpack_packer.cli.job_options import JobOptions
-from rawpack_packer.fields import store_fields
-from rawpack_packer.progress import scanning
-from rawpack_packer.recipe import COLORS, FITS, FORMATS, INTERPOLATIONS, Recipe
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.job import derive, job
+from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.recipe import COLORS, FITS, FORMATS, INTERPOLATIONS, Recipe
 from rawpack_packer.sources import StoreSource
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -58,12 +59,12 @@ def run(stores: tuple[str, ...], dst: str, making: Making, how: JobOptions, *, d
     with scanning(quiet=how.quiet) as progress:
         source, recipe = making(progress)
     if not how.silent:
-        classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
-        click.echo(f"rawpack: {show.count(len(source), 'sample')}{classes} in {show.plain(source.root)}", err=True)
+        classes = f" in {text.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
+        click.echo(f"rawpack: {text.count(len(source), 'sample')}{classes} in {text.plain(source.root)}", err=True)
     if dry_run:
         click.echo(_would_take(source, dst, recipe, how))
         return
-    how.run(lambda watch: rework.packed(source, recipe, dst, how.limits, engine, watch))
+    how.run(lambda progress: derive.packed(source, recipe, dst, how.limits, engine, progress))
 
 
 def _would_take(source: StoreSource, dst: str, recipe: Recipe, how: JobOptions) -> str:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-from rawpack_packer.progress import scanning
-from rawpack_packer.show import plain
+from rawpack_packer.cli.progress import scanning
 from rawpack_packer.sources import KINDS, OPTIONS, DividedError, Source, open_source
-from rawpack_packer.sources.view import unread_of
+from rawpack_packer.sources.stores.view import unread_of
+from rawpack_packer.text import plain
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 import click
 
+from rawpack.disk.splits import SplitSet
 from rawpack.errors import UsageError
-from rawpack.splits import SplitSet
-from rawpack_packer import job, show, splits
+from rawpack_packer import text
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.job_options import JobOptions
 from rawpack_packer.engines import Engine
-from rawpack_packer.holdout import TRAIN, Draw, parse_holdout
-from rawpack_packer.job import Limits, Summary, Watch
-from rawpack_packer.recipe import Recipe
+from rawpack_packer.job import job, splits
+from rawpack_packer.job.holdout import TRAIN, Draw, parse_holdout
+from rawpack_packer.job.job import Limits, Progress, Summary
+from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -77,39 +78,41 @@ def pack_splits(
     told: dict[str, Any] = {}
     for name, source in sources.items():
         if not how.silent:
-            click.echo(f"rawpack: {show.plain(name)}: {summaries.images(source)}", err=True)
+            click.echo(f"rawpack: {text.plain(name)}: {summaries.images(source)}", err=True)
         pack = partial(_pack, source, Path(dst) / name, recipes[name], limits, engine)
         summary = how.watched(pack)
         told[name] = summaries.as_dict(summary)
         if not how.silent:
-            click.echo(f"{show.plain(name)}: {summaries.as_text(summary)}\n")
+            click.echo(f"{text.plain(name)}: {summaries.as_text(summary)}\n")
     if how.as_json:
         click.echo(json.dumps({"destination": dst, "splits": told}, indent=1))
     elif not how.quiet:
         click.echo(
-            f'Read a split by its name: rawpack.Reader("{show.plain(dst)}", split="{show.plain(chosen.splits[0])}")'
+            f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{text.plain(chosen.splits[0])}")'
         )
 
 
-def _pack(source: Source, store: Path, recipe: Recipe, limits: Limits, engine: Engine | None, watch: Watch) -> Summary:
-    return job.pack(source, store, recipe, limits, engine=engine, watch=watch)
+def _pack(
+    source: Source, store: Path, recipe: Recipe, limits: Limits, engine: Engine | None, progress: Progress
+) -> Summary:
+    return job.pack(source, store, recipe, limits, engine=engine, progress=progress)
 
 
 def _told(source: Source, drawn: Draw) -> list[str]:
     """What is worth to be known of a draw."""
-    lines = [f"drawn: {', '.join(f'{show.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
+    lines = [f"drawn: {', '.join(f'{text.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
     alone = [(source.classes or ())[label] for label in drawn.kept_whole if 0 <= label < len(source.classes or ())]
     if alone:
         what = "class has too little to divide, and stays" if len(alone) == 1 else "classes have too little, and stay"
         lines.append(f"{len(alone):,} {what} in {TRAIN}: {_names(alone)}")
     for name, labels in drawn.short.items():
-        what = f"{show.plain(name)} gets less than was asked for, since one of each class stays in {TRAIN}"
+        what = f"{text.plain(name)} gets less than was asked for, since one of each class stays in {TRAIN}"
         few = [(source.classes or ())[label] for label in labels if 0 <= label < len(source.classes or ())]
-        lines.append(what + (f": of {show.count(len(few), 'class', 'classes')}, {_names(few)}" if few else ""))
+        lines.append(what + (f": of {text.count(len(few), 'class', 'classes')}, {_names(few)}" if few else ""))
     if not drawn.by_class:
         lines.append("drawn from all samples together: their classes are not known before they are read")
     return lines
 
 
 def _names(classes: list[str]) -> str:
-    return ", ".join(map(show.plain, classes[:_SHOWN])) + (", ..." if len(classes) > _SHOWN else "")
+    return ", ".join(map(text.plain, classes[:_SHOWN])) + (", ..." if len(classes) > _SHOWN else "")

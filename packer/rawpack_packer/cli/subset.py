@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack_packer.choice import Choice, chosen
 from rawpack_packer.cli.job_options import job_options, take_job_options
 from rawpack_packer.cli.rework_options import Progress, kept_recipe_options, run
-from rawpack_packer.recipe import Recipe
-from rawpack_packer.rework import recipe_as_before
+from rawpack_packer.job.derive import recipe_as_before
+from rawpack_packer.job.subset import Choice, chosen
+from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import StoreSource
 
 

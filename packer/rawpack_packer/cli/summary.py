@@ -6,23 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from rawpack.remote.url import is_url
-from rawpack_packer import show
-from rawpack_packer.appending import Appended
-from rawpack_packer.counts import count_of
-from rawpack_packer.estimate import Estimate
-from rawpack_packer.job import Summary
+from rawpack_packer import text
+from rawpack_packer.job.append import AppendSummary
+from rawpack_packer.job.counts import count_of
+from rawpack_packer.job.estimate import Estimate
+from rawpack_packer.job.job import Summary
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.view import is_flat, noun_of, unread_of
+from rawpack_packer.sources.stores.view import is_flat, noun_of, unread_of
 
 _NO_CLASSES = "none: the source has no sub-folders, which would be classes"
 
 
 def images(source: Source) -> str:
     """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
-    classes = f" in {show.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
+    classes = f" in {text.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
     if is_flat(source):
         classes = " without classes"
-    return f"{show.count(len(source) - len(unread_of(source)), noun_of(source))}{classes}"
+    return f"{text.count(len(source) - len(unread_of(source)), noun_of(source))}{classes}"
 
 
 def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free: int) -> str:
@@ -30,18 +30,18 @@ def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free:
     need = guess.store_bytes + guess.spare_bytes
     store = "unknown: no sample could be packed"
     if guess.store_bytes:
-        store = f"about {show.size(guess.store_bytes)}, {show.size(guess.store_bytes / samples)} a sample"
+        store = f"about {text.size(guess.store_bytes)}, {text.size(guess.store_bytes / samples)} a sample"
     rows = [
         ("samples", f"{samples:,}, {'x'.join('?' if n is None else str(n) for n in shape)}"),
         ("store", store),
-        ("free", show.size(free) + (" - too little" if need > free else "")),
-        ("time", f"about {show.duration(guess.seconds)}, by {show.count(guess.tried, 'sample')}"),
+        ("free", text.size(free) + (" - too little" if need > free else "")),
+        ("time", f"about {text.duration(guess.seconds)}, by {text.count(guess.tried, 'sample')}"),
     ]
     if guess.spare_bytes:
-        rows.insert(2, ("meanwhile", f"{show.size(guess.spare_bytes)} more while packing"))
+        rows.insert(2, ("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
     if guess.rejected:
         rows.append(("rejected", f"{guess.rejected} of the {guess.tried} samples tried"))
-    return "Nothing was written. Packing would take:\n" + show.table(rows)
+    return "Nothing was written. Packing would take:\n" + text.table(rows)
 
 
 def as_dict(summary: Summary) -> dict[str, Any]:
@@ -72,12 +72,12 @@ def as_text(summary: Summary) -> str:
     """The summary for a person."""
     manifest, path = (
         summary.manifest,
-        show.plain(_place(summary.destination)),
+        text.plain(_place(summary.destination)),
     )
     if summary.already:
         return (
-            f"{path} is complete already: {show.count(manifest.samples, 'sample')}, "
-            f"{show.size(summary.bytes_out)}. Nothing to do."
+            f"{path} is complete already: {text.count(manifest.samples, 'sample')}, "
+            f"{text.size(summary.bytes_out)}. Nothing to do."
         )
     shape = "x".join("?" if n is None else str(n) for n in manifest.fields["image"].shape)
     rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
@@ -89,7 +89,7 @@ def as_text(summary: Summary) -> str:
         rows.append(
             (
                 "",
-                f"{show.count(len(summary.empty_classes), 'class', 'classes')} without {_a(summary.noun)}: "
+                f"{text.count(len(summary.empty_classes), 'class', 'classes')} without {_a(summary.noun)}: "
                 + _some(summary.empty_classes),
             )
         )
@@ -98,31 +98,31 @@ def as_text(summary: Summary) -> str:
         rows.append(("rejected", f"{manifest.rejects.count:,} ({reasons}), listed in {path}/rejects.jsonl"))
     told = {"empty_classes", "problems"}
     rows += [
-        ("counted", f"{count:,} {show.counted(count, count_of(name, summary.noun), summary.noun)}")
+        ("counted", f"{count:,} {text.counted(count, count_of(name, summary.noun), summary.noun)}")
         for name, count in manifest.counts.items()
         if count and name not in told
     ]
-    rows += [("problem", show.plain(problem)) for problem in summary.problems]
+    rows += [("problem", text.plain(problem)) for problem in summary.problems]
     if summary.bytes_in:
         ratio = summary.bytes_out / summary.bytes_in
         rows.append(
             (
                 "bytes",
-                f"{show.size(summary.bytes_in)} of {_files(summary.noun)} in, {show.size(summary.bytes_out)} out: "
-                f"{show.times(ratio)}",
+                f"{text.size(summary.bytes_in)} of {_files(summary.noun)} in, {text.size(summary.bytes_out)} out: "
+                f"{text.times(ratio)}",
             )
         )
     rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
-    rows.append(("time", show.duration(summary.seconds) + rate))
+    rows.append(("time", text.duration(summary.seconds) + rate))
     rows.append(("lies in", path))
     code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True): ...'
     if not manifest.fields["image"].uniform:
         code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True, image_size=224): ...'
     rows.append(("read it", code))
-    return "Packed.\n" + show.table(rows)
+    return "Packed.\n" + text.table(rows)
 
 
-def appended_dict(done: Appended) -> dict[str, Any]:
+def appended_dict(done: AppendSummary) -> dict[str, Any]:
     """What an append came to, for a program; `samples`, `rejects` and `digest` are those of the whole store."""
     summary = as_dict(done.summary)
     summary["nothing_to_do"] = summary.pop("already_complete")
@@ -130,25 +130,25 @@ def appended_dict(done: Appended) -> dict[str, Any]:
     return summary | own | {"changed": done.changed, "later": done.later}
 
 
-def appended_text(done: Appended) -> str:
+def appended_text(done: AppendSummary) -> str:
     """The same for a person."""
     summary, manifest = done.summary, done.summary.manifest
-    path = show.plain(summary.destination)
+    path = text.plain(summary.destination)
     told = []
     if done.existing:
         told.append(
-            ("existing", f"{show.count(done.existing, 'sample')} left out: they were packed, or rejected, before")
+            ("existing", f"{text.count(done.existing, 'sample')} left out: they were packed, or rejected, before")
         )
     if done.changed:
         told.append(
             (
                 "changed",
-                f"{show.count(done.changed, 'file')} of these changed or copied since: the store keeps what it has",
+                f"{text.count(done.changed, 'file')} of these changed or copied since: the store keeps what it has",
             )
         )
     if summary.already:
-        head = f"{path} has nothing to add of {show.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
-        return head + (f"\n{show.table(told)}" if told else "")
+        head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
+        return head + (f"\n{text.table(told)}" if told else "")
     rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
@@ -158,13 +158,13 @@ def appended_text(done: Appended) -> str:
         rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
     rows += told
     if done.later:
-        rows.append(("later", f"{show.count(done.later, 'sample')} came since this was begun: append once more"))
-    rows += [("problem", show.plain(problem)) for problem in summary.problems]
-    rows.append(("bytes", f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out"))
+        rows.append(("later", f"{text.count(done.later, 'sample')} came since this was begun: append once more"))
+    rows += [("problem", text.plain(problem)) for problem in summary.problems]
+    rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
     rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
-    rows.append(("time", show.duration(summary.seconds) + rate))
+    rows.append(("time", text.duration(summary.seconds) + rate))
     rows.append(("lies in", path))
-    return "Appended.\n" + show.table(rows)
+    return "Appended.\n" + text.table(rows)
 
 
 def _files(noun: str) -> str:
@@ -177,7 +177,7 @@ def _a(noun: str) -> str:
 
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:
-    return ", ".join(show.plain(name) for name in names[:most]) + (", ..." if len(names) > most else "")
+    return ", ".join(text.plain(name) for name in names[:most]) + (", ..." if len(names) > most else "")
 
 
 def _place(destination: str) -> str:

@@ -7,13 +7,13 @@ import sys
 import click
 from tqdm import tqdm
 
-from rawpack import machine
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
-from rawpack.store import Store
-from rawpack_packer import show
+from rawpack.store.store import Store
+from rawpack.system import machine
+from rawpack_packer import text
 from rawpack_packer.cli.arguments import open_origin, store_folders
-from rawpack_packer.warm import fetch_all, files_of, warm_file
+from rawpack_packer.inspect.warm import fetch_all, files_of, warm_file
 
 
 @click.command(short_help="Read a store into the page cache.")
@@ -45,7 +45,7 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
     files = [file for store in store_folders(dst).values() for file in files_of(Store(store))]
     total, free = sum(size for _, size in files), machine.available_memory_bytes()
     if not quiet and free is not None and total > free:
-        click.echo(f"rawpack: {show.size(total)} will not stay in {show.size(free)} of free memory", err=True)
+        click.echo(f"rawpack: {text.size(total)} will not stay in {text.size(free)} of free memory", err=True)
     with tqdm(
         total=total, unit="B", unit_scale=True, desc="warming", leave=False, delay=1.0,
         disable=quiet or not sys.stderr.isatty(),
@@ -53,7 +53,7 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
         for path, _ in files:
             warm_file(path, bar.update)
     if not quiet:
-        click.echo(f"{show.plain(dst)}: {show.size(total)} read into the page cache")
+        click.echo(f"{text.plain(dst)}: {text.size(total)} read into the page cache")
 
 
 def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool) -> None:
@@ -62,7 +62,7 @@ def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool)
     total, holds = sum(record.bytes for _, record in origin.manifest.records()), origin.fetcher.cache
     if origin.manifest.shard_bytes > origin.fetcher.room:
         raise UsageError(
-            f"{origin.remote} has {show.size(total)}, and the cache {holds.folder} may hold {show.size(holds.limit)}: "
+            f"{origin.remote} has {text.size(total)}, and the cache {holds.folder} may hold {text.size(holds.limit)}: "
             "pass a larger --cache-bytes, or another --cache"
         )
     with tqdm(
@@ -72,7 +72,7 @@ def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool)
         damaged = fetch_all(origin, bar.update)
     if not quiet:
         came = origin.fetcher.fetched
-        fetched = f"{show.size(came)} fetched, so that all" if came else "all"
-        instead = f"; {show.size(damaged)} of that in place of what was damaged in the cache" if damaged else ""
-        where = f"{show.size(total)} lie in {show.plain(str(origin.folder))}{'' if came else ' already'}, checked"
-        click.echo(f"{show.plain(str(origin.remote))}: {fetched} {where}{instead}")
+        fetched = f"{text.size(came)} fetched, so that all" if came else "all"
+        instead = f"; {text.size(damaged)} of that in place of what was damaged in the cache" if damaged else ""
+        where = f"{text.size(total)} lie in {text.plain(str(origin.folder))}{'' if came else ' already'}, checked"
+        click.echo(f"{text.plain(str(origin.remote))}: {fetched} {where}{instead}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
 from rawpack_packer.engines.contract import Engine, Report
-from rawpack_packer.engines.here import HereEngine
+from rawpack_packer.engines.inline import InlineEngine
 from rawpack_packer.engines.local import LocalEngine
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = [
     "DaskEngine",
     "Engine",
     "ExecutorEngine",
-    "HereEngine",
+    "InlineEngine",
     "LocalEngine",
     "RayEngine",
     "Report",

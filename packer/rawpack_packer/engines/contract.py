@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from rawpack_packer.parts import PartTask, Tick
+from rawpack_packer.part.part import PartTask, Tick
 
 
 class Report(Protocol):

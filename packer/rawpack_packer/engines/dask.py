@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from rawpack.errors import MissingExtraError, PackError
-from rawpack_packer import show
-from rawpack_packer.engines import far
+from rawpack_packer import text
+from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, TAKEN_S, Call, PooledEngine
 
@@ -102,13 +102,15 @@ class _Dask:
         workers = self._threads()
         if not workers:
             return "the Dask cluster has no workers"
-        return f"the Dask cluster has {show.count(len(workers), 'worker')}, busy with other work or stuck"
+        return f"the Dask cluster has {text.count(len(workers), 'worker')}, busy with other work or stuck"
 
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
         with warnings.catch_warnings():
             # A dataset that lies in memory travels with its parts: that is what was asked for.
             warnings.filterwarnings("ignore", message="Sending large graph")
-            call: Call = self._client.submit(pickle.loads, pickle.dumps(far.PickledCall(function, order)), pure=False)
+            call: Call = self._client.submit(
+                pickle.loads, pickle.dumps(remote_worker.PickledCall(function, order)), pure=False
+            )
         return call
 
     def deaths(self, error: BaseException, /) -> int:
@@ -122,7 +124,7 @@ class _Dask:
             ) from error
         if isinstance(error, ImportError | AttributeError | SyntaxError):
             who = self._unfit() or f"a worker: {error}"
-            raise PackError(f"{far.UNFIT} {who}") from error
+            raise PackError(f"{remote_worker.UNFIT} {who}") from error
         raise PackError(f"Dask could not run a part: {error!r}. The same command goes on") from error
 
     def _threads(self) -> dict[str, int]:
@@ -138,7 +140,7 @@ class _Dask:
         said: list[str] = []
 
         def ask() -> None:
-            found = self._client.run(pkgutil.resolve_name, f"{far.__name__}:__name__", on_error="return")
+            found = self._client.run(pkgutil.resolve_name, f"{remote_worker.__name__}:__name__", on_error="return")
             bad = {worker: error for worker, error in found.items() if isinstance(error, BaseException)}
             hosts = self._client.run(platform.node, workers=list(bad)) if bad else {}
             said.extend(f"on host {hosts[worker]} ({worker}): {error}" for worker, error in bad.items())

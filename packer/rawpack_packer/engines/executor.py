@@ -6,10 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
-from rawpack import machine
 from rawpack.errors import PackError
-from rawpack_packer import show
-from rawpack_packer.engines import far
+from rawpack.system import machine
+from rawpack_packer import text
+from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.pooled import Call, PooledEngine
 
 
@@ -40,7 +40,7 @@ class _Executor:
         return self._slots
 
     def room(self) -> str:
-        return f"the executor, {show.count(self._slots, 'part')} at a time, has begun none"
+        return f"the executor, {text.count(self._slots, 'part')} at a time, has begun none"
 
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
         try:
@@ -55,7 +55,7 @@ class _Executor:
         # Of submitit, by its name, so that it need not be there: a job that was ended, not one that failed.
         if type(error).__name__ == "UncompletedJobError":
             return 1
-        unfit = f"{far.UNFIT} " if isinstance(error, ImportError) else ""
+        unfit = f"{remote_worker.UNFIT} " if isinstance(error, ImportError) else ""
         raise PackError(f"{unfit}the executor could not run a part: {error!r}") from error
 
     def _gone(self, error: BaseException) -> PackError:

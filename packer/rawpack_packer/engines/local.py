@@ -16,13 +16,14 @@ from typing import Any
 
 import cloudpickle
 
-from rawpack.child import GRACE_S, Channel, Child, Notes
 from rawpack.errors import PackError
-from rawpack_packer import files, show
+from rawpack.system.child import GRACE_S, Channel, Child, Heartbeat
+from rawpack_packer import text
+from rawpack_packer.destination import files
 from rawpack_packer.engines.contract import Report
-from rawpack_packer.parts import PartTask, Tick, run_part, try_samples
-from rawpack_packer.pieces import make_piece, starts
-from rawpack_packer.worker import settle
+from rawpack_packer.images.decoder_process import init_decoder_process
+from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
+from rawpack_packer.part.pieces import make_piece, starts
 
 _LOOK_EVERY_S = 0.5
 _SAMPLE_DEATHS = 2
@@ -44,7 +45,7 @@ class _Tried:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _CrashTrial:
     """Samples of a part to be prepared, from `first` on, for nothing but to see which of them kill."""
 
     task: PartTask
@@ -67,7 +68,7 @@ class _Helped:
 
 
 @dataclass
-class _Seat:
+class _PackWorker:
     child: Child
     task: PartTask | None = None
     trying: bool = False
@@ -96,7 +97,7 @@ class LocalEngine:
         one, until `close`."""
         self._workers, self._stuck_after_s, self._held, self._keep = workers, stuck_after_s, held, keep
         self._look: Callable[[], None] | None = None
-        self._seats: list[_Seat] = []
+        self._seats: list[_PackWorker] = []
         self._deaths: Counter[tuple[int, int]] = Counter()
         """(part, position in it, -1 for none) -> workers that died there."""
         self._packing_deaths: Counter[int] = Counter()
@@ -138,17 +139,17 @@ class LocalEngine:
             self._lend_hands()
             self._wait(self._seats, report)
 
-    def _free_seat(self, report: Report) -> _Seat:
+    def _free_seat(self, report: Report) -> _PackWorker:
         while (seat := self._any_free()) is None:
             self._wait(self._seats, report)
         return seat
 
-    def _any_free(self) -> _Seat | None:
+    def _any_free(self) -> _PackWorker | None:
         for seat in self._seats:
             if seat.free:
                 return seat
         if len(self._seats) < self._workers:
-            self._seats.append(_Seat(Child(_main, None, self._held)))
+            self._seats.append(_PackWorker(Child(_main, None, self._held)))
             return self._seats[-1]
         return None
 
@@ -179,12 +180,12 @@ class LocalEngine:
                 best, most = (task, first), left
         return best
 
-    def _give(self, seat: _Seat, task: PartTask, try_from: int | None = None) -> None:
+    def _give(self, seat: _PackWorker, task: PartTask, try_from: int | None = None) -> None:
         """Have a worker pack a part, or try its samples first, from one on."""
         seat.task, seat.trying = task, try_from is not None
-        self._send(seat, task if try_from is None else _Trial(task, try_from))
+        self._send(seat, task if try_from is None else _CrashTrial(task, try_from))
 
-    def _send(self, seat: _Seat, message: PartTask | _Trial | _Help) -> None:
+    def _send(self, seat: _PackWorker, message: PartTask | _CrashTrial | _Help) -> None:
         try:
             seat.child.channel.send(cloudpickle.dumps(message))
         except TimeoutError:
@@ -192,7 +193,7 @@ class LocalEngine:
         except OSError:
             pass  # it is dead, and whoever waits for it sees that
 
-    def _wait(self, seats: list[_Seat], report: Report) -> None:
+    def _wait(self, seats: list[_PackWorker], report: Report) -> None:
         """Take what the workers say, once one of them says something."""
         began = time.monotonic()
         beats = [seat.child.notes.read()[2] for seat in seats]
@@ -217,7 +218,7 @@ class LocalEngine:
                     "destination alive? The same command goes on"
                 )
 
-    def _take(self, seat: _Seat, report: Report) -> None:
+    def _take(self, seat: _PackWorker, report: Report) -> None:
         """One message from a worker."""
         received = None
         with contextlib.suppress(OSError):
@@ -238,7 +239,7 @@ class LocalEngine:
             seat.task = None
             report.finished(task.number)
 
-    def _helped(self, seat: _Seat, message: object) -> None:
+    def _helped(self, seat: _PackWorker, message: object) -> None:
         """A helper has done its piece, or could not, or died: whoever packs the part then does without."""
         assert seat.helping is not None
         if not (isinstance(message, _Helped) and message.done):
@@ -249,7 +250,7 @@ class LocalEngine:
                 raise PackError("a packing worker hangs and cannot be ended: is the disk alive?")
             seat.child = Child(_main, None, self._held)
 
-    def _replace(self, seat: _Seat, task: PartTask) -> None:
+    def _replace(self, seat: _PackWorker, task: PartTask) -> None:
         """Start a new worker in the place of one that died, and have it go on with its part."""
         number, position, beats = seat.child.notes.read()
         if not seat.child.kill(GRACE_S):
@@ -278,7 +279,7 @@ class LocalEngine:
             task = replace(task, crashed=task.crashed | {position})
             if len(task.crashed) > task.max_rejects:
                 raise PackError(
-                    f"{show.count(len(task.crashed), 'sample')} killed the workers that decoded "
+                    f"{text.count(len(task.crashed), 'sample')} killed the workers that decoded "
                     f"them (exit status {status}), the last one {task.samples.key(position)!r}, "
                     f"and --max-rejects allows {task.max_rejects}; the same "
                     "command with a larger --max-rejects goes on"
@@ -286,9 +287,9 @@ class LocalEngine:
             self._give(seat, task, position + 1)
 
 
-def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> None:
+def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: list[int]) -> None:
     """What runs in a worker: parts until the parent is gone."""
-    settle()
+    init_decoder_process()
 
     def say(message: Tick | _Tried | _Helped | _Ended) -> None:
         try:
@@ -298,15 +299,15 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
             os._exit(1)
 
     while (received := channel.receive()) is not None:
-        asked: PartTask | _Trial | _Help = cloudpickle.loads(received[0])
+        asked: PartTask | _CrashTrial | _Help = cloudpickle.loads(received[0])
         if isinstance(asked, _Help):
             say(_Helped(_help(asked, notes)))
             continue
-        task = asked.task if isinstance(asked, _Trial) else asked
+        task = asked.task if isinstance(asked, _CrashTrial) else asked
         notes.note(task.number, -1)
         note = partial(notes.note, task.number)
         try:
-            if isinstance(asked, _Trial):
+            if isinstance(asked, _CrashTrial):
                 try_samples(task, asked.first, note)
                 say(_Tried())
             else:
@@ -316,7 +317,7 @@ def _main(channel: Channel, notes: Notes, _: Any, descriptors: list[int]) -> Non
             say(_Ended(_portable(error, task)))
 
 
-def _help(asked: _Help, notes: Notes) -> bool:
+def _help(asked: _Help, notes: Heartbeat) -> bool:
     """Prepare a piece; whatever is wrong with it, the worker that packs the part will meet and tell."""
     notes.note(asked.task.number, -1)
     try:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rawpack.errors import PackError
-from rawpack_packer import files, runs
-from rawpack_packer.engines import far
+from rawpack_packer.destination import files, run_token
+from rawpack_packer.destination.layout import WORK
+from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.contract import Report
-from rawpack_packer.layout import WORK
-from rawpack_packer.parts import PartTask, Tick, read_record
+from rawpack_packer.part.part import PartTask, Tick, read_record
 
 _LOOK_EVERY_S = 1.0
 _PART_DEATHS = 3
@@ -86,16 +86,18 @@ class PooledEngine:
             return
         destination = Path(first.destination)
         with files.refusals_named(destination):
-            run = _Run(self._pool, self._timeout, self._patience_s, destination, runs.begin(destination), report)
+            run = _PooledRun(
+                self._pool, self._timeout, self._patience_s, destination, run_token.begin(destination), report
+            )
             try:
                 run.all(chain([first], tasks))
             finally:
-                runs.end(destination)
+                run_token.end(destination)
                 run.stop()
-                far.dismiss()
+                remote_worker.dismiss()
 
 
-class _Run:
+class _PooledRun:
     """One run of the engine: which parts are out, and what has become of them."""
 
     def __init__(
@@ -131,7 +133,7 @@ class _Run:
                     self._send(replace(task, run=self._token, root=root))
             self._wait()
         for task in self._cared:
-            self._take_outcome(task, far.run_far(far.packed(task)))
+            self._take_outcome(task, remote_worker.run_remote(remote_worker.packed(task)))
             while self._unseen:
                 self._wait()
 
@@ -146,11 +148,11 @@ class _Run:
         while any(not call.done() for call in begun) and time.monotonic() < until:
             time.sleep(0.05)
         for number in {task.number for _, task in self._out.values()}:
-            far.forget_tick(self._destination, number)
+            remote_worker.forget_tick(self._destination, number)
 
     def _send(self, task: PartTask) -> None:
         number = self._calls = self._calls + 1
-        call = self._pool.submit(far.run_far, far.packed(task))
+        call = self._pool.submit(remote_worker.run_remote, remote_worker.packed(task))
         self._out[number] = call, task
         if hasattr(call, "add_done_callback"):
             call.add_done_callback(lambda _: self._ended.put(number))
@@ -167,7 +169,10 @@ class _Run:
         for number, (call, task) in list(self._out.items()):
             if not hasattr(call, "add_done_callback") and call.done():
                 self._take(number)
-            elif (tick := far.read_tick(self._destination, task.number)) not in (None, self._ticks.get(task.number)):
+            elif (tick := remote_worker.read_tick(self._destination, task.number)) not in (
+                None,
+                self._ticks.get(task.number),
+            ):
                 assert tick is not None
                 self._tell(task.number, tick)
         for task, host, until in list(self._unseen.values()):
@@ -187,7 +192,7 @@ class _Run:
             return
         self._moved = now  # nothing hangs that has not begun
         # On NFS, that a worker has taken a part may be seen late.
-        runs.look_again(self._destination / WORK)
+        run_token.look_again(self._destination / WORK)
         waited = now - self._taken
         if waited > min(_SAY_AFTER_S, self._timeout) and not self._said:
             self._said = True
@@ -208,7 +213,7 @@ class _Run:
         else:
             self._take_outcome(task, outcome)
 
-    def _take_outcome(self, task: PartTask, outcome: far.Outcome) -> None:
+    def _take_outcome(self, task: PartTask, outcome: remote_worker.Outcome) -> None:
         if outcome.error is not None:
             raise PackError(f"on host {outcome.host}: {outcome.error}")
         self._see(task, outcome.host, time.monotonic() + _SEEN_WITHIN_S)
@@ -223,18 +228,18 @@ class _Run:
                     "where the job runs: is it the same file system?"
                 )
             self._unseen[task.number] = task, host, until
-            runs.look_again(self._destination)
-            runs.look_again(self._destination / WORK)
+            run_token.look_again(self._destination)
+            run_token.look_again(self._destination / WORK)
             return
         self._unseen.pop(task.number, None)
-        far.forget_tick(self._destination, task.number)
+        remote_worker.forget_tick(self._destination, task.number)
         self._tell(task.number, Tick(len(task.samples), record.bytes_in))
         del self._ticks[task.number]
         self._report.finished(task.number)
 
     def _died(self, task: PartTask, workers: int, error: BaseException) -> None:
         self._deaths[task.number] += workers
-        far.forget_tick(self._destination, task.number)
+        remote_worker.forget_tick(self._destination, task.number)
         self._tell(task.number, Tick(0, 0))
         del self._ticks[task.number]
         if self._deaths[task.number] < _PART_DEATHS:

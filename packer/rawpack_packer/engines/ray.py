@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from rawpack.errors import MissingExtraError, PackError, UsageError
-from rawpack_packer import show
-from rawpack_packer.engines import far
+from rawpack_packer import text
+from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, TAKEN_S, Call, PooledEngine
 
@@ -106,10 +106,10 @@ class _Ray:
 
     def room(self) -> str:
         free = int(self._ray.available_resources().get("CPU", 0))
-        return f"{free} of {show.count(self.slots(), 'CPU')} of the Ray cluster {'is' if free == 1 else 'are'} free"
+        return f"{free} of {text.count(self.slots(), 'CPU')} of the Ray cluster {'is' if free == 1 else 'are'} free"
 
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
-        return _RayCall(self._load.remote(pickle.dumps(far.PickledCall(function, order))))
+        return _RayCall(self._load.remote(pickle.dumps(remote_worker.PickledCall(function, order))))
 
     def deaths(self, error: BaseException, /) -> int:
         known = self._ray.exceptions
@@ -123,7 +123,7 @@ class _Ray:
         ):
             return 1
         if isinstance(error, ImportError):
-            raise PackError(f"{far.UNFIT} {getattr(error, 'cause', error)}") from error
+            raise PackError(f"{remote_worker.UNFIT} {getattr(error, 'cause', error)}") from error
         raise PackError(f"Ray could not run a part: {error!r}. The same command goes on") from error
 
 

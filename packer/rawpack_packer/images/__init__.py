@@ -1,6 +1,6 @@
 """From the bytes of an image file to upright uint8 pixels.
 
-`sniff` knows a file by its first bytes, `read_header` looks, `decode_image` decodes. `rawpack.resize` resizes.
+`sniff` knows a file by its first bytes, `read_header` looks, `decode_image` decodes. `rawpack.pixels.resize` resizes.
 """
 
 from __future__ import annotations

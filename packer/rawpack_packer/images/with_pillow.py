@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import AvifImagePlugin, Image, TiffImagePlugin, TiffTags
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.caught import caught_stderr
+from rawpack.jpeg.captured_stderr import captured_stderr
 from rawpack_packer.images.header import ImageHeader
 from rawpack_packer.images.orientation import (
     ORIENTATION_TAG,
@@ -313,7 +313,7 @@ def _load_tiff(image: TiffImagePlugin.TiffImageFile, compression: int) -> None:
     """Decode, and raise for all that libtiff complains of: it goes on behind codes of CCITT or JPEG that it cannot
     read, says so on stderr, and Pillow takes what comes."""
     failure: OSError | None = None
-    with caught_stderr(_LIBTIFF.match) as said:
+    with captured_stderr(_LIBTIFF.match) as said:
         try:
             image.load()
         except OSError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rawpack import machine
-from rawpack_packer import bench, show
-from rawpack_packer.bench import Bench
+from rawpack.system import machine
+from rawpack_packer import text
 from rawpack_packer.report.figures import Curve, Draw, Level, Point, frontier, scaling, write_png
 from rawpack_packer.report.page import both, write_page
+from rawpack_packer.tune import bench
+from rawpack_packer.tune.bench import Bench
 
 
 def write(page: Path | None, plots: Path | None, done: Bench) -> None:
@@ -27,7 +28,7 @@ def _write_page(path: Path, done: Bench, size: Draw, curve: Draw) -> None:
         title="How fast stores are read",
         stores=[
             (
-                show.plain(str(meter.path)),
+                text.plain(str(meter.path)),
                 bench.about(meter),
                 bench.rows(done, meter),
                 done.disk[meter.path],
@@ -47,7 +48,7 @@ def _draws(done: Bench) -> tuple[Draw, Draw]:
     for meter in done.meters:
         mine, form = done.of(meter), meter.manifest.format
         best = max(mine, key=lambda one: one.images_per_s.median)
-        name = show.plain(meter.path.name)
+        name = text.plain(meter.path.name)
         points.append(Point(name, form, meter.store_bytes, best.images_per_s, best.cold_images_per_s))
         if best.limit is not None:
             what = "decode" if meter.field.encoding == "jpeg" else "copy"

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.plan.candidates import Candidate
-from rawpack_packer.plan.loss import as_read, psnr, ssim
-from rawpack_packer.plan.sample import SampleSource
-from rawpack_packer.prepare import prepare
 from rawpack_packer.report.page import picture
+from rawpack_packer.samples.image import prepare
+from rawpack_packer.tune.plan.candidates import Candidate
+from rawpack_packer.tune.plan.loss import as_read, psnr, ssim
+from rawpack_packer.tune.plan.sample import SampleSource
 
 SIDE = 160
 """Pixels of a crop."""

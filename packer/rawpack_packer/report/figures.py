@@ -19,8 +19,8 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from rawpack_packer import show
-from rawpack_packer.measure.interval import Figure
+from rawpack_packer import text as show
+from rawpack_packer.tune.measure.interval import Figure
 
 WIDE, NARROW = (8.4, 4.8), (4.4, 4.6)
 """Inches, of 72 CSS pixels each: for a page, and for a phone."""

@@ -16,9 +16,9 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 import rawpack
-from rawpack import machine
 from rawpack.errors import PackError
-from rawpack_packer import show
+from rawpack.system import machine
+from rawpack_packer import text as show
 from rawpack_packer.report.figures import NARROW, WIDE, Draw, svg
 
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rawpack import machine
-from rawpack_packer import show
-from rawpack_packer.plan import text
-from rawpack_packer.plan.planned import Planned
+from rawpack.system import machine
+from rawpack_packer import text as show
 from rawpack_packer.report.crops import strips
 from rawpack_packer.report.figures import (
     Curve,
@@ -19,9 +17,11 @@ from rawpack_packer.report.figures import (
     write_png,
 )
 from rawpack_packer.report.page import both, write_page
+from rawpack_packer.tune.plan import text
+from rawpack_packer.tune.plan.planned import Plan
 
 
-def write(page: Path | None, plots: Path | None, planned: Planned) -> None:
+def write(page: Path | None, plots: Path | None, planned: Plan) -> None:
     """Write the page, and the plots alone; None leaves one out."""
     draws = _draws(planned)
     if page is not None:
@@ -30,8 +30,8 @@ def write(page: Path | None, plots: Path | None, planned: Planned) -> None:
         write_png(plots, draws)
 
 
-def _write_page(path: Path, planned: Planned, size: Draw, curve: Draw) -> None:
-    taken = planned.advice.taken
+def _write_page(path: Path, planned: Plan, size: Draw, curve: Draw) -> None:
+    taken = planned.recommendation.taken
     write_page(
         path,
         "plan.html.jinja",
@@ -40,10 +40,10 @@ def _write_page(path: Path, planned: Planned, size: Draw, curve: Draw) -> None:
         samples=planned.samples,
         sampled=len(planned.sample),
         taken=taken,
-        why=planned.advice.why,
+        why=planned.recommendation.why,
         take_command=None if taken is None else planned.asked.command(taken),
         targets=text.target_lines(planned),
-        lost=[(one.candidate.name, why) for one, why in planned.advice.lost],
+        lost=[(one.candidate.name, why) for one, why in planned.recommendation.lost],
         overlaps=text.overlap_lines(planned),
         head=text.HEAD,
         rows=list(text.rows(planned)),
@@ -56,7 +56,7 @@ def _write_page(path: Path, planned: Planned, size: Draw, curve: Draw) -> None:
     )
 
 
-def _draws(planned: Planned) -> tuple[Draw, Draw]:
+def _draws(planned: Plan) -> tuple[Draw, Draw]:
     points = [
         Point(
             one.candidate.name,
@@ -64,12 +64,12 @@ def _draws(planned: Planned) -> tuple[Draw, Draw]:
             one.store_bytes,
             one.trial.best.images_per_s,
             one.trial.best.cold_images_per_s,
-            one is planned.advice.taken,
+            one is planned.recommendation.taken,
         )
         for one in planned.predictions
     ]
     levels = [Level(what, rate) for what, rate in text.limits(planned)]
-    target = planned.asked.wishes.target
+    target = planned.asked.goals.target
     if target is not None:
         levels.append(Level(f"--target {target:,.0f}", target, wish=True))
     curves = [
@@ -77,8 +77,8 @@ def _draws(planned: Planned) -> tuple[Draw, Draw]:
             one.candidate.name,
             one.candidate.recipe.format,
             [(reading.case.setting.workers, reading.images_per_s) for reading in one.trial.readings],
-            one is planned.advice.taken,
+            one is planned.recommendation.taken,
         )
         for one in planned.predictions
     ]
-    return frontier(points, levels, planned.asked.wishes.disk), scaling(curves, machine.cpus())
+    return frontier(points, levels, planned.asked.goals.disk), scaling(curves, machine.cpus())

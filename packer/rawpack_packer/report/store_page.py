@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.errors import RawpackError
-from rawpack.store import Store
-from rawpack_packer import describe, history, show
-from rawpack_packer.counts import count_of
-from rawpack_packer.layout import runs_by
+from rawpack.store.store import Store
+from rawpack_packer import text
+from rawpack_packer.destination import journal
+from rawpack_packer.destination.layout import runs_by
+from rawpack_packer.inspect import describe
+from rawpack_packer.job.counts import count_of
 from rawpack_packer.report.figures import Draw, counts, histogram
 from rawpack_packer.report.page import both, picture, write_page
-from rawpack_packer.report.remains import remains
+from rawpack_packer.report.salvage import salvage
 
 _SIDE = 112
 """Pixels of the longer side in a contact sheet."""
@@ -81,13 +83,13 @@ def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     size = about["bytes"]
     yield "format", f"{about['format']}, version {about['version']}"
     yield "samples", f"{about['samples']:,}"
-    yield "shards", f"{about['shards']:,}, {show.size(size['shards'])}"
-    yield "a sample", show.size(size["per_sample"]) + describe.of_raw(about)
+    yield "shards", f"{about['shards']:,}, {text.size(size['shards'])}"
+    yield "a sample", text.size(size["per_sample"]) + describe.of_raw(about)
     for name, field in about["fields"].items():
         yield f"field {name}", f"{field['dtype']} {field['shape']} {field['encoding']}"
     for name, count in about["counts"].items():
         if count:
-            yield show.counted(count, count_of(name, about["noun"]), about["noun"]), f"{count:,}"
+            yield text.counted(count, count_of(name, about["noun"]), about["noun"]), f"{count:,}"
     yield "digest", about["digest"]
     source = about["provenance"].get("source")
     if isinstance(source, dict):
@@ -165,10 +167,10 @@ def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Draw, 
         yield "Longer side of the stored images", _binned(sides, "pixels", lambda value: f"{value:,.0f}"), _LOW
     sizes = _stored_bytes(store)
     if sizes is not None and len(sizes):
-        yield "Bytes of the stored images", _binned(sizes, "bytes of an image in the store", show.size), _LOW
+        yield "Bytes of the stored images", _binned(sizes, "bytes of an image in the store", text.size), _LOW
     files = _source_bytes(store)
     if files is not None and len(files):
-        yield "Bytes of the source's files", _binned(files, "bytes of a file", show.size), _LOW
+        yield "Bytes of the source's files", _binned(files, "bytes of a file", text.size), _LOW
 
 
 def _binned(values: NDArray[Any], what: str, unit: Any) -> Draw:
@@ -193,7 +195,7 @@ def _stored_bytes(store: Store) -> NDArray[Any] | None:
 def _source_bytes(store: Store) -> NDArray[np.int64] | None:
     runs = range(1, runs_by(store.manifest.rejects.file.name) + 1)
     try:
-        states = np.concatenate([history.read_provenance(store.path, run)[1] for run in runs])
+        states = np.concatenate([journal.read_provenance(store.path, run)[1] for run in runs])
     except (OSError, RawpackError, ValueError):
         return None
     return states[states[:, 0] >= 0, 0] if states.ndim == 2 and states.shape[1:] == (2,) else None
@@ -203,11 +205,11 @@ def _rejects(store: Store) -> list[Rejected]:
     """The first rejects, with what can still be seen of those whose files lie where they lay."""
     rejects = []
     try:
-        for reject in history.read_rejects(store.path, store.manifest):
+        for reject in journal.read_rejects(store.path, store.manifest):
             rejects.append(reject)
             if len(rejects) == _REJECTS:
                 break
-        provenance, states = history.read_provenance(store.path)
+        provenance, states = journal.read_provenance(store.path)
     except (OSError, ValueError, RawpackError):
         return [Rejected(one.key, one.reason, one.detail, None) for one in rejects]
     source = provenance.get("source")
@@ -217,7 +219,7 @@ def _rejects(store: Store) -> list[Rejected]:
             (one.key, tuple(states[one.sample].tolist()) if 0 <= one.sample < len(states) else (0, 0))
             for one in rejects
         ]
-        seen = remains(source["root"], files)
+        seen = salvage(source["root"], files)
     return [
         Rejected(one.key, one.reason, one.detail, None if png is None else _uri(png))
         for one, png in zip(rejects, seen, strict=True)

@@ -21,10 +21,10 @@ from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
-from rawpack_packer.sources.store import StoreSource, is_store
-from rawpack_packer.sources.video import OPTIONS as VIDEO_OPTIONS
-from rawpack_packer.sources.video import VideoSource
-from rawpack_packer.video.names import is_video
+from rawpack_packer.sources.stores.source import StoreSource, is_store
+from rawpack_packer.sources.video.names import is_video
+from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
+from rawpack_packer.sources.video.source import VideoSource
 
 __all__ = [
     "KINDS",
@@ -34,10 +34,10 @@ __all__ = [
     "FieldKind",
     "ImageKind",
     "Item",
-    "Kind",
     "Samples",
     "Source",
     "SourceChangedError",
+    "SourceKind",
     "StoreSource",
     "is_source",
     "open_source",
@@ -51,7 +51,7 @@ _DIVISIBLE = ("folder", "video", "yolo")
 
 
 @dataclass(frozen=True)
-class Kind:
+class SourceKind:
     """One kind of source."""
 
     open: Callable[..., Source]
@@ -61,14 +61,14 @@ class Kind:
     `--max-frames`."""
 
 
-KINDS: dict[str, Kind] = {
-    "arrays": Kind(ArraySource),
-    "coco": Kind(CocoSource, ("images",)),
-    "folder": Kind(FolderSource, ("skip_unreadable",)),
-    "listing": Kind(ListingSource, ("fields", "key", "images", "classes")),
-    "store": Kind(StoreSource),
-    "video": Kind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable")),
-    "yolo": Kind(YoloSource, ("classes", "skip_unreadable")),
+KINDS: dict[str, SourceKind] = {
+    "arrays": SourceKind(ArraySource),
+    "coco": SourceKind(CocoSource, ("images",)),
+    "folder": SourceKind(FolderSource, ("skip_unreadable",)),
+    "listing": SourceKind(ListingSource, ("fields", "key", "images", "classes")),
+    "store": SourceKind(StoreSource),
+    "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable")),
+    "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable")),
 }
 """Name of a kind -> how a path is opened as that kind."""
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
-from rawpack.manifest import DTYPES
 from rawpack_packer.sources.base import FieldKind, ImageKind, Item, SourceChangedError, printable
-from rawpack_packer.sources.kinds import kind_seen
-from rawpack_packer.sources.whole import Whole
+from rawpack_packer.sources.base_source import BaseSource
+from rawpack_packer.sources.kinds import inferred_kind
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
 LABEL_NAMES = ("label", "labels", "y", "Y")
@@ -110,7 +110,7 @@ class ArrayPart:
         return ArrayPart(image, {name: values[rows] for name, values in self._fields.items()}, low, low, high)
 
 
-class ArraySource(Whole):
+class ArraySource(BaseSource):
     """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
 
     Of an `.npz`, one array holds the images and each other of the same length is a field; an IDX file of images has its
@@ -164,7 +164,7 @@ class ArraySource(Whole):
         fields = {name: _column(name, values, shape[0], self.root) for name, values in fields.items()}
         self.image = ImageKind(dtype, shape[1:])
         self.fields: Mapping[str, FieldKind] = {
-            name: FieldKind("str") if values.dtype.kind == "U" else kind_seen(name, values[0])
+            name: FieldKind("str") if values.dtype.kind == "U" else inferred_kind(name, values[0])
             for name, values in fields.items()
         }
         self._all = ArrayPart(image, fields, 0, 0, shape[0])

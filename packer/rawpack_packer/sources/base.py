@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import DTYPES, FIELD_NAME
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack.manifest import DTYPES, FIELD_NAME
 
 BoxForm = Literal["xyxy", "xywh", "yolo"]
 """How a source writes boxes, one a row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in

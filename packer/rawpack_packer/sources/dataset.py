@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, Value, printable, reason_of
+from rawpack_packer.sources.base_source import BaseSource
 from rawpack_packer.sources.columns import Columns, as_columns
-from rawpack_packer.sources.kinds import Said, as_array, kind_said, kind_seen, mask_seen, plain_dtype
-from rawpack_packer.sources.whole import Whole
+from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
 
 SLICEABLE = (list, tuple, np.ndarray, Columns)
 """Of these a worker gets its own samples only."""
@@ -97,7 +97,7 @@ class DatasetPart:
         return replace(self, start=self.start + start, keys=keys)
 
 
-class DatasetSource(Whole):
+class DatasetSource(BaseSource):
     """A map-style dataset as a `Source`. Its first sample is looked at for what the fields are; where that is a PIL
     image, some more for whether all are of one size."""
 
@@ -109,7 +109,7 @@ class DatasetSource(Whole):
         self,
         dataset: Dataset,
         *,
-        fields: Mapping[str, Said] | None = None,
+        fields: Mapping[str, Declared] | None = None,
         image: tuple[str, tuple[int | None, ...]] | None = None,
         classes: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
@@ -184,9 +184,9 @@ class DatasetSource(Whole):
         """Nothing: a dataset does not say which files it reads. So a change of it between two runs goes unnoticed."""
         return np.empty((0, 2), np.int64)
 
-    def _kind(self, name: str, value: Any, said: Mapping[str, Said]) -> FieldKind:
-        kind = kind_said(name, said[name]) if name in said else kind_seen(name, value)
-        return mask_seen(name, value, self.image) if kind is None else kind
+    def _kind(self, name: str, value: Any, said: Mapping[str, Declared]) -> FieldKind:
+        kind = declared_kind(name, said[name]) if name in said else inferred_kind(name, value)
+        return inferred_mask(name, value, self.image) if kind is None else kind
 
     def _classes(self, asked: Sequence[str] | None, of_dataset: Sequence[str] | None) -> tuple[str, ...] | None:
         """Names of the labels, which are then int64. Those of the dataset count only where there are such labels."""

@@ -38,7 +38,7 @@ from rawpack_packer.sources.base import (
     stop_if_of_any_file,
     text_of,
 )
-from rawpack_packer.video.names import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.video.names import EXTENSIONS as VIDEO_EXTENSIONS
 
 EXTENSIONS = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".tga"}
@@ -196,7 +196,7 @@ class FolderSource:
         where = str(Path(path).absolute())
         self.root = printable(os.fsencode(where))
         check_folder(where, self.root)
-        scan = Scan(where, _images(), progress)
+        scan = FolderScan(where, _images(), progress)
         scan.run()
         scan.check(self.root, skip_unreadable=skip_unreadable)
         self.classes: tuple[str, ...] | None = tuple(scan.classes) or None
@@ -255,16 +255,16 @@ def holds_image(path: Path) -> bool:
     return bool(first_image(path).samples)
 
 
-def first_image(path: Path) -> Scan:
+def first_image(path: Path) -> FolderScan:
     """A scan of a folder that ends at the first image. Raises UsageError where the folder cannot be read."""
     where = str(path.absolute())
     check_folder(where, printable(os.fsencode(where)))
-    scan = Scan(where, _images(), None)
+    scan = FolderScan(where, _images(), None)
     scan.run(most=1)
     return scan
 
 
-class Scan:
+class FolderScan:
     """One walk through a folder, depth first, each folder's entries in order."""
 
     def __init__(self, root: str, wanted: Wanted, progress: Callable[[int], None] | None) -> None:

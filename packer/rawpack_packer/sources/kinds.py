@@ -8,18 +8,18 @@ from typing import Any, get_args
 
 import numpy as np
 
+from rawpack.disk.manifest import DTYPES
 from rawpack.errors import DecodeError, UsageError
-from rawpack.manifest import DTYPES
 from rawpack_packer.sources.base import PLAIN, BoxForm, FieldKind, ImageKind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
 _BOX_LENGTH = 5
 """Numbers of a box, where it is not said: four sides and a class."""
-Said = str | tuple[str, tuple[int | None, ...]] | FieldKind
+Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
 """How a caller says what a field is: a word; dtype and shape; or the whole."""
 
 
-def kind_said(name: str, said: Said) -> FieldKind | None:
+def declared_kind(name: str, said: Declared) -> FieldKind | None:
     """What was said of a field; None for "mask", of which a first one must be seen. UsageError for nonsense."""
     if isinstance(said, FieldKind) or said == "mask":
         return said if isinstance(said, FieldKind) else None
@@ -51,7 +51,7 @@ def plain_dtype(said: Any) -> str:
         return str(said)
 
 
-def kind_seen(name: str, value: Any) -> FieldKind:
+def inferred_kind(name: str, value: Any) -> FieldKind:
     """What a field is whose first value is this. Raises UsageError where it is nothing that a store can hold."""
     if isinstance(value, str):
         return FieldKind("str")
@@ -78,7 +78,7 @@ def _cure(name: str, value: Any) -> str:
     return f". Say what it is: fields={{{name!r}: 'float32[?,5]'}}"
 
 
-def mask_seen(name: str, value: Any, image: ImageKind | None) -> FieldKind:
+def inferred_mask(name: str, value: Any, image: ImageKind | None) -> FieldKind:
     """What a mask is whose first one is this, a PNG file or an array, beside images of kind `image`."""
     sizes: tuple[int | None, int | None] = (None, None)
     if image is not None and len(image.shape) >= 2 and None not in image.shape:

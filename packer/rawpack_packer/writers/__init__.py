@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rawpack.manifest import Field
-from rawpack_packer.fields import IMAGE
-from rawpack_packer.recipe import Recipe
+from rawpack.disk.manifest import Field
+from rawpack_packer.recipe.fields import IMAGE
+from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.writers.contract import Finished, Keys, ShardWriter, large
 
 SUFFIXES = {"hdf5": ".h5", "lmdb": ".lmdb", "memmap": ".npy"}

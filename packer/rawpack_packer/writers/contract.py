@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.manifest import Field, Placement
-from rawpack_packer.prepare_sample import PreparedSample
+from rawpack.disk.manifest import Field, Placement
+from rawpack_packer.samples.sample import PreparedSample
 
 Keys = Mapping[str, NDArray[Any] | Sequence[str] | Sequence[NDArray[Any]]]
 """Small fields of a shard's rows, by name: numbers as arrays (rows, ...), texts as lists of str, ragged ones as lists

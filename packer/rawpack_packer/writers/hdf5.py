@@ -20,10 +20,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
-from rawpack.manifest import Field, Placement
-from rawpack_packer.prepare_sample import PreparedSample, Stored
-from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers.contract import Finished, Keys, large
 from rawpack_packer.writers.hdf5_room import PER_CHUNK, Room, give_back
 
@@ -55,9 +55,9 @@ class Hdf5Writer:
     def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
         (self._path,) = paths
         self._rows = 0
-        self._parts: dict[str, _Dataset] = {}
+        self._parts: dict[str, _ImageDataset] = {}
         for name, field in large(fields).items():
-            self._parts[name] = _Dataset(name, field, recipe, self._path.with_suffix(f".{name}.spool"))
+            self._parts[name] = _ImageDataset(name, field, recipe, self._path.with_suffix(f".{name}.spool"))
 
     def add(self, sample: PreparedSample, /) -> None:
         self._rows += 1
@@ -91,7 +91,7 @@ class Hdf5Writer:
             part.close()
 
 
-class _Dataset:
+class _ImageDataset:
     """One image or mask field of a shard, and the spool file that its values wait in."""
 
     def __init__(self, name: str, field: Field, recipe: Recipe, spool: Path) -> None:

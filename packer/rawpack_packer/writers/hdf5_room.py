@@ -10,7 +10,7 @@ from pathlib import Path
 
 import h5py
 
-from rawpack_packer import files
+from rawpack_packer.destination import files
 
 _OVERHEAD = 256 << 10
 """Bytes: more than HDF5 adds to the values of one dataset, its attributes among them, but for `PER_CHUNK`."""

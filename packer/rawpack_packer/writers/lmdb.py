@@ -17,11 +17,11 @@ import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
-from rawpack.manifest import Field, Placement
-from rawpack_packer.fields import IMAGE
-from rawpack_packer.prepare_sample import PreparedSample
-from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe.fields import IMAGE
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.samples.sample import PreparedSample
 from rawpack_packer.writers.contract import Finished, Keys, large
 
 _FIRST_MAP = 64 << 20

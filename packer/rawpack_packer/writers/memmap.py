@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rawpack import npyfile
-from rawpack.manifest import Field, Placement
-from rawpack_packer.prepare_sample import PreparedSample, Stored
-from rawpack_packer.recipe import Recipe
+from rawpack.disk import npy
+from rawpack.disk.manifest import Field, Placement
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers.contract import Finished, Keys, large
 
 HEADER_BYTES = 4096
@@ -56,7 +56,7 @@ class _ArrayFile:
         values = size // np.dtype(self._field.dtype).itemsize
         shape = (len(self._ends) - 1, *self._field.stored_shape) if uniform else (values,)
         self._file.seek(0)
-        self._file.write(npyfile.header(self._field.dtype, shape, align=HEADER_BYTES))
+        self._file.write(npy.header(self._field.dtype, shape, align=HEADER_BYTES))
         self._file.close()
         index = {}
         if not uniform:

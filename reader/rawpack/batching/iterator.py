@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.crew import Crew, Pending
-from rawpack.batching.slots import SlotRing
-from rawpack.batching.work import CLIP, INDEX, Filler, blame
+from rawpack.batching.fill import CLIP, INDEX, BatchFiller, blame
+from rawpack.batching.pool import Pending, WorkerPool
+from rawpack.batching.slots import SlotPool
+from rawpack.batching.stats import Stats
 from rawpack.errors import RawpackError, UsageError
-from rawpack.stats import Stats
 
 if TYPE_CHECKING:
-    from rawpack.remote.supply import Supply
+    from rawpack.batching.prefetch import Prefetch
 
 Batch = dict[str, Any]
 _SLICE_BYTES = 1 << 18
@@ -40,7 +40,7 @@ def most_slices(batch_bytes: int, whole: bool) -> int:
 
 
 @dataclass(slots=True)
-class Step:
+class EpochStep:
     """The next batch of an epoch, before anything is read."""
 
     rows: NDArray[np.int64]
@@ -58,14 +58,14 @@ class Step:
             views[CLIP][start:stop] = self.clips
 
 
-class Steps(Iterator[Step], Protocol):
+class EpochSteps(Iterator[EpochStep], Protocol):
     """The steps of an epoch, from some position on."""
 
     def close(self) -> None:
         """No further one is wanted."""
 
 
-Begun = deque[tuple[Step, Pending]]
+Begun = deque[tuple[EpochStep, Pending]]
 """Batches in the making, in order."""
 
 
@@ -74,14 +74,14 @@ class Owner(Protocol):
 
     counted: Stats
 
-    def following(self, iterator: BatchIterator) -> Iterator[Step]:
+    def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
         """The steps of the next epoch, as far as it is foreseen that they will be asked for, with the same workers."""
 
-    def handed_over(self, iterator: BatchIterator, step: Step) -> None:
+    def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
         """A batch was handed over."""
 
     def ended(
-        self, crew: Crew | None, ring: SlotRing, left: list[Pending] | None, epoch: int, following: Begun
+        self, pool: WorkerPool | None, slot_pool: SlotPool, left: list[Pending] | None, epoch: int, following: Begun
     ) -> None:
         """The iterator is done with its workers and slots. left: batches still in the making that nobody wants; None
         where something went wrong, so that nobody may use them again. following: the first of epoch `epoch`."""
@@ -94,12 +94,12 @@ class BatchIterator(Iterator[Batch]):
     def __init__(
         self,
         owner: Owner,
-        steps: Steps,
-        crew: Crew | None,
-        ring: SlotRing,
-        filler: Filler,
-        loose: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
-        supply: Supply | None = None,
+        steps: EpochSteps,
+        pool: WorkerPool | None,
+        slot_pool: SlotPool,
+        filler: BatchFiller,
+        ragged_fields: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
+        prefetch: Prefetch | None = None,
         begun: Begun | None = None,
         *,
         seed: int,
@@ -107,21 +107,21 @@ class BatchIterator(Iterator[Batch]):
         ahead: int,
         together: int,
     ) -> None:
-        """crew: None to do all in this process. loose: gives the fields of rows that lie in no slot, by seed and epoch,
-        if any were asked for. supply: the steps, where files of theirs must be fetched first. begun: the batches before
-        those of `steps`, which the crew has in the making. ahead: batches to have in the making. together: in this
-        process, so many whole batches have room in a slot, and are read at once."""
-        self._owner, self._crew, self._ring = owner, crew, ring
-        self._steps: Iterator[Step] = steps
-        self._filler, self._loose, self._ahead, self._together = filler, loose, ahead, together
-        self._supply, self._close_steps = supply, steps.close
+        """crew: None to do all in this process. ragged_fields: gives the fields of rows that lie in no slot, by seed
+        and epoch, if any were asked for. prefetch: the steps, where files of theirs must be fetched first. begun: the
+        batches before those of `steps`, which the crew has in the making. ahead: batches to have in the making.
+        together: in this process, so many whole batches have room in a slot, and are read at once."""
+        self._owner, self._pool, self._slot_pool = owner, pool, slot_pool
+        self._steps: Iterator[EpochStep] = steps
+        self._filler, self._ragged_fields, self._ahead, self._together = filler, ragged_fields, ahead, together
+        self._prefetch, self._close_steps = prefetch, steps.close
         self._seed, self.epoch = seed, epoch
         self._bar: Any = None
         self._pending: Begun = deque() if begun is None else begun
         self._beyond: Begun = deque()
         """Of the next epoch."""
-        self._following: Iterator[Step] | None = None
-        self._made: deque[tuple[Step, Batch]] = deque()
+        self._following: Iterator[EpochStep] | None = None
+        self._made: deque[tuple[EpochStep, Batch]] = deque()
         self._process = os.getpid()
         self._ended = False
         self._lock = threading.RLock()
@@ -146,9 +146,9 @@ class BatchIterator(Iterator[Batch]):
             began = time.perf_counter()
             self._enter()
             try:
-                step, batch = self._here() if self._crew is None else self._from_crew(self._crew)
-                if self._loose is not None:
-                    batch.update(self._loose(step.rows, (self._seed, self.epoch), step.clips))
+                step, batch = self._here() if self._pool is None else self._from_pool(self._pool)
+                if self._ragged_fields is not None:
+                    batch.update(self._ragged_fields(step.rows, (self._seed, self.epoch), step.clips))
                 self._count(step, began)
                 return batch
             except StopIteration:
@@ -191,7 +191,7 @@ class BatchIterator(Iterator[Batch]):
             if bar is not None:
                 _let_go(bar, close=os.getpid() == self._process)
 
-    def _here(self) -> tuple[Step, Batch]:
+    def _here(self) -> tuple[EpochStep, Batch]:
         """The next batch, made in this process."""
         if not self._made:
             self._make()
@@ -202,7 +202,7 @@ class BatchIterator(Iterator[Batch]):
         steps = list(islice(self._steps, self._together))
         if not steps:
             raise StopIteration
-        whole: Batch = self._ring.hand_over(self._slot(), sum(len(step.rows) for step in steps))
+        whole: Batch = self._slot_pool.hand_over(self._slot(), sum(len(step.rows) for step in steps))
         end = 0
         for step in steps:
             start, end = end, end + len(step.rows)
@@ -211,10 +211,10 @@ class BatchIterator(Iterator[Batch]):
         seeds, times = (self._seed, self.epoch), self._owner.counted.times
         try:
             if self._filler.looks_cold(rows):
-                self._filler.will_need(rows)
-            rooms = self._filler.rooms(whole)
-            self._filler.fill(rooms, 0, len(rows), times, seeds)
-            self._filler.finish(rooms, whole, times, seeds)
+                self._filler.readahead(rows)
+            targets = self._filler.targets(whole)
+            self._filler.fill(targets, 0, len(rows), times, seeds)
+            self._filler.finish(targets, whole, times, seeds)
         except Exception as error:
             if len(steps) == 1:
                 raise blame(self._filler, whole, seeds, error) from error
@@ -227,56 +227,56 @@ class BatchIterator(Iterator[Batch]):
             start, end = end, end + len(step.rows)
             self._made.append((step, {name: array[start:end] for name, array in whole.items()}))
 
-    def _from_crew(self, crew: Crew) -> tuple[Step, Batch]:
+    def _from_pool(self, pool: WorkerPool) -> tuple[EpochStep, Batch]:
         """The next batch of those in the making; another is begun in its place."""
-        self._submit(crew)
+        self._submit(pool)
         if not self._pending:
             raise StopIteration
         step, pending = self._pending[0]
-        crew.wait(pending)
+        pool.wait(pending)
         self._pending.popleft()
         self._owner.counted.times.add(pending.times)
-        return step, self._ring.hand_over(pending.slot, pending.rows)
+        return step, self._slot_pool.hand_over(pending.slot, pending.rows)
 
-    def _submit(self, crew: Crew) -> None:
+    def _submit(self, pool: WorkerPool) -> None:
         """Have `ahead` batches in the making beside the next one, as far as `max_slots` allows."""
         while len(self._pending) <= self._ahead:
-            if self._pending and (self._ring.full or (self._supply is not None and not self._supply.ready())):
+            if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return
             step = next(self._steps, None)
             if step is None:
-                self._submit_beyond(crew)
+                self._submit_beyond(pool)
                 return
-            self._pending.append((step, self._begin(crew, step, self.epoch)))
+            self._pending.append((step, self._begin(pool, step, self.epoch)))
 
-    def _submit_beyond(self, crew: Crew) -> None:
+    def _submit_beyond(self, pool: WorkerPool) -> None:
         """All of this epoch is in the making: begin the next, so that its first batch is there when it is asked for."""
         if self._following is None:
             self._following = self._owner.following(self)
         try:
-            while len(self._pending) + len(self._beyond) <= self._ahead and self._ring.spare:
+            while len(self._pending) + len(self._beyond) <= self._ahead and self._slot_pool.spare:
                 step = next(self._following, None)
                 if step is None:
                     return
-                self._beyond.append((step, self._begin(crew, step, self.epoch + 1)))
+                self._beyond.append((step, self._begin(pool, step, self.epoch + 1)))
         except RawpackError:
             # Whoever asks for that epoch is told. What is begun must be its first batches, with none left out.
             self._following = iter(())
 
-    def _begin(self, crew: Crew, step: Step, epoch: int) -> Pending:
+    def _begin(self, pool: WorkerPool, step: EpochStep, epoch: int) -> Pending:
         """Give a batch out to the workers."""
         rows = len(step.rows)
         pending = Pending(self._slot(), rows, self._seed, epoch)
-        step.write(self._ring.layout.views(pending.slot.memory, rows))
+        step.write(self._slot_pool.layout.views(pending.slot.memory, rows))
         # A shard that is damaged is a matter for the worker that reads it, and names the sample.
         with contextlib.suppress(RawpackError):
-            if crew.asks_ahead or self._looks_cold(step):
-                self._filler.will_need(step.rows)
-        size = self._ring.layout.size * rows // self._ring.layout.batch_size
-        crew.submit(pending, min(len(crew), most_slices(size, self._filler.whole_batches)))
+            if pool.asks_ahead or self._looks_cold(step):
+                self._filler.readahead(step.rows)
+        size = self._slot_pool.layout.size * rows // self._slot_pool.layout.batch_size
+        pool.submit(pending, min(len(pool), most_slices(size, self._filler.whole_batches)))
         return pending
 
-    def _looks_cold(self, step: Step) -> bool:
+    def _looks_cold(self, step: EpochStep) -> bool:
         """Whether a batch should be asked of the disk though no worker has waited for it lately."""
         self._unseen += 1
         if self._unseen < _LOOK_EVERY:
@@ -286,18 +286,18 @@ class BatchIterator(Iterator[Batch]):
 
     def _slot(self) -> Any:
         began = time.perf_counter()
-        slot = self._ring.acquire()
+        slot = self._slot_pool.acquire()
         self._owner.counted.slots_s += time.perf_counter() - began
         return slot
 
-    def _count(self, step: Step, began: float) -> None:
+    def _count(self, step: EpochStep, began: float) -> None:
         stats, now, rows = self._owner.counted, time.perf_counter(), len(step.rows)
         stats.samples += rows
         stats.batches += 1
-        if self._supply is not None:
-            fetching, self._supply.waited_s = self._supply.waited_s, 0.0
+        if self._prefetch is not None:
+            fetching, self._prefetch.waited_s = self._prefetch.waited_s, 0.0
             stats.fetching_s += fetching if self._last else 0.0
-            self._supply.release()
+            self._prefetch.release()
         if self._last:
             # The clock runs from hand-over to hand-over, so that workers' start-up does not count as waiting.
             stats.timed_samples += rows
@@ -325,7 +325,7 @@ class BatchIterator(Iterator[Batch]):
         self._made.clear()
         self._close_steps()
         beyond, self._beyond = self._beyond, deque()
-        self._owner.ended(self._crew, self._ring, left, self.epoch + 1, beyond)
+        self._owner.ended(self._pool, self._slot_pool, left, self.epoch + 1, beyond)
 
 
 def _let_go(bar: Any, close: bool) -> None:

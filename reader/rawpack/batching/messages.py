@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rawpack.stats import Times
+from rawpack.system.times import Times
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True):
@@ -29,7 +29,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     """Slots that will not be used again, to be unmapped."""
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+class SliceDone(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """A task is done."""
 
     number: int
@@ -38,7 +38,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """Whether pages were missing from the page cache, so that it is worth asking the disk ahead of time."""
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+class SliceFailed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A task raised."""
 
     number: int
@@ -52,7 +52,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """Where a whole batch raised: how many samples it has, `row` being the first."""
 
 
-Reply = Done | Failed
+Reply = SliceDone | SliceFailed
 encode = msgspec.msgpack.Encoder().encode
 decode_task = msgspec.msgpack.Decoder(Task).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode

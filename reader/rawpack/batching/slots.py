@@ -26,7 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
-from rawpack.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
+from rawpack.system.memory import (
+    anonymous_file,
+    map_descriptor,
+    prefer_huge_pages,
+    private_memory,
+)
 
 _ALIGN = 4096
 
@@ -101,12 +106,14 @@ class Slot:
             self.descriptor = None
 
 
-class SlotRing:
+class SlotPool:
     """The slots of one iterator's batches at a time. Used by one thread at a time; leases may end in any."""
 
-    def __init__(self, layout: SlotLayout, ring: int, max_slots: int | None = None, *, shared: bool = True) -> None:
+    def __init__(
+        self, layout: SlotLayout, slot_pool: int, max_slots: int | None = None, *, shared: bool = True
+    ) -> None:
         """shared: whether worker processes write into the slots."""
-        self.layout, self.ring, self.max_slots, self.shared = layout, ring, max_slots, shared
+        self.layout, self.slot_pool, self.max_slots, self.shared = layout, slot_pool, max_slots, shared
         self.slots: dict[int, Slot] = {}
         self._free: list[int] = []
         self._returned: deque[int] = deque()
@@ -123,7 +130,7 @@ class SlotRing:
             )
         if self._free:
             return self.slots[self._free.pop()]
-        fresh = len(self.slots) >= self.ring
+        fresh = len(self.slots) >= self.slot_pool
         try:
             slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
         except OSError as error:
@@ -144,7 +151,7 @@ class SlotRing:
     @property
     def spare(self) -> bool:
         """Whether a slot of the ring can be acquired, without memory beyond it."""
-        return not self.full and (bool(self._free) or len(self.slots) < self.ring)
+        return not self.full and (bool(self._free) or len(self.slots) < self.slot_pool)
 
     def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays that keep it from being used again while any of them, or a view, lives."""
@@ -197,14 +204,14 @@ class SlotRing:
             self._free.append(number)
 
 
-_rings: weakref.WeakValueDictionary[int, SlotRing] = weakref.WeakValueDictionary()
+_rings: weakref.WeakValueDictionary[int, SlotPool] = weakref.WeakValueDictionary()
 
 
 def _before_fork() -> None:
     for reference in _rings.valuerefs():
-        ring = reference()
-        if ring is not None:
-            ring.leave_leased()
+        slot_pool = reference()
+        if slot_pool is not None:
+            slot_pool.leave_leased()
 
 
 if hasattr(os, "register_at_fork"):

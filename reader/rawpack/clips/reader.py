@@ -10,14 +10,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.batching.loose import IN_NO_SLOT
-from rawpack.batching.work import CLIP, INDEX
+from rawpack.batching.fill import CLIP, INDEX
 from rawpack.clips.runs import find_runs
 from rawpack.clips.table import ClipShape, ClipTable
+from rawpack.disk.manifest import IN_NO_SLOT, Field
 from rawpack.errors import UsageError
-from rawpack.manifest import Field
 from rawpack.reader import Reader
-from rawpack.selection import positions_of
+from rawpack.store.selection import positions_of
 
 _CALLER = 3
 """Frames from where the warning is given up to the call of `Reader.clips`."""

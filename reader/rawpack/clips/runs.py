@@ -24,10 +24,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.mapped import map_file
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack.library import Library
-from rawpack.mapped import map_file
-from rawpack.store import Store
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.store import Store
 
 VIDEO, FRAME, SECONDS, LABEL = "video", "frame", "pts_seconds", "label"
 """Fields of a store of video."""
@@ -42,7 +42,7 @@ _MANY = 3
 
 
 @dataclass(frozen=True)
-class Runs:
+class FrameRuns:
     """All runs of a reader, in its order."""
 
     first: NDArray[np.int64]
@@ -61,7 +61,7 @@ class _Line(msgspec.Struct):
     sample: int
 
 
-def find_runs(library: Library, rows: NDArray[np.int64] | None) -> Runs:
+def find_runs(library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> FrameRuns:
     """The runs of a library's rows, int64 (n,), or of all. Raises UsageError where the store does not say which frame
     is of which video."""
     _check_fields(library)
@@ -77,10 +77,10 @@ def find_runs(library: Library, rows: NDArray[np.int64] | None) -> Runs:
     begins = begins[order]
     first = begins if rows is None else rows[begins]
     length = np.diff(np.append(begins, count))
-    return Runs(first, length, np.concatenate([videos, videos[piece]])[order], one_label)
+    return FrameRuns(first, length, np.concatenate([videos, videos[piece]])[order], one_label)
 
 
-def _check_fields(library: Library) -> None:
+def _check_fields(library: ConcatenatedStore) -> None:
     for name in (VIDEO, FRAME):
         field = library.fields.get(name)
         if field is None or (field.kind, field.shape) != ("number", ()) or np.dtype(field.dtype).kind not in "iu":
@@ -93,7 +93,7 @@ def _check_fields(library: Library) -> None:
 
 
 def _pieces(
-    library: Library, rows: NDArray[np.int64] | None, count: int
+    library: ConcatenatedStore, rows: NDArray[np.int64] | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
     """Runs by all but the numbers of frames: where each starts, in the reader, and of which video it is; and whether
     each video has one label."""
@@ -115,7 +115,7 @@ def _pieces(
     return np.concatenate(starts), np.cumsum(np.concatenate(begun)) - 1, one_label
 
 
-def _lost(library: Library) -> Iterator[NDArray[np.int64]]:
+def _lost(library: ConcatenatedStore) -> Iterator[NDArray[np.int64]]:
     """Of each store the rows right before which a sample was rejected."""
     for store, end in zip(library.stores, library.ends.tolist(), strict=True):
         numbers = np.unique(_rejected(store))
@@ -145,7 +145,11 @@ def _groups(begins: NDArray[np.int64], count: int) -> Iterator[tuple[int, int, i
 
 
 def _gaps(
-    library: Library, rows: NDArray[np.int64] | None, begins: NDArray[np.int64], starts: NDArray[np.int64], stop: int
+    library: ConcatenatedStore,
+    rows: NDArray[np.int64] | None,
+    begins: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    stop: int,
 ) -> NDArray[np.int64]:
     """Where in the reader, within some videos that lie one after another, `frame` does not go on as it should. begins:
     of these videos. starts: where a run begins in any case."""
@@ -188,7 +192,7 @@ def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
     return changed
 
 
-def _column(library: Library, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+def _column(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
     field = library.fields[name]
     values: NDArray[Any] = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
     library.read_into(name, rows, values)

@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.clips.runs import LABEL, VIDEO, Runs
+from rawpack.clips.runs import LABEL, VIDEO, FrameRuns
 from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
@@ -57,7 +57,7 @@ class ClipTable:
     """All clips of a reader, numbered: video after video, and in a video in its order; of random clips, `per_video` of
     each. Any number of threads may use one; it travels by pickle."""
 
-    def __init__(self, runs: Runs, shape: ClipShape) -> None:
+    def __init__(self, runs: FrameRuns, shape: ClipShape) -> None:
         self.shape, self._runs = shape, runs
         starts = np.maximum((runs.length - shape.span) // shape.spacing + 1, 0)
         self._fill_up(starts)

@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.jpeg.faults import JUNK_BEFORE_END, ComplaintError, decode_error, without_cause
+from rawpack.jpeg.decoder_warnings import (
+    JUNK_BEFORE_END,
+    LibjpegError,
+    decode_error,
+    without_cause,
+)
 from rawpack.jpeg.header import JpegHeader, read_header
 
 Color: TypeAlias = Literal["rgb", "gray", "cmyk"]
@@ -63,7 +68,7 @@ class JpegDecoder(ABC):
         `out`: C order, uint8, of exactly the result's shape; filled and returned. After an error its content is
         undefined.
         `warnings`: gets libjpeg's words on oddities of the file that leave the pixels complete (see
-        `rawpack.jpeg.faults`).
+        `rawpack.jpeg.decoder_warnings`).
 
         Raises DecodeError with reason "empty", "not_an_image", "truncated", "corrupt" or "unsupported", and UsageError
         for nonsense in the arguments.
@@ -75,7 +80,7 @@ class JpegDecoder(ABC):
             check_out(out, shape)
         try:
             return self._decode(view, shape, color, scale, out, False)
-        except ComplaintError as complaint:
+        except LibjpegError as complaint:
             return self._decode_again(view, str(complaint), shape, color, scale, out, warnings)
 
     def _decode_again(
@@ -99,7 +104,7 @@ class JpegDecoder(ABC):
             view = mended
             try:
                 image = self._decode(view, shape, color, scale, out, junk_before_end)
-            except ComplaintError as complaint:
+            except LibjpegError as complaint:
                 message = str(complaint)
                 continue
             if warnings is not None:
@@ -118,7 +123,7 @@ class JpegDecoder(ABC):
     ) -> Pixels:
         """The image of `shape`, in `out` where there is one.
 
-        Raises ComplaintError with libjpeg's message for its errors and warnings alike, but not for the warning
+        Raises LibjpegError with libjpeg's message for its errors and warnings alike, but not for the warning
         `JUNK_BEFORE_END` where `junk_before_end` says that it is expected.
         """
 

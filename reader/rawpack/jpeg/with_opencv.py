@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.caught import caught_stderr
+from rawpack.jpeg.captured_stderr import captured_stderr
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels
-from rawpack.jpeg.faults import JUNK_BEFORE_END, PREMATURE_END, WARNING, ComplaintError
+from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, PREMATURE_END, WARNING, LibjpegError
 from rawpack.jpeg.header import has_end
 
 _own_log = re.compile(r"\[ *(WARN|ERROR|INFO):.*(imdecode|loadsave|grfmt).*")
@@ -60,18 +60,18 @@ class OpencvDecoder(JpegDecoder):
         if color == "cmyk":
             raise DecodeError("unsupported", "OpenCV does not hand over the planes of a CMYK JPEG; simplejpeg does")
         flags = self._flags[color, scale] | cv2.IMREAD_IGNORE_ORIENTATION
-        with caught_stderr(_of_opencv) as said:
+        with captured_stderr(_of_opencv) as said:
             try:
                 image = cv2.imdecode(np.frombuffer(view, np.uint8), flags)
             except cv2.error as error:
-                raise ComplaintError(str(error)) from None
+                raise LibjpegError(str(error)) from None
         for message in filter(WARNING.fullmatch, said):
             if not (junk_before_end and JUNK_BEFORE_END.fullmatch(message)):
-                raise ComplaintError(message)
+                raise LibjpegError(message)
         if image is None:
-            raise ComplaintError("OpenCV does not decode it, and gives no reason")
+            raise LibjpegError("OpenCV does not decode it, and gives no reason")
         if not has_end(view):  # OpenCV keeps an image whose last line came before the fault
-            raise ComplaintError(PREMATURE_END)
+            raise LibjpegError(PREMATURE_END)
         if color == "rgb":
             return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out), np.uint8)
         grey = np.asarray(image, np.uint8).reshape(shape)

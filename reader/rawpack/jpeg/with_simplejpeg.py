@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import cast
 
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
-from rawpack.jpeg.faults import ComplaintError
+from rawpack.jpeg.decoder_warnings import LibjpegError
 
 _COLORSPACE = {"rgb": "RGB", "gray": "GRAY", "cmyk": "CMYK"}
 
@@ -52,5 +52,5 @@ class SimplejpegDecoder(JpegDecoder):
                 strict=not junk_before_end,
             )
         except ValueError as error:
-            raise ComplaintError(str(error)) from None
+            raise LibjpegError(str(error)) from None
         return cast(Pixels, image) if out is None else out

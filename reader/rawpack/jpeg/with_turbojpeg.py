@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
-from rawpack.jpeg.faults import JUNK_BEFORE_END, ComplaintError
+from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, LibjpegError
 
 
 class TurbojpegDecoder(JpegDecoder):
@@ -25,13 +25,13 @@ class TurbojpegDecoder(JpegDecoder):
         class Strict(turbojpeg.TurboJPEG):  # type: ignore[misc]
             # The package hands libjpeg's warnings to warnings.warn, whose filters are shared by all threads.
             def _TurboJPEG__report_error(self, handle: Any) -> None:  # noqa: N802
-                raise ComplaintError(self._TurboJPEG__get_error_string(handle))
+                raise LibjpegError(self._TurboJPEG__get_error_string(handle))
 
         class AllowingJunkBeforeEnd(turbojpeg.TurboJPEG):  # type: ignore[misc]
             def _TurboJPEG__report_error(self, handle: Any) -> None:  # noqa: N802
                 message = self._TurboJPEG__get_error_string(handle)
                 if not JUNK_BEFORE_END.fullmatch(message):
-                    raise ComplaintError(message)
+                    raise LibjpegError(message)
 
         self.package_version = version("PyTurboJPEG")
         self._strict = Strict()

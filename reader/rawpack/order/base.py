@@ -77,7 +77,7 @@ class Order(ABC):
 
     def region_end(self, epoch: int, position: int, ranks: int = 1) -> int:
         """Up to which position the samples from `position` on are best asked of a disk together, by so many ranks each
-        for its own: see `Ahead`."""
+        for its own: see `Readahead`."""
         return min(position + REGION * ranks, self.length(epoch))
 
     def _keep(self, epoch: int, position: int) -> tuple[int, Samples]:

@@ -29,9 +29,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rawpack.disk.manifest import NAME, FileRecord
+from rawpack.disk.plain_files import write_all
 from rawpack.errors import StoreError, UsageError
-from rawpack.manifest import NAME, FileRecord
-from rawpack.plainfile import write_all
 
 _STORE = re.compile("[0-9a-f]{32}")
 _PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")
@@ -59,7 +59,7 @@ class Busy:
     """Another process is fetching the file."""
 
 
-class Part:
+class Download:
     """A file on its way into the cache, which this process alone fetches."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -138,18 +138,18 @@ class Cache:
         at = f" ({error.filename})" if error.filename else ""
         return StoreError(f"the cache {self.folder} cannot be written: {what}{at}; or name another with cache=")
 
-    def keep_manifest(self, digest: str, sealed: bytes) -> None:
+    def keep_manifest(self, digest: str, manifest_bytes: bytes) -> None:
         """Have a store's manifest lie there. Within `locked`."""
         path = self.path((digest, NAME))
         with contextlib.suppress(OSError):
-            if path.read_bytes() == sealed:
+            if path.read_bytes() == manifest_bytes:
                 return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{NAME}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
-                write_all(descriptor, sealed)
+                write_all(descriptor, manifest_bytes)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -161,7 +161,7 @@ class Cache:
         """Remove a file whose bytes are not those that were packed. Within `locked`."""
         self.path(key).unlink(missing_ok=True)
 
-    def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Part | NoRoom | Busy | None:
+    def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Download | NoRoom | Busy | None:
         """Begin to fetch a file, or go on with it: room is made for it, and nobody else fetches it meanwhile.
 
         None: it is there. Within `locked`. keep: files that must not make room, beside those that a reader needs now.
@@ -181,9 +181,9 @@ class Cache:
                 part.unlink()
             os.close(descriptor)
             return room
-        return Part(part, descriptor)
+        return Download(part, descriptor)
 
-    def commit(self, part: Part, key: Key) -> bool:
+    def commit(self, part: Download, key: Key) -> bool:
         """Give a file that is whole its name; False where another process has taken it over. Within `locked`."""
         if not part.ours:
             return False

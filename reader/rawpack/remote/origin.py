@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
-from rawpack.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.remote.cache import Cache
-from rawpack.remote.fetcher import Fetcher, Item, Kept
-from rawpack.remote.transfer import PATIENCE_S, Remote
+from rawpack.remote.fetch import Fetcher, Kept, RemoteFile
+from rawpack.remote.transfer import TIMEOUT_S, Remote
 
 
 @dataclass(frozen=True)
-class Origin:
+class RemoteStore:
     """Where a store comes from that is read out of the cache."""
 
     remote: Remote
     fetcher: Fetcher
-    sealed: bytes
+    manifest_bytes: bytes
     """The manifest."""
     manifest: Manifest
     digest: str
@@ -31,12 +31,12 @@ class Origin:
         """Where its files lie as far as they have come."""
         return self.fetcher.cache.store(self.digest)
 
-    def item(self, record: FileRecord, name: str = "") -> Item:
+    def item(self, record: FileRecord, name: str = "") -> RemoteFile:
         """A file of the store, for the fetcher. name: where it does not lie in the store's folder itself."""
-        return Item(self.remote, (self.digest, name or record.name), record)
+        return RemoteFile(self.remote, (self.digest, name or record.name), record)
 
     @property
-    def small(self) -> tuple[Item, ...]:
+    def small(self) -> tuple[RemoteFile, ...]:
         """All files beside manifest and shards: columns, and what was rejected."""
         columns = [
             self.item(record, f"{part.folder}/{record.name}") for part in self.manifest.columns for record in part.files
@@ -56,35 +56,35 @@ def open_origins(
     urls: Sequence[str],
     cache: Cache,
     options: Mapping[str, Any] | None = None,
-    patience: float | None = None,
-) -> list[Origin]:
+    timeout: float | None = None,
+) -> list[RemoteStore]:
     """The stores at these URLs, which share one fetcher: manifests and columns are fetched now.
 
-    options: fsspec's `storage_options`. patience: seconds for which a file is tried for without a byte of it coming.
+    options: fsspec's `storage_options`. timeout: seconds for which a file is tried for without a byte of it coming.
     Raises StoreError where there is no store, or it cannot be reached.
     """
-    patience = PATIENCE_S if patience is None else patience
-    if not isinstance(patience, int | float) or isinstance(patience, bool) or not patience > 0:
-        raise UsageError(f"patience={patience!r}: seconds, more than 0")
+    timeout = TIMEOUT_S if timeout is None else timeout
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
+        raise UsageError(f"patience={timeout!r}: seconds, more than 0")
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options= is a dict of what fsspec takes, not {type(options).__name__}")
-    fetcher = Fetcher(cache, patience)
-    return [_open(Remote(url, options or {}, patience), fetcher) for url in urls]
+    fetcher = Fetcher(cache, timeout)
+    return [_open(Remote(url, options or {}, timeout), fetcher) for url in urls]
 
 
-def _open(remote: Remote, fetcher: Fetcher) -> Origin:
+def _open(remote: Remote, fetcher: Fetcher) -> RemoteStore:
     where = remote.where(NAME)
     try:
-        sealed = remote.read(NAME, lambda data: parse(data, where))
+        manifest_bytes = remote.read(NAME, lambda data: parse(data, where))
     except FileNotFoundError:
         if remote.has_no_bucket():
             raise UsageError(f"{remote}: there is no such bucket; is its name right, and the endpoint?") from None
         raise StoreError(
             f"{remote} is not a rawpack store: it has no {NAME}; it comes last when a store is packed or copied there"
         ) from None
-    manifest, digest = parse(sealed, where)
-    origin = Origin(remote, fetcher, sealed, manifest, digest)
-    kept = Kept(digest, sealed, origin.small)
+    manifest, digest = parse(manifest_bytes, where)
+    origin = RemoteStore(remote, fetcher, manifest_bytes, manifest, digest)
+    kept = Kept(digest, manifest_bytes, origin.small)
     need = kept.size
     largest = max((record.bytes for shard in manifest.shards for record in shard.files), default=0)
     if need + largest > fetcher.cache.limit:

@@ -14,13 +14,13 @@ from typing import Any, TypeVar, cast
 
 import xxhash
 
+from rawpack.disk.manifest import FileRecord
+from rawpack.disk.plain_files import write_all
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
-from rawpack.manifest import FileRecord
-from rawpack.plainfile import write_all
 from rawpack.remote.url import filesystem, join, scrubbed, shown
 
 T = TypeVar("T")
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 """How long a file is tried for without a byte of it coming, where the caller does not say."""
 _STALL_S = 30.0
 """What one request is given at most; less where patience is short."""
@@ -40,9 +40,9 @@ _NO_CREDENTIALS = ("Credential", "ProfileNotFound", "TokenRetrieval", "SSOToken"
 class Remote:
     """The folder of a store behind a URL. Any number of threads may use one; a forked child as well."""
 
-    def __init__(self, url: str, options: Mapping[str, Any], patience: float) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any], timeout: float) -> None:
         """options: fsspec's, for the file system of this URL. Raises as `filesystem`."""
-        self.url, self._options, self.patience = url, dict(options), patience
+        self.url, self._options, self.timeout = url, dict(options), timeout
         self._ignores_ranges = False
         filesystem(url, self._options)
 
@@ -62,7 +62,7 @@ class Remote:
         attempts, wrong = _Attempts(self, name), 0
         while True:
             try:
-                data = self._request(name, None, None, self.patience)
+                data = self._request(name, None, None, self.timeout)
             except Exception as error:
                 attempts.failed(error)
                 continue
@@ -135,16 +135,16 @@ class Remote:
         if self.url.lower().startswith(("http://", "https://")):
             return False
         system, path = filesystem(self.url, self._options)
-        return has_no_bucket(system, path, min(_STALL_S, self.patience))
+        return has_no_bucket(system, path, min(_STALL_S, self.timeout))
 
     def _piece(self, name: str, start: int, size: int, total: int) -> bytes:
         """`size` bytes from `start` on, or all to the end from a server that knows no ranges."""
         if self._ignores_ranges:
-            data = self._request(name, None, None, self.patience)
+            data = self._request(name, None, None, self.timeout)
             if len(data) != total:
                 raise _WrongLengthError(f"{len(data)} bytes came, and {total} were packed")
             return data[start:]
-        data = self._request(name, start, start + size, min(_STALL_S, self.patience / 3))
+        data = self._request(name, start, start + size, min(_STALL_S, self.timeout / 3))
         if len(data) == total and total != size:
             self._ignores_ranges = True
             return data[start:]
@@ -218,11 +218,11 @@ class _Attempts:
         if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
             raise FileNotFoundError(self._remote.where(self._name)) from None
         past = time.monotonic() - self._began
-        if is_hopeless(error) or is_forbidden(error) or past >= self._remote.patience:
+        if is_hopeless(error) or is_forbidden(error) or past >= self._remote.timeout:
             raise self._remote.error(self._name, error, past) from None
         pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * random.uniform(0.5, 1.5)
         self._failed += 1
-        time.sleep(min(pause, max(0.0, self._remote.patience - past)))
+        time.sleep(min(pause, max(0.0, self._remote.timeout - past)))
 
 
 def is_forbidden(error: BaseException) -> bool:

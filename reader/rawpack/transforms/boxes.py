@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.library import Library
-from rawpack.manifest import Field
+from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.transforms.pipeline import MASK, PIXELS, Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, randoms
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
@@ -56,7 +56,7 @@ class BoxMover:
 
     def __call__(
         self,
-        library: Library,
+        library: ConcatenatedStore,
         rows: NDArray[np.int64],
         boxes: Sequence[Array],
         seeds: tuple[int, int],
@@ -117,7 +117,7 @@ def _check_still(step: Step, spec: Spec, made: Spec) -> None:
         )
 
 
-def _shapes(library: Library, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
+def _shapes(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
     """The shape of each sample's image, as it is stored."""
     stored = library.fields[name]
     if stored.uniform:

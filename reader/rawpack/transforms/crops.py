@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack.geometry import crop_box
+from rawpack.pixels.geometry import crop_box
 from rawpack.transforms.arguments import Interpolation, interpolation_of, range_of, size_of
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import resizable
@@ -18,7 +18,7 @@ from rawpack.transforms.step import Array, Box, CropStep, Move, Spec
 _ATTEMPTS = 10
 
 
-class Place(NamedTuple):
+class CropBox(NamedTuple):
     """Where a crop of fixed size lies."""
 
     box: Box
@@ -44,19 +44,19 @@ class _FixedCrop(CropStep):
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
 
-    def box(self, drawn: Place) -> Box:
+    def box(self, drawn: CropBox) -> Box:
         return drawn.box
 
-    def finish(self, part: Array, drawn: Place, out: Array | None = None) -> Array:
+    def finish(self, part: Array, drawn: CropBox, out: Array | None = None) -> Array:
         return self._padded(part, drawn, out, self.fill)
 
-    def finish_mask(self, part: Array, drawn: Place, out: Array | None = None) -> Array:
+    def finish_mask(self, part: Array, drawn: CropBox, out: Array | None = None) -> Array:
         return self._padded(part, drawn, out, 0)
 
-    def move(self, drawn: Place, height: int, width: int) -> Move:
+    def move(self, drawn: CropBox, height: int, width: int) -> Move:
         return Move(shift_y=drawn.at[0] - drawn.box[0], shift_x=drawn.at[1] - drawn.box[1])
 
-    def _padded(self, part: Array, drawn: Place, out: Array | None, fill: float) -> Array:
+    def _padded(self, part: Array, drawn: CropBox, out: Array | None, fill: float) -> Array:
         if part.shape[:2] == self.size:
             return part
         if out is None:
@@ -66,14 +66,14 @@ class _FixedCrop(CropStep):
         out[y : y + part.shape[0], x : x + part.shape[1]] = part
         return out
 
-    def _place(self, top: int, left: int, height: int, width: int) -> Place:
+    def _place(self, top: int, left: int, height: int, width: int) -> CropBox:
         """The crop from (top, left) on, which may lie outside an image of that size."""
         bottom, right = min(top + self.size[0], height), min(left + self.size[1], width)
         y, x = max(top, 0), max(left, 0)
         # At least a pixel is read, so that nobody has to deal with empty images; it is overwritten or outside.
         if bottom <= y or right <= x:
             raise UsageError(f"{self!r} lies outside an image of {height}x{width} (height x width)")
-        return Place((y, x, bottom - y, right - x), (y - top, x - left))
+        return CropBox((y, x, bottom - y, right - x), (y - top, x - left))
 
 
 class CenterCrop(_FixedCrop):
@@ -83,9 +83,9 @@ class CenterCrop(_FixedCrop):
         """size: a side, or (height, width)."""
         super().__init__(size)
 
-    def draw(self, random: Random, height: int, width: int) -> Place:
+    def draw(self, random: Random, height: int, width: int) -> CropBox:
         if height >= self.size[0] and width >= self.size[1]:
-            return Place(crop_box((height, width), self.size), (0, 0))
+            return CropBox(crop_box((height, width), self.size), (0, 0))
         # torchvision pads first, half of what is missing (rounded down) at the top and left, and then crops.
         above, before = max(self.size[0] - height, 0) // 2, max(self.size[1] - width, 0) // 2
         padded = max(height, self.size[0]), max(width, self.size[1])
@@ -113,7 +113,7 @@ class RandomCrop(_FixedCrop):
         self.padding = pad * 4 if len(pad) == 1 else pad * 2 if len(pad) == 2 else pad
         self.pad_if_needed = pad_if_needed
 
-    def draw(self, random: Random, height: int, width: int) -> Place:
+    def draw(self, random: Random, height: int, width: int) -> CropBox:
         left, top, right, bottom = self.padding
         wide, high = width + left + right, height + top + bottom
         if self.pad_if_needed:
@@ -127,13 +127,13 @@ class RandomCrop(_FixedCrop):
         y, x = random.integer(high - self.size[0] + 1), random.integer(wide - self.size[1] + 1)
         return self._place(y - top, x - left, height, width)
 
-    def _place(self, top: int, left: int, height: int, width: int) -> Place:
+    def _place(self, top: int, left: int, height: int, width: int) -> CropBox:
         try:
             return super()._place(top, left, height, width)
         except UsageError:  # padding wider than the crop: all of it is fill
-            return Place((0, 0, 1, 1), (-1, -1))
+            return CropBox((0, 0, 1, 1), (-1, -1))
 
-    def _padded(self, part: Array, drawn: Place, out: Array | None, fill: float) -> Array:
+    def _padded(self, part: Array, drawn: CropBox, out: Array | None, fill: float) -> Array:
         if drawn.at == (-1, -1):
             return np.full((*self.size, part.shape[2]), fill, part.dtype)
         return super()._padded(part, drawn, out, fill)
@@ -204,12 +204,12 @@ class RandomResizedCrop(CropStep):
         return 8 if most >= 8 else 4 if most >= 4 else 2 if most >= 2 else 1
 
     def finish(self, part: Array, drawn: Box, out: Array | None = None) -> Array:
-        from rawpack.resize import to_size
+        from rawpack.pixels.resize import to_size
 
         return to_size(part, self.size, self.interpolation, self.antialias, out)
 
     def finish_mask(self, part: Array, drawn: Box, out: Array | None = None) -> Array:
-        from rawpack.resize import fit_nearest
+        from rawpack.pixels.resize import fit_nearest
 
         return fit_nearest(part, self.size, fit="stretch")
 

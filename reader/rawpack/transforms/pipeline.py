@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.loose import IN_NO_SLOT
+from rawpack.disk.manifest import IN_NO_SLOT, Field
 from rawpack.errors import UsageError
-from rawpack.library import Library
-from rawpack.manifest import Field
-from rawpack.stats import Times
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.system.times import Times
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.randomness import Random, batch_random, randoms
 from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
@@ -36,7 +35,7 @@ Check = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Line:
+class FieldPlan:
     """What is done to one field."""
 
     steps: tuple[Step, ...]
@@ -62,7 +61,7 @@ class Line:
 class Pipeline:
     """A transform for the chosen fields of a store. Any number of threads may use one; it travels by cloudpickle."""
 
-    lines: dict[str, Line]
+    lines: dict[str, FieldPlan]
     """Those fields that are more than copied."""
     batch_steps: tuple[BatchStep, ...] = ()
     makes: dict[str, Spec] = field(default_factory=dict)
@@ -88,7 +87,7 @@ class Pipeline:
 
     def fill(
         self,
-        library: Library,
+        library: ConcatenatedStore,
         rows: NDArray[np.int64],
         outs: Mapping[str, Array],
         seeds: tuple[int, int],
@@ -222,7 +221,7 @@ def _whole(spec: Spec, frames: int | None) -> Spec:
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
 
 
-def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None, masks: bool = False) -> Line:
+def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None, masks: bool = False) -> FieldPlan:
     """masks: whether the batch has any."""
     specs, steps = [spec_of(stored)], list[Step]()
     kind: str = stored.kind
@@ -238,7 +237,7 @@ def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None, m
         numbers.append(numbered[at][0])
         at += len(step.steps) if isinstance(step, ByTable) else 1
         fits.append((specs[at].shape, specs[at].dtype) == (specs[-1].shape, specs[-1].dtype))
-    return Line(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.encoding, frames)
+    return FieldPlan(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.encoding, frames)
 
 
 def _check_masks(step: Step, spec: Spec, made: Spec) -> None:
@@ -265,9 +264,9 @@ class _Randoms:
 
 
 def _fill_pixels(
-    library: Library,
+    library: ConcatenatedStore,
     name: str,
-    line: Line,
+    line: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
     numbers: _Randoms,
@@ -349,9 +348,9 @@ def _same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], nam
 
 
 def _fill_numbers(
-    library: Library,
+    library: ConcatenatedStore,
     name: str,
-    line: Line,
+    line: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
     numbers: _Randoms,
@@ -385,7 +384,7 @@ def _each(outs: Array) -> Iterator[Array]:
     return (outs[i, ...] for i in range(len(outs)))
 
 
-def _put(made: Array, out: Array, line: Line | str, name: str) -> None:
+def _put(made: Array, out: Array, line: FieldPlan | str, name: str) -> None:
     """Copy a result to its place. UsageError where it is not what was announced."""
     shape, dtype = np.shape(made), getattr(made, "dtype", None)
     if shape != out.shape or dtype != out.dtype:

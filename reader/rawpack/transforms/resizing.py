@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawpack.errors import UsageError
-from rawpack.geometry import cover_size, crop_box
+from rawpack.pixels.geometry import cover_size, crop_box
 from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, Move, Spec, Step
@@ -57,12 +57,12 @@ class Resize(Step):
         return self._size(height, width)
 
     def apply(self, image: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
-        from rawpack.resize import to_size
+        from rawpack.pixels.resize import to_size
 
         return to_size(image, drawn, self.interpolation, self.antialias, out)
 
     def apply_mask(self, mask: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
-        from rawpack.resize import fit_nearest
+        from rawpack.pixels.resize import fit_nearest
 
         return fit_nearest(mask, drawn, fit="stretch")
 
@@ -96,8 +96,8 @@ class Fit(Step):
         return spec.pixels(self).sized(*self.size)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        from rawpack.area import shrink
-        from rawpack.resize import fit, to_size
+        from rawpack.pixels.area import shrink
+        from rawpack.pixels.resize import fit, to_size
 
         scaled = cover_size((image.shape[0], image.shape[1]), self.size)
         if scaled[0] > image.shape[0] or scaled[1] > image.shape[1]:
@@ -108,7 +108,7 @@ class Fit(Step):
         return to_size(image, scaled)[top : top + height, left : left + width]
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
-        from rawpack.resize import fit_nearest
+        from rawpack.pixels.resize import fit_nearest
 
         return fit_nearest(mask, self.size)
 

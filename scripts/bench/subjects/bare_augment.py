@@ -12,7 +12,7 @@ import numpy as np
 import data
 from contract import Epoch, Settings
 from subjects.rawpack_augment import MEAN, STD, side_of
-from subjects.team import Share, Team
+from subjects.team import Share, WorkerSet
 
 _BATCHES = 4
 """So many results lie in memory, as in a ring of slots: more than a cache holds."""
@@ -37,7 +37,7 @@ class BareAugment:
 
     def open(self, settings: Settings) -> None:
         self._seconds = settings.seconds
-        self._team = Team(settings.workers or 1, self._share, settings)
+        self._team = WorkerSet(settings.workers or 1, self._share, settings)
 
     def epoch(self, n: int) -> Epoch:
         return self._team.run(self._seconds)

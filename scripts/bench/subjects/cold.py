@@ -66,7 +66,7 @@ def shard_files(store: Path) -> list[Path]:
 
 def drop(files: list[Path]) -> None:
     """Have these files, and no others, out of the page cache. Where that fails, as root, everything."""
-    from rawpack_packer.measure import cache
+    from rawpack_packer.tune.measure import cache
 
     if not files:
         raise SystemExit("there is nothing to read from the disk")

@@ -8,7 +8,7 @@ import numpy as np
 
 import data
 from contract import Epoch, Settings
-from subjects.team import Team
+from subjects.team import WorkerSet
 
 
 class CopyLimit:
@@ -26,7 +26,7 @@ class CopyLimit:
     def open(self, settings: Settings) -> None:
         self._seconds = settings.seconds
         path = str(data.array_path(settings))
-        self._team = Team(settings.workers or 1, copy, path, settings.batch, self._large_pages)
+        self._team = WorkerSet(settings.workers or 1, copy, path, settings.batch, self._large_pages)
 
     def epoch(self, n: int) -> Epoch:
         return self._team.run(self._seconds)
@@ -38,7 +38,7 @@ def copy(number: int, of: int, path: str, batch: int, large_pages: bool) -> Iter
     flat = np.asarray(images).reshape(len(images), -1)
     out = np.ones((batch, flat.shape[1]), np.uint8)
     if large_pages:
-        from rawpack.memory import prefer_huge_pages, private_memory
+        from rawpack.system.memory import prefer_huge_pages, private_memory
 
         memory = private_memory(out.nbytes)
         prefer_huge_pages(memory)

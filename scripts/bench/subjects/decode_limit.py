@@ -8,7 +8,7 @@ import numpy as np
 
 import data
 from contract import Epoch, Settings
-from subjects.team import Team
+from subjects.team import WorkerSet
 
 
 class DecodeLimit:
@@ -21,7 +21,7 @@ class DecodeLimit:
 
     def open(self, settings: Settings) -> None:
         self._seconds = settings.seconds
-        self._team = Team(settings.workers or 1, decode, settings)
+        self._team = WorkerSet(settings.workers or 1, decode, settings)
 
     def epoch(self, n: int) -> Epoch:
         return self._team.run(self._seconds)

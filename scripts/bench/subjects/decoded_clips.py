@@ -9,7 +9,7 @@ import numpy as np
 
 import videos
 from contract import Epoch, Pixels, Settings
-from subjects.team import Team
+from subjects.team import WorkerSet
 
 Decode = Callable[[videos.Clip, tuple[int, int]], Pixels]
 """A clip's frames (n, height, width, 3) of a size (height, width)."""
@@ -28,7 +28,7 @@ class DecodedClips:
     def open(self, settings: Settings) -> None:
         self._seconds = settings.seconds
         self._bytes = sum(path.stat().st_size for path in videos.files_of(settings))
-        self._team = Team(settings.workers or 1, work, self._decode, settings)
+        self._team = WorkerSet(settings.workers or 1, work, self._decode, settings)
 
     def epoch(self, n: int) -> Epoch:
         return replace(self._team.run(self._seconds), disk_bytes=self._bytes)

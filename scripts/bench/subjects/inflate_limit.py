@@ -10,7 +10,7 @@ import numpy as np
 
 import data
 from contract import Epoch, Settings
-from subjects.team import Team
+from subjects.team import WorkerSet
 
 _CHUNKS = 1000
 """That a process has: more than its caches hold, and little memory."""
@@ -26,7 +26,7 @@ class InflateLimit:
 
     def open(self, settings: Settings) -> None:
         self._seconds = settings.seconds
-        self._team = Team(settings.workers or 1, inflate, settings)
+        self._team = WorkerSet(settings.workers or 1, inflate, settings)
 
     def epoch(self, n: int) -> Epoch:
         return self._team.run(self._seconds)

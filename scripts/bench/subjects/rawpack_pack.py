@@ -23,8 +23,8 @@ class RawpackPack:
     def prepare(self, settings: Settings) -> None: ...
 
     def open(self, settings: Settings) -> None:
-        from rawpack_packer.job import Limits
-        from rawpack_packer.recipe import make_recipe
+        from rawpack_packer.job.job import Limits
+        from rawpack_packer.recipe.recipe import make_recipe
 
         self._source, self._workers = settings.images, settings.workers
         self._destination = Path(settings.work) / f"packing.{self._form}"
@@ -35,7 +35,7 @@ class RawpackPack:
         self._limits = Limits(workers=self._workers)
 
     def epoch(self, n: int) -> Epoch:
-        from rawpack_packer.job import pack
+        from rawpack_packer.job.job import pack
         from rawpack_packer.sources import open_source
 
         shutil.rmtree(self._destination, ignore_errors=True)

@@ -14,7 +14,7 @@ Share = Callable[..., Iterator[int]]
 """share(number, of, *arguments): gets ready, then yields 0, then for ever how many images it has done since."""
 
 
-class Team:
+class WorkerSet:
     """Processes that are ready and wait. They end with this object's process."""
 
     def __init__(self, processes: int, share: Share, *arguments: Any) -> None:

@@ -14,9 +14,9 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import FieldKind, given_options, printable, reason_of
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.paths import PathTaker
-from rawpack_packer.sources.listing.place import Place
+from rawpack_packer.sources.listing.place import CellPosition
 from rawpack_packer.sources.listing.reading import folder_of, state_of
-from rawpack_packer.sources.listing.table import Numbers, Runs, Table, TablePart, TableSource
+from rawpack_packer.sources.listing.table import Numbers, RaggedColumn, Table, TablePart, TableSource
 
 _ROWS = 1 << 14
 
@@ -47,7 +47,7 @@ class _Coco(msgspec.Struct):
     categories: list[_Category]
 
 
-class _FileName(Place):
+class _FileName(CellPosition):
     """Where faults of the files of images are: JSON has no lines to speak of."""
 
     def fault(self, line: int, what: str) -> None:
@@ -166,7 +166,7 @@ def _add_files(
             progress(start + len(some))
 
 
-def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[Runs, Runs]:
+def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[RaggedColumn, RaggedColumn]:
     """The boxes of things and of crowds, image after image: x, y, width, height, class."""
     rows: dict[int, int] = {}
     for number, image in enumerate(coco.images):
@@ -191,8 +191,8 @@ def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[Runs,
     return things, crowds
 
 
-def _runs(values: NDArray[np.float64], image_of: NDArray[np.int64], sizes: NDArray[np.int64]) -> Runs:
+def _runs(values: NDArray[np.float64], image_of: NDArray[np.int64], sizes: NDArray[np.int64]) -> RaggedColumn:
     order = np.argsort(image_of, kind="stable")
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(np.bincount(image_of, minlength=len(sizes)), out=ends[1:])
-    return Runs(values[order], ends, "xywh", sizes)
+    return RaggedColumn(values[order], ends, "xywh", sizes)

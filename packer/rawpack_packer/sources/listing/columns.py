@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack_packer.sources.base import FieldKind
 from rawpack_packer.sources.listing.cells import of_cell
 from rawpack_packer.sources.listing.numbers import NumberTaker
-from rawpack_packer.sources.listing.place import Lines, Place, Taker, shown
+from rawpack_packer.sources.listing.place import CellPosition, Lines, Taker, shown
 from rawpack_packer.sources.listing.table import Column, Numbers, Texts, texts_of
 
 
@@ -25,10 +25,10 @@ class Growing:
 
     def __init__(
         self,
-        place: Place,
+        place: CellPosition,
         said: FieldKind | None,
-        texts: Callable[[Place], Taker],
-        single: Callable[[Place, FieldKind | None], Taker],
+        texts: Callable[[CellPosition], Taker],
+        single: Callable[[CellPosition, FieldKind | None], Taker],
     ) -> None:
         """texts, single: make what takes the texts, and the single numbers, of a column that is seen to hold such."""
         self._place, self._texts, self._single = place, texts, single
@@ -63,7 +63,7 @@ class Growing:
         return self._taker.finish()
 
 
-def _taker_said(place: Place, said: FieldKind | None) -> Taker | None:
+def _taker_said(place: CellPosition, said: FieldKind | None) -> Taker | None:
     if said is None:
         return None
     return TextTaker(place) if said.dtype == "str" else NumberTaker(place, said)
@@ -72,7 +72,7 @@ def _taker_said(place: Place, said: FieldKind | None) -> Taker | None:
 class TextTaker:
     """Texts as they are."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CellPosition) -> None:
         self._place = place
         self._blocks: list[Texts] = []
 
@@ -100,7 +100,7 @@ class TextTaker:
 class ClassTaker:
     """Labels that are names of classes: their numbers, by sorted names or by those that are given."""
 
-    def __init__(self, place: Place, names: Sequence[str] | None) -> None:
+    def __init__(self, place: CellPosition, names: Sequence[str] | None) -> None:
         self._place, self._given = place, names
         self._codes: dict[str, int] = {name: code for code, name in enumerate(names or ())}
         self._blocks: list[NDArray[np.int64]] = []
@@ -147,7 +147,7 @@ class ClassNumberTaker:
     """Labels that are the numbers of classes: int64, -1 where there is none; also where all are whole and written as
     floats, as some tools write them beside an empty one. Other floats are measures, and NaN where they are empty."""
 
-    def __init__(self, place: Place, said: FieldKind | None) -> None:
+    def __init__(self, place: CellPosition, said: FieldKind | None) -> None:
         self._place, self._said, self._numbers = place, said, NumberTaker(place, said)
         self._none: Any = "-1" if place.cells else -1
         self._empty: list[NDArray[np.bool_]] = []

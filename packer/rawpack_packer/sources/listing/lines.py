@@ -27,7 +27,7 @@ _CELL = 1 << 30
 """Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may well exceed."""
 
 
-class Rows(Protocol):
+class ListingRows(Protocol):
     """A listing that is being read."""
 
     @property
@@ -167,7 +167,7 @@ def long_cells() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def rows_of(path: Path, file: BinaryIO, faults: Faults) -> Rows:
+def rows_of(path: Path, file: BinaryIO, faults: Faults) -> ListingRows:
     """The rows of a listing, by its suffix."""
     suffix = path.suffix.lower()
     return CellRows(file, DELIMITERS[suffix], faults) if suffix in DELIMITERS else JsonRows(file, faults)

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import FieldKind
 from rawpack_packer.sources.listing.cells import Beyond, of_cell
-from rawpack_packer.sources.listing.place import Lines, Place, shown
-from rawpack_packer.sources.listing.table import Column, Numbers, Runs
+from rawpack_packer.sources.listing.place import CellPosition, Lines, shown
+from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn
 
 
 class NumberTaker:
     """Numbers, one each or arrays of them."""
 
-    def __init__(self, place: Place, said: FieldKind | None) -> None:
+    def __init__(self, place: CellPosition, said: FieldKind | None) -> None:
         self._place, self._said = place, said
         self._single: bool | None = None if said is None else not said.shape
         """Whether values are numbers, and not arrays."""
@@ -299,7 +299,7 @@ class NumberTaker:
             return kind, Numbers(values.reshape(len(lengths), *lengths[:1].tolist(), *axes))
         ends = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])
-        return kind, Runs(values, ends, kind.boxes)
+        return kind, RaggedColumn(values, ends, kind.boxes)
 
     def _cast(self, values: NDArray[Any], kind: FieldKind, lines: Lines) -> NDArray[Any]:
         made, same = cast(values, np.dtype(kind.dtype))

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.base import UNKNOWN, FieldKind, printable, reason_of, stop_if_of_any_file
-from rawpack_packer.sources.kinds import mask_seen
+from rawpack_packer.sources.kinds import inferred_mask
 from rawpack_packer.sources.listing.columns import joined
 from rawpack_packer.sources.listing.faults import MOST
-from rawpack_packer.sources.listing.place import Lines, Place
+from rawpack_packer.sources.listing.place import CellPosition, Lines
 from rawpack_packer.sources.listing.table import Files, Texts, texts_of
 
 
 class PathTaker:
     """The paths of images, or of masks."""
 
-    def __init__(self, place: Place, root: str) -> None:
+    def __init__(self, place: CellPosition, root: str) -> None:
         """root: the folder that relative paths begin at."""
         self._place, self._root = place, root
         self._hinted = False
@@ -52,7 +52,7 @@ class PathTaker:
         """Of masks: what they are by the first, a PNG file, of which any has its image's size."""
         files = self.files()
         try:
-            kind = mask_seen(self._place.name, files.value(0), None)
+            kind = inferred_mask(self._place.name, files.value(0), None)
         except (DecodeError, UsageError) as error:
             self._place.fault(0, f"{files.paths.value(0)}: {error}")
             kind = FieldKind("uint8", (None, None, 1), mask=True)

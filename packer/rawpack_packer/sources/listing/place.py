@@ -19,7 +19,7 @@ _SHOWN = 40
 
 
 @dataclass(frozen=True)
-class Place:
+class CellPosition:
     """A column, for messages."""
 
     name: str

@@ -14,14 +14,23 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import RESERVED, FieldKind, check_names, given_options, printable, reason_of
-from rawpack_packer.sources.kinds import Said, kind_said
+from rawpack_packer.sources.kinds import Declared, declared_kind
 from rawpack_packer.sources.listing.columns import ClassNumberTaker, ClassTaker, Growing, TextTaker
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.lines import SUFFIXES, Rows, long_cells, rows_of
+from rawpack_packer.sources.listing.lines import SUFFIXES, ListingRows, long_cells, rows_of
 from rawpack_packer.sources.listing.numbers import NumberTaker
 from rawpack_packer.sources.listing.paths import PathTaker
-from rawpack_packer.sources.listing.place import Lines, Place, Taker
-from rawpack_packer.sources.listing.table import Column, Numbers, Runs, Table, TablePart, TableSource, Texts, no_classes
+from rawpack_packer.sources.listing.place import CellPosition, Lines, Taker
+from rawpack_packer.sources.listing.table import (
+    Column,
+    Numbers,
+    RaggedColumn,
+    Table,
+    TablePart,
+    TableSource,
+    Texts,
+    no_classes,
+)
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """What the column of paths is called, the first that is there."""
@@ -41,7 +50,7 @@ class ListingSource(TableSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fields: Mapping[str, Said] | Sequence[str] = (),
+        fields: Mapping[str, Declared] | Sequence[str] = (),
         key: str | None = None,
         images: str | os.PathLike[str] | None = None,
         classes: Classes | None = None,
@@ -70,19 +79,19 @@ class ListingSource(TableSource):
             with file.open("rb") as opened, long_cells():
                 rows = rows_of(file, opened, faults)
                 faults.stop()
-                columns = _Columns(rows, said, key, root, names, faults, where)
+                columns = _ListingColumns(rows, said, key, root, names, faults, where)
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
         super().__init__(columns.table(where, state))
 
 
-class _Columns:
+class _ListingColumns:
     """What takes each column."""
 
     def __init__(
         self,
-        rows: Rows,
+        rows: ListingRows,
         said: Mapping[str, FieldKind | None],
         key: str | None,
         root: str,
@@ -102,7 +111,9 @@ class _Columns:
             if name not in others:
                 raise UsageError(f"--field {name}: {where} has no such column beside its paths: {_listed(others)}")
         self._faults, self._classes, self._said = faults, classes, said
-        self._places = [Place(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)]
+        self._places = [
+            CellPosition(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)
+        ]
         self._label: ClassTaker | None = None
         self._label_numbers: ClassNumberTaker | None = None
         self._paths = PathTaker(self._places[names.index(path)], root)
@@ -118,7 +129,7 @@ class _Columns:
         ]
         self._lines: list[Lines] = []
 
-    def read(self, rows: Rows, progress: Progress | None) -> None:
+    def read(self, rows: ListingRows, progress: Progress | None) -> None:
         """Read all rows, or as many as have twenty faults."""
         count = 0
         for lines, columns in _blocks(rows):
@@ -173,16 +184,16 @@ class _Columns:
             problems=tuple(_plain_boxes(name, kind) for name, kind in kinds.items() if self._may_be_boxes(name, kind)),
         )
 
-    def _growing(self, place: Place) -> Growing:
+    def _growing(self, place: CellPosition) -> Growing:
         label = place.name == "label"
         texts, single = (self._classed, self._numbered) if label else (TextTaker, NumberTaker)
         return Growing(place, self._said.get(place.name), texts, single)
 
-    def _numbered(self, place: Place, said: FieldKind | None) -> ClassNumberTaker:
+    def _numbered(self, place: CellPosition, said: FieldKind | None) -> ClassNumberTaker:
         self._label_numbers = ClassNumberTaker(place, said)
         return self._label_numbers
 
-    def _classed(self, place: Place) -> ClassTaker:
+    def _classed(self, place: CellPosition) -> ClassTaker:
         self._label = ClassTaker(place, self._classes)
         return self._label
 
@@ -206,7 +217,7 @@ class _Columns:
             if self._faults.enough:
                 return
 
-    def _check_boxes(self, boxes: Mapping[str, Runs], lines: Lines, count: int) -> None:
+    def _check_boxes(self, boxes: Mapping[str, RaggedColumn], lines: Lines, count: int) -> None:
         """Where classes are given and there are no labels, boxes must be of them."""
         for name, column in boxes.items():
             place, numbers = next(place for place in self._places if place.name == name), column.classes()
@@ -245,7 +256,7 @@ class _Columns:
 class _KeyTaker:
     """Texts that name samples; whole numbers as they are written."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CellPosition) -> None:
         self._place, self._texts = place, TextTaker(place)
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
@@ -261,10 +272,10 @@ class _KeyTaker:
         return column
 
 
-def said_of(fields: Mapping[str, Said] | Sequence[str]) -> dict[str, FieldKind | None]:
+def said_of(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, FieldKind | None]:
     """What was said of fields; None for masks, of which one must be seen. Raises UsageError for nonsense."""
     if isinstance(fields, Mapping):
-        return {name: kind_said(name, said) for name, said in fields.items()}
+        return {name: declared_kind(name, said) for name, said in fields.items()}
     said: dict[str, FieldKind | None] = {}
     for text in fields:
         name, colon, word = text.partition(":")
@@ -272,7 +283,7 @@ def said_of(fields: Mapping[str, Said] | Sequence[str]) -> dict[str, FieldKind |
             raise UsageError(f"--field {text!r}: NAME:DTYPE, such as score:float32 or boxes:xyxy")
         if name in said:
             raise UsageError(f"--field {name} is said twice")
-        said[name] = kind_said(name, word)
+        said[name] = declared_kind(name, word)
     return said
 
 
@@ -362,7 +373,7 @@ def _plain_boxes(name: str, kind: FieldKind) -> str:
     )
 
 
-def _blocks(rows: Rows) -> Iterator[tuple[Lines, list[Sequence[Any]]]]:
+def _blocks(rows: ListingRows) -> Iterator[tuple[Lines, list[Sequence[Any]]]]:
     """Some rows at a time, turned into columns."""
     each = iter(rows)
     while block := list(islice(each, _BLOCK)):
@@ -370,9 +381,11 @@ def _blocks(rows: Rows) -> Iterator[tuple[Lines, list[Sequence[Any]]]]:
         yield np.array(lines, np.int64), list(zip(*values, strict=True))
 
 
-def _boxes_of_classes(columns: Mapping[str, Column]) -> dict[str, Runs]:
+def _boxes_of_classes(columns: Mapping[str, Column]) -> dict[str, RaggedColumn]:
     """The fields of boxes that say their class."""
-    return {name: column for name, column in columns.items() if isinstance(column, Runs) and column.have_classes}
+    return {
+        name: column for name, column in columns.items() if isinstance(column, RaggedColumn) and column.have_classes
+    }
 
 
 def _unused(classes: Sequence[str], labels: NDArray[Any]) -> tuple[str, ...]:

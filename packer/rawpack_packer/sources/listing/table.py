@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Boxes, BoxForm, FieldKind, Item, Value, read_file
-from rawpack_packer.sources.whole import Whole
+from rawpack_packer.sources.base_source import BaseSource
 
-Rows = NDArray[np.int64]
+ListingRows = NDArray[np.int64]
 CLASS = 4
 """Where a box that is no yolo's has the number of its class."""
 
@@ -28,7 +28,7 @@ class Column(Protocol):
     def part(self, start: int, stop: int, /) -> Column:
         """Those of samples start <= i < stop, and no more."""
 
-    def pick(self, rows: Rows, /) -> Column:
+    def pick(self, rows: ListingRows, /) -> Column:
         """Those of samples `rows`, in their order."""
 
 
@@ -55,7 +55,7 @@ class Texts:
         first, last = int(self.ends[start]), int(self.ends[stop])
         return Texts(self.data[first:last], self.ends[start : stop + 1] - first)
 
-    def pick(self, rows: Rows, /) -> Texts:
+    def pick(self, rows: ListingRows, /) -> Texts:
         texts = [self.raw(i) for i in rows.tolist()]
         return Texts(b"".join(texts), np.cumsum([0, *map(len, texts)], dtype=np.int64))
 
@@ -72,12 +72,12 @@ class Numbers:
     def part(self, start: int, stop: int, /) -> Numbers:
         return Numbers(self.values[start:stop])
 
-    def pick(self, rows: Rows, /) -> Numbers:
+    def pick(self, rows: ListingRows, /) -> Numbers:
         return Numbers(self.values[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class RaggedColumn:
     """Arrays that differ in their first length, one after another."""
 
     values: NDArray[Any]
@@ -103,12 +103,12 @@ class Runs:
         """(m,): the number of each box's class, where they have classes."""
         return np.asarray(self.values[:, 0 if self.boxes == "yolo" else CLASS])
 
-    def part(self, start: int, stop: int, /) -> Runs:
+    def part(self, start: int, stop: int, /) -> RaggedColumn:
         first, last = int(self.ends[start]), int(self.ends[stop])
         sizes = None if self.sizes is None else self.sizes[start:stop]
         return replace(self, values=self.values[first:last], ends=self.ends[start : stop + 1] - first, sizes=sizes)
 
-    def pick(self, rows: Rows, /) -> Runs:
+    def pick(self, rows: ListingRows, /) -> RaggedColumn:
         runs = [self.values[int(self.ends[i]) : int(self.ends[i + 1])] for i in rows.tolist()]
         sizes = None if self.sizes is None else self.sizes[rows]
         values, ends = np.concatenate([self.values[:0], *runs]), np.cumsum([0, *map(len, runs)], dtype=np.int64)
@@ -136,7 +136,7 @@ class Files:
     def part(self, start: int, stop: int, /) -> Files:
         return Files(self.root, self.paths.part(start, stop), self.states[start:stop])
 
-    def pick(self, rows: Rows, /) -> Files:
+    def pick(self, rows: ListingRows, /) -> Files:
         return Files(self.root, self.paths.pick(rows), self.states[rows])
 
 
@@ -172,7 +172,7 @@ class TablePart:
         columns = {name: column.part(start, stop) for name, column in self.columns.items()}
         return TablePart(self.keys.part(start, stop), self.images.part(start, stop), columns)
 
-    def pick(self, rows: Rows, /) -> TablePart:
+    def pick(self, rows: ListingRows, /) -> TablePart:
         """The rows at `rows`, in their order."""
         columns = {name: column.pick(rows) for name, column in self.columns.items()}
         return TablePart(self.keys.pick(rows), self.images.pick(rows), columns)
@@ -202,7 +202,7 @@ class Table:
     problems: tuple[str, ...] = ()
 
 
-class TableSource(Whole):
+class TableSource(BaseSource):
     """A table as a `Source`."""
 
     image = None
@@ -214,11 +214,11 @@ class TableSource(Whole):
         self.counts, self.problems = table.counts, table.problems
         self._all, self._more = table.rows, table.states
 
-    def pick(self, rows: Rows, /) -> TablePart:
+    def pick(self, rows: ListingRows, /) -> TablePart:
         """Samples at `rows`, in their order."""
         return self._all.pick(rows)
 
-    def labels(self) -> Rows | None:
+    def labels(self) -> ListingRows | None:
         """(n,): the number of each sample's class; None where there are none."""
         label = self._all.columns.get("label")
         return label.values if self.classes is not None and isinstance(label, Numbers) else None

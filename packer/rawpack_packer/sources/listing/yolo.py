@@ -16,7 +16,7 @@ from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.reading import Classes, classes_of
-from rawpack_packer.sources.listing.table import Files, Runs, Table, TablePart, TableSource, texts_of
+from rawpack_packer.sources.listing.table import Files, RaggedColumn, Table, TablePart, TableSource, texts_of
 
 NAMES = ("classes.txt", "obj.names")
 """Files of class names, one a line."""
@@ -140,10 +140,12 @@ class _Labels:
         self.states.append(UNKNOWN)
         self._lengths.append(0)
 
-    def boxes(self) -> Runs:
+    def boxes(self) -> RaggedColumn:
         """Of all images, as the files have them."""
         values = np.array(self._values, np.float64).reshape(-1, len(_VALUES))
-        return Runs(values, np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)]), "yolo")
+        return RaggedColumn(
+            values, np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)]), "yolo"
+        )
 
     def _parse(self, name: str, data: bytes) -> None:
         for number, line in enumerate(data.splitlines(), 1):

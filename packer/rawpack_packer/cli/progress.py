@@ -1,0 +1,107 @@
+"""What a person sees while a job runs: a bar at a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from tqdm import tqdm
+
+from rawpack_packer import text as show
+
+_LINE_EVERY_S = 10.0
+_MIN_S = 1.0
+
+
+class Bar:
+    """A progress bar with samples/s, MB/s and time left. See `Progress`."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._bar: tqdm[None] | None = None
+        self._before = 0
+        self._began = 0.0
+
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
+        self._before, self._began = done, time.monotonic()
+        self._bar = tqdm(
+            total=samples,
+            initial=done,
+            unit=f" {noun}s",
+            file=self._stream,
+            dynamic_ncols=True,
+            smoothing=0.05,
+            leave=False,
+        )
+
+    def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
+        if self._bar is None:
+            return
+        seconds = max(time.monotonic() - self._began, 1e-3)
+        notes = f"{bytes_in / seconds / 1e6:.0f} MB/s in"
+        if rejects:
+            notes += f", {show.count(rejects, 'reject')}"
+        self._bar.set_postfix_str(notes, refresh=False)
+        self._bar.update(self._before + samples - self._bar.n)
+
+    def waits(self, why: str) -> None:
+        tqdm.write(f"rawpack: {why}", file=self._stream)
+
+    def commit(self) -> None:
+        if self._bar is not None:
+            self._bar.set_description_str("writing the manifest")
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+@contextmanager
+def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """What is told how many entries of a source were looked at so far, and shows it at a terminal."""
+    hidden = quiet or not sys.stderr.isatty()
+    with tqdm(desc="looking at", unit=" files", leave=False, delay=1.0, disable=hidden, dynamic_ncols=True) as bar:
+        yield lambda seen: bar.update(seen - bar.n) and None
+
+
+class Lines:
+    """A line now and then, for logs. See `Progress`."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._total = self._before = 0
+        self._began = self._next = 0.0
+        self._noun = ""
+
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
+        self._total, self._before, self._began, self._noun = samples, done, time.monotonic(), noun
+        self._next = self._began + _LINE_EVERY_S
+        if done:
+            self._say(f"going on after {show.count(done, noun)} of {samples:,}")
+
+    def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _LINE_EVERY_S
+        seconds = max(now - self._began, _MIN_S)
+        rate = samples / seconds
+        left = (self._total - self._before - samples) / rate if rate else 0.0
+        self._say(
+            f"{self._before + samples:,} of {self._total:,} {self._noun}s, {rate:,.0f} {self._noun}s/s, "
+            f"{bytes_in / seconds / 1e6:.0f} MB/s in, {show.duration(left)} left"
+            + (f", {show.count(rejects, 'reject')}" if rejects else "")
+        )
+
+    def waits(self, why: str) -> None:
+        self._say(why)
+
+    def commit(self) -> None: ...
+    def end(self) -> None: ...
+
+    def _say(self, text: str) -> None:
+        print(f"rawpack: {text}", file=self._stream, flush=True)

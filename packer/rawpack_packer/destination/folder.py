@@ -1,0 +1,274 @@
+"""The folder that a store is packed into: whether it may be used, and what is in it already."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+from rawpack.disk import manifest as manifests
+from rawpack.disk.splits import NAME as SPLITS
+from rawpack.errors import PackError, UsageError
+from rawpack_packer.destination import files, run_token
+from rawpack_packer.destination.layout import APPEND, JOB, WORK, is_of_run
+from rawpack_packer.sources.base import printable
+
+_OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
+_LOCK, _WORKERS_LOCK = "lock", "workers.lock"
+_CLEARING = "clearing"
+LOCKS = (_LOCK, _WORKERS_LOCK)
+"""In WORK."""
+_BEFORE_JOB = {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp", f"{APPEND}.tmp"}
+_WORKERS_END_S = 30.0
+"""A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What file systems say that know no locks: there, as on Windows, a second run is not noticed."""
+
+
+def check(destination: Path, source: str) -> None:
+    """Raise UsageError where a store may not be packed into `destination`. Nothing is written.
+
+    A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or lie
+    inside the source.
+    """
+    if not source.startswith("<"):  # a dataset lies nowhere
+        check_apart(destination, source)
+    if not os.path.lexists(destination):
+        check_parent(destination)
+        return
+    if not destination.is_dir():
+        raise UsageError(f"{destination} is a file; a store is a folder")
+    if not os.access(destination, os.W_OK | os.X_OK):
+        raise UsageError(f"{destination} is not writable")
+    names = sorted(path.name for path in destination.iterdir())
+    if SPLITS in names:
+        raise UsageError(
+            f"{destination} is a set of splits: give --splits or --holdout as when it was packed, name one of them, or "
+            "another folder"
+        )
+    if manifests.NAME in names or is_begun(destination):
+        names = [name for name in names if not is_ours(name)]
+    elif names and WORK not in names and all(map(is_ours, names)):
+        raise UsageError(
+            f"{destination} holds what looks like a store without its {manifests.NAME}: put that back, or remove the "
+            "folder, or name another"
+        )
+    if (destination / WORK).is_symlink():
+        names.append(WORK)
+    if names:
+        shown = ", ".join(printable(os.fsencode(name)) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        raise UsageError(f"{destination} holds other files ({shown}); name an empty or a new folder")
+
+
+def check_apart(destination: Path, source: str | Path) -> None:
+    """Raise UsageError where `destination` is, contains, or lies inside the source."""
+    where, from_ = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
+    if where == from_:
+        raise UsageError(f"{destination} is the source itself; name another folder for the store")
+    if where.is_relative_to(from_):
+        raise UsageError(f"{destination} lies inside the source {source}; put the store elsewhere")
+    if from_.is_relative_to(where):
+        raise UsageError(f"{destination} contains the source {source}; put the store elsewhere")
+
+
+def is_finished(destination: Path) -> bool:
+    return (destination / manifests.NAME).exists()
+
+
+def is_begun(destination: Path) -> bool:
+    """Whether a run that makes a store has worked there: its folder holds a job, or what is left of a store that was
+    being cleared, or nothing at all but locks; and is no link."""
+    work = destination / WORK
+    if work.is_symlink() or not work.is_dir():
+        return False
+    if (work / JOB).exists() or (work / _CLEARING).exists():
+        return True
+    alone = [path.name for path in destination.iterdir()] == [WORK]
+    return alone and {path.name for path in work.iterdir()} <= _BEFORE_JOB
+
+
+def is_appending(destination: Path) -> bool:
+    """Whether an append to the finished store was begun there, and not ended."""
+    work = destination / WORK
+    if not is_finished(destination) or work.is_symlink() or not work.is_dir():
+        return False
+    return (work / APPEND).exists() or {path.name for path in work.iterdir()} <= _BEFORE_JOB
+
+
+def is_untidy(destination: Path) -> bool:
+    """Whether a finished store still holds what packing needed: its run was killed between the manifest and its end."""
+    work = destination / WORK
+    return is_finished(destination) and work.is_dir() and not work.is_symlink() and not (work / APPEND).exists()
+
+
+def own_bytes(destination: Path) -> int:
+    """What a store in `destination`, whole or begun, takes: free again once it is cleared."""
+    return sum(path.stat().st_size for path in destination.rglob("*") if path.is_file()) if destination.is_dir() else 0
+
+
+def clear(destination: Path) -> None:
+    """Remove the store in `destination`, whole or begun, and nothing else; the locks that the caller holds stay."""
+    work = destination / WORK
+    # Tells, until all is gone, that the folder is ours: a manifest does so no longer once it is removed, and it goes
+    # first, for what is left is no store, at whatever point this ends.
+    marker = work / _CLEARING
+    marker.touch()
+    files.sync_folder(work)
+    (destination / manifests.NAME).unlink(missing_ok=True)
+    # Then the job, while all that it speaks of is there.
+    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path.name not in (JOB, APPEND)):
+        if (path.parent == work or is_ours(path.name)) and path.name not in (WORK, _LOCK, _WORKERS_LOCK, _CLEARING):
+            _remove(path)
+    files.sync_folder(destination)
+    marker.unlink()
+
+
+def clear_append(destination: Path, named: Iterable[str]) -> None:
+    """Remove what an append left in the finished store in `destination`: all of ours that does not belong to it.
+
+    named: the names below `destination` that do. The locks that the caller holds stay.
+    """
+    work, keep = destination / WORK, {*named, WORK, _LOCK, _WORKERS_LOCK}
+    # Last what says that there is an append: until then, a run that goes on sees what is missing, and does it again.
+    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path == work / APPEND):
+        if (path.parent == work or is_ours(path.name)) and path.name not in keep:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def is_ours(name: str) -> bool:
+    """Whether packing gives this name to something in a store's folder."""
+    return bool(_OURS.fullmatch(name)) or is_of_run(name) or name in (WORK, manifests.NAME)
+
+
+def free_bytes(destination: Path) -> int:
+    """Free space where the store will lie."""
+    return shutil.disk_usage(_existing(destination)).free
+
+
+class Lock:
+    """Held while a run packs into a destination; a second run is refused. Ends with the processes, whatever ends them.
+
+    A killed run's workers live a moment longer and would write beside those of the next run. So they share a lock of
+    their own, `workers`, which the next run waits to have alone. Those on other machines share it by `shared`, and end
+    because the next run takes back `RUN`: see `runs`.
+    """
+
+    def __init__(self, destination: Path) -> None:
+        self._folder = destination / WORK
+        self._run = self.workers = -1
+        """workers: the descriptor that each worker is to keep open as long as it lives."""
+
+    def __enter__(self) -> Lock:
+        try:
+            self._run = lock_file(self._folder / _LOCK, wait_s=0)
+            run_token.end(self._folder.parent)
+            self.workers = lock_file(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
+            _share(self.workers)
+        except BlockingIOError:
+            self._close()
+            raise UsageError(f"another run is packing into {self._folder.parent} right now") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for descriptor in (self._run, self.workers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._run = self.workers = -1
+        # On NFS, files that were removed while they were open have gone only now; a folder with a job in it stays.
+        with suppress(OSError):
+            self._folder.rmdir()
+
+
+@contextmanager
+def shared(destination: Path) -> Iterator[None]:
+    """For a worker on whatever machine: keep the next run from beginning until this one has ended.
+
+    Raises PackError where another run has begun.
+    """
+    descriptor = os.open(destination / WORK / _WORKERS_LOCK, os.O_RDWR)
+    try:
+        until = time.monotonic() + _WORKERS_END_S
+        while not _share(descriptor):
+            if time.monotonic() >= until:
+                raise PackError(f"another run is packing into {destination} right now")
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _share(descriptor: int) -> bool:
+    """Hold a file's lock together with others, where there are locks; False where another process has it alone."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def lock_file(path: Path, wait_s: float) -> int:
+    """The descriptor of the file at `path`, locked. Raises BlockingIOError where another process holds it so long."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: a second run is not noticed
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    until = time.monotonic() + wait_s
+    while True:
+        path.parent.mkdir(exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A run that ended meanwhile has removed the file: a lock on it would keep nobody out.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                os.close(descriptor)
+                raise
+            time.sleep(0.02)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return descriptor
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def check_parent(destination: Path) -> None:
+    parent = _existing(destination)
+    if not parent.is_dir():
+        raise UsageError(f"{destination} cannot be made: {parent} is a file")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{destination} cannot be made: {parent} is not writable")
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path

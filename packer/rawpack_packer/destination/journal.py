@@ -1,0 +1,247 @@
+"""What a destination remembers of the run that began it, so that another run goes on only with the same job."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.disk import manifest as manifests
+from rawpack.disk import npy
+from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.plain_files import open_plain, read_plain
+from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
+from rawpack.store.store import Store
+from rawpack_packer.destination import files
+from rawpack_packer.destination.layout import APPEND, JOB, PROVENANCE, STATES, WORK, of_run, runs_by
+from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import UNKNOWN
+from rawpack_packer.sources.stores.view import options_of
+
+_BLOCK = 1 << 16
+LISTED = 1 << 24
+"""Samples, up to which a job notes every key and state, to name the files that differ. Of more it has the digest."""
+_MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
+"""Bytes: a stranger's store must not fill this machine's memory."""
+Files = dict[str, tuple[int, int]]
+"""Key -> size in bytes and mtime in ns of a source's file."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is noted before the first part is packed."""
+
+    recipe: dict[str, Any]
+    fields: dict[str, Field]
+    """Of the store."""
+    classes: tuple[str, ...] | None
+    digest: str
+    keys: list[str]
+    states: bytes
+    """int64 (n, 2), little-endian."""
+    listed: bool = True
+    """Whether keys and states are here: not where they are too many."""
+    options: dict[str, str] | None = None
+    """See `options_of`; None where an older version has noted none."""
+
+    def source(self) -> Known:
+        states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
+        return Known(self.digest, self.keys if self.listed else None, states, self.options)
+
+
+class AppendJob(Job, frozen=True, kw_only=True):
+    """What is noted before the first part of an append is packed. Keys and classes are those in the store."""
+
+    run: int
+    """Which run of the store this is: 2 for the first append."""
+    store: str
+    """Digest of the store that is appended to."""
+
+
+class Known:
+    """A source as an earlier run saw it."""
+
+    def __init__(
+        self,
+        digest: str,
+        keys: Sequence[str] | None,
+        states: NDArray[np.int64],
+        options: Mapping[str, str] | None,
+        root: str = "",
+    ) -> None:
+        """keys: of all samples; None where they are too many. options: see `options_of`; None where they are not known.
+        root: where the source was, "" where that is not known."""
+        self.digest, self.options, self.root, self._keys, self._states = digest, options, root, keys, states
+
+    def files(self) -> Files | None:
+        """None where they are too many."""
+        if self._keys is None:
+            return None
+        return dict(zip(self._keys, of_samples(self._states, len(self._keys)), strict=True))
+
+
+def source_digest(source: Source) -> str:
+    """xxh3_128 over the keys, sizes and times of all files of a source: what must be the same to go on."""
+    digest = xxhash.xxh3_128()
+    for first in range(0, len(source), _BLOCK):
+        keys = [source.key(i) + "\0" for i in range(first, min(first + _BLOCK, len(source)))]
+        digest.update("".join(keys).encode("utf-8", "surrogateescape"))
+    digest.update(np.ascontiguousarray(source.states(), "<i8").tobytes())
+    return digest.hexdigest()
+
+
+def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> Job:
+    """What is noted of a job. listed: whether every key and state is; None leaves that to their number."""
+    listed = len(source) <= LISTED if listed is None else listed
+    return Job(
+        recipe=recipe.as_manifest(),
+        fields=dict(fields),
+        classes=source.classes,
+        digest=source_digest(source),
+        keys=[source.key(i) for i in range(len(source))] if listed else [],
+        states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
+        listed=listed,
+        options=options_of(source),
+    )
+
+
+def write_job(path: Path, job: Job) -> None:
+    work, name = path / WORK, APPEND if isinstance(job, AppendJob) else JOB
+    files.write_whole(work / name, msgspec.msgpack.encode(job), work / f"{name}.tmp")
+
+
+def read_job(path: Path) -> Job | None:
+    """The job that was begun at `path`; None where none was."""
+    try:
+        return msgspec.msgpack.decode((path / WORK / JOB).read_bytes(), type=Job)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path / WORK / JOB} is damaged ({error}); --restart begins anew") from None
+
+
+def read_append(path: Path) -> AppendJob | None:
+    """The append that was begun at `path`; None where none was."""
+    try:
+        return msgspec.msgpack.decode((path / WORK / APPEND).read_bytes(), type=AppendJob)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path / WORK / APPEND} is damaged ({error}); --restart begins the append anew") from None
+
+
+def finished_source(path: Path, manifest: Manifest) -> Known:
+    """The source that a finished store was packed from; what was appended since is left out."""
+    try:
+        provenance, states = read_provenance(path)
+        digest, end = str(provenance["source"]["digest"]), manifest.samples + manifest.rejects.count
+        if runs_by(manifest.rejects.file.name) > 1:
+            end = int(read_provenance(path, 2)[0]["first"])
+        keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)] if end <= LISTED else None
+    except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} is a complete store, but what it was packed from is not known ({error}): name another destination"
+        ) from None
+    options = provenance["source"].get("options")
+    if not isinstance(options, dict):
+        options = None
+    return Known(digest, keys, states, options, str(provenance["source"].get("root", "")))
+
+
+def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
+    """Of each sample of all sources of a store, in their order: its key, size and mtime of its file, `UNKNOWN` where
+    they are not known, and whether it was rejected."""
+    states = _states(store.path, store.manifest)
+    for i, (key, rejected) in enumerate(_keys(store)):
+        yield key, (int(states[i, 0]), int(states[i, 1])), rejected
+
+
+def digests(path: Path, manifest: Manifest) -> list[str]:
+    """The digest of each source of a store whose files it knows."""
+    found = []
+    for run in range(1, runs_by(manifest.rejects.file.name) + 1):
+        with contextlib.suppress(OSError, RawpackError, KeyError, TypeError):
+            provenance, states = read_provenance(path, run)
+            found += [str(provenance["source"]["digest"])] if len(states) else []
+    return found
+
+
+def _keys(store: Store) -> Iterator[tuple[str, bool]]:
+    """Key, and whether it was rejected, of each sample of all sources of a store, in their order."""
+    row, seen, block = 0, 0, list[str]()
+    rejects = read_rejects(store.path, store.manifest)
+    reject = next(rejects, None)
+    while row < len(store) or block or reject is not None:
+        if reject is not None and (reject.sample == seen or (row == len(store) and not block)):
+            yield reject.key, True
+            reject = next(rejects, None)
+        else:
+            if not block:
+                rows = np.arange(row, min(row + _BLOCK, len(store)))
+                block = store.columns.text("key", rows)[::-1]
+                row += len(rows)
+            yield block.pop(), False
+        seen += 1
+
+
+def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
+    """Size and mtime (n, 2) of the file of each sample of all sources of a store, UNKNOWN where they are not known."""
+    seen = manifest.samples + manifest.rejects.count
+    states, first, found = np.full((seen, 2), UNKNOWN, np.int64), seen, np.empty((0, 2), np.int64)
+    for run in range(runs_by(manifest.rejects.file.name), 0, -1):
+        end = first
+        try:
+            provenance, found = read_provenance(path, run)
+            first = int(provenance["first"]) if run > 1 else 0
+        except (OSError, RawpackError, KeyError, TypeError, ValueError):
+            break
+        # Otherwise not every sample has a file of its own.
+        if 0 <= first <= end and found.shape == (end - first, 2):
+            states[first:end] = found
+    return states
+
+
+def read_provenance(path: Path, run: int = 1) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """What a finished store says of its making: `provenance.json`, and size and time of every source file (n, 2).
+
+    run: 1 for what made the store, 2 for the first append, ... Raises DamagedStoreError where either was changed,
+    FileNotFoundError where it is missing.
+    """
+    name, of_states = of_run(PROVENANCE, run), of_run(STATES, run)
+    text, _ = manifests.unseal(read_plain(path / name, _MAX_PROVENANCE), name)
+    data = read_plain(path / of_states, _MAX_STATES)
+    try:
+        provenance = msgspec.json.decode(text, type=dict[str, Any])
+    except ValueError as error:
+        raise DamagedStoreError(f"{name} is no JSON object: {error}") from None
+    if provenance.get("states") != xxhash.xxh3_64_hexdigest(data):
+        raise DamagedStoreError(f"{of_states} was changed: its checksum does not fit")
+    states = npy.array(np.frombuffer(data, np.uint8), of_states)
+    return provenance, states.astype(np.int64)
+
+
+def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
+    """What all runs of a finished store have rejected, in the order of their sources. ValueError for what is no line
+    of a file of rejects."""
+    decode = msgspec.json.Decoder(Reject).decode
+    with (
+        open_plain(path / manifest.rejects.file.name) as (descriptor, _),
+        open(descriptor, "rb", closefd=False) as file,
+    ):
+        while line := file.readline(_MAX_LINE):
+            yield decode(line)
+
+
+def of_samples(states: NDArray[np.int64], samples: int) -> list[tuple[int, int]]:
+    """The state of each sample's file; unknown where files are fewer than samples."""
+    if len(states) < samples:
+        return [UNKNOWN] * samples
+    return [(size, mtime) for size, mtime in states[:samples].tolist()]

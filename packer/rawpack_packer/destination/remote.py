@@ -1,0 +1,130 @@
+"""A folder behind a URL that a store is uploaded to."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rawpack.disk.manifest import FileRecord
+from rawpack.errors import PackError, RawpackError, UsageError
+from rawpack.remote.transfer import (
+    TIMEOUT_S,
+    Remote,
+    bounded,
+    has_no_bucket,
+    is_forbidden,
+    is_hopeless,
+    is_of_options,
+    is_timeout,
+    wrong_options,
+)
+from rawpack.remote.url import filesystem, join, scrubbed, shown
+
+T = TypeVar("T")
+_SLOWEST = 256 << 10
+"""Bytes a second: an upload that takes longer is taken for dead."""
+_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
+
+
+class Target:
+    """One folder behind a URL. Any number of threads may use one.
+
+    What fails is tried again for as long as patience allows. Then PackError is raised: the same command goes on.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, timeout: float = TIMEOUT_S) -> None:
+        """options: fsspec's `storage_options`. Raises as `rawpack.remote.url.filesystem`."""
+        self.url, self._options, self._timeout = url, dict(options or {}), timeout
+        filesystem(url, self._options)
+
+    def __str__(self) -> str:
+        return shown(self.url)
+
+    def sizes(self) -> dict[str, int]:
+        """Every file below the folder: its name there, with slashes, and its bytes."""
+
+        def look() -> dict[str, int]:
+            system, path = filesystem(self.url, self._options)
+            system.invalidate_cache()
+            try:
+                found = system.find(path, detail=True)
+            except FileNotFoundError:
+                found = {}
+            # To make a bucket is for its owner to decide, and fsspec would do it unasked.
+            if not found and has_no_bucket(system, path, self._timeout):
+                raise UsageError(f"{self}: there is no such bucket; make it first, or is its name wrong?")
+            start = len(path.rstrip("/")) + 1
+            return {name[start:]: int(about["size"] or 0) for name, about in found.items() if name[start:]}
+
+        return self._tried("", "listed", look, 0)
+
+    def read(self, name: str, record: FileRecord, path: Path) -> None:
+        """Fetch a file that a manifest names. Raises as `Remote.download`."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w+b", buffering=0) as file:
+            Remote(self.url, self._options, self._timeout).download(name, record, file.fileno())
+
+    def read_small(self, name: str, check: Callable[[bytes], Any] = lambda data: None) -> bytes:
+        """All bytes of a file. Raises FileNotFoundError, and as `Remote.read`."""
+        return Remote(self.url, self._options, self._timeout).read(name, check)
+
+    def put(self, path: Path, name: str) -> None:
+        """Upload a file, and look whether it is there as a whole."""
+        size = path.stat().st_size
+
+        def upload() -> None:
+            system, there = filesystem(join(self.url, name), self._options)
+            system.makedirs(system._parent(there), exist_ok=True)
+            system.put_file(str(path), there)
+            system.invalidate_cache()
+            arrived = system.info(there)["size"]
+            if arrived != size:
+                raise OSError(f"{arrived} of {size} bytes arrived")
+
+        self._tried(name, "written", upload, size)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
+        def remove() -> None:
+            system, there = filesystem(join(self.url, name), self._options)
+            try:
+                system.rm_file(there)
+            except FileNotFoundError:
+                return
+
+        self._tried(name, "removed", remove, 0)
+
+    def _tried(self, name: str, what: str, call: Callable[[], T], size: int) -> T:
+        """What `call` returns, which moves `size` bytes; tried again where that may help."""
+        where = shown(join(self.url, name)) if name else str(self)
+        began, failed = time.monotonic(), 0
+        while True:
+            try:
+                return bounded(call, self._timeout + size / _SLOWEST)
+            except RawpackError:
+                raise
+            except Exception as error:
+                said = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
+                if is_of_options(error):
+                    raise UsageError(wrong_options(where, said, self._options)) from None
+                if is_hopeless(error):
+                    raise UsageError(
+                        f"{where} cannot be {what}: {said}; stores are packed to where fsspec can write"
+                    ) from None
+                past = time.monotonic() - began
+                if is_forbidden(error):
+                    raise PackError(
+                        f"{where} may not be {what} ({said}): are the credentials there, right and not expired? The "
+                        "same command goes on once they are"
+                    ) from None
+                if past >= self._timeout:
+                    said = "the server answers nothing" if is_timeout(error) else said
+                    raise PackError(
+                        f"{where} could not be {what}, tried for {past:.0f} s: {said}; the same command goes on"
+                    ) from None
+                time.sleep(min(_MOST_PAUSE_S, _PAUSE_S * 2**failed) * random.uniform(0.5, 1.5))
+                failed += 1

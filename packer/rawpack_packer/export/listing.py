@@ -1,0 +1,189 @@
+"""The listing of an export: a JSON object a line for each sample, and the command that packs all of it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.disk.manifest import Field
+from rawpack.store.store import Store
+from rawpack_packer.destination import files
+from rawpack_packer.destination.layout import WORK
+from rawpack_packer.export.names import CLASSES, LISTING, Names
+from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources.listing.table import CLASS, no_classes
+from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
+
+PATH = "path"
+_MOST = np.iinfo(np.int64).max
+"""The largest number of a listing."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """How an export is packed again."""
+
+    command: str | None
+    """Run in its folder; None where no command makes the same samples."""
+    why_not: str = ""
+    """Why there is none."""
+    differs: tuple[str, ...] = ()
+    """What the store that the command makes has otherwise."""
+
+
+def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:
+    """Write `listing.jsonl`, and `classes.txt` where there are classes. without: rows that have no files."""
+    if classes_file(source):
+        text = "".join(f"{name}\n" for name in source.classes or ())
+        files.write_whole(folder / CLASSES, text.encode(), folder / WORK / f"{CLASSES}.tmp")
+    columns = called(source.fields)
+    left_out, temporary = set(without), folder / WORK / f"{LISTING}.tmp"
+    with temporary.open("wb") as file:
+        for row in range(len(source)):
+            if row not in left_out:
+                line = json.dumps(_line(source, row, names, columns), ensure_ascii=False, separators=(",", ":"))
+                file.write(line.encode() + b"\n")
+    files.commit(temporary, folder / LISTING)
+
+
+def again(source: StoreSource, names: Names) -> Again:
+    """How an export of `source`, one store, is packed again."""
+    store = source.stores[0]
+    why_not = _why_not(source, names)
+    if why_not is not None:
+        return Again(None, why_not)
+    image = store.fields[IMAGE]
+    words = ["rawpack", "pack", "--format", store.manifest.format, "--key", KEY]
+    if names.suffixes[IMAGE] == ".jpg":
+        words += ["--size", "keep", "--quality", "keep"]
+    else:
+        words += ["--size", f"{image.shape[0]}x{image.shape[1]}" if image.uniform else "keep"]
+    words += ["--color", "gray"] if image.shape[2] == 1 else ["--color", "yuv420"] if image.planar else []
+    words += ["--compression", "gzip"] if image.deflated else []
+    words += ["--classes", CLASSES] if _named(source) else []
+    for name, column in called(source.fields).items():
+        if name != LABEL or not _has_names(source):
+            words += ["--field", f"{column}:{_word(store.fields[name])}"]
+    return Again(shlex.join([*words, LISTING, "DST"]), differs=tuple(_differences(source)))
+
+
+def _why_not(source: StoreSource, names: Names) -> str | None:
+    """Why no command packs an export again."""
+    store = source.stores[0]
+    if source.image is None or not source.image.pictures or set(names.suffixes.values()) - {".jpg", ".png"}:
+        return "images are packed from JPEG or PNG files of 8 bits; read these from Python"
+    for name, field in store.fields.items():
+        if field.dtype == "uint64" and any((values > _MOST).any() for values in _values(store, name)):
+            return f"field {name} has numbers above {_MOST}, and a listing's end there; read them from Python"
+    if names.by_number and "" in source.all_keys():
+        return "a sample's key is the empty text, and each line of a listing needs one; read them from Python"
+    return None
+
+
+def _differences(source: StoreSource) -> Iterator[str]:
+    """What a store that is packed again has otherwise."""
+    store = source.stores[0]
+    image = store.fields[IMAGE]
+    if image.encoding == "jpeg" and image.uniform:
+        size = f"{image.shape[0]}x{image.shape[1]}"
+        yield f"images that are kept as files may have any size, so the store does not say that all are {size}"
+    if image.planar:
+        yield "pixels are rounded once more, for planes of YCbCr are made of those of RGB"
+    for name, column in called(source.fields).items():
+        field = store.fields[name]
+        if name != column:
+            yield f"field {name} is called {column}, for {name} is the listing's column of files"
+        if field.is_boxes and field.dtype != "float32":
+            yield f"field {name} is float32, as a listing's boxes are, and not {field.dtype}"
+    if source.classes is None or _named(source):
+        return
+    if LABEL not in source.fields:
+        yield "the names of the classes are gone, for no field has their numbers"
+    elif source.empty_classes or "" in source.classes or list(source.classes) != sorted(source.classes):
+        yield "classes are the names that samples have, sorted, for not all of them fit on lines of a file" + (
+            "; '' is none" if "" in source.classes else ""
+        )
+
+
+def classes_file(source: StoreSource) -> bool:
+    """Whether there are classes whose names can stand in a file, one a line."""
+    names = source.classes or ()
+    return bool(names) and all(name and name == name.strip() and len(name.splitlines()) == 1 for name in names)
+
+
+def called(fields: Iterable[str]) -> dict[str, str]:
+    """Each field -> what it is called in the listing, whose paths have a name of their own."""
+    names = list(fields)
+    free = f"{PATH}_"
+    while free in {name.lower() for name in names}:
+        free += "_"
+    return {name: free if name == PATH else name for name in names}
+
+
+def _named(source: StoreSource) -> bool:
+    """Whether `--classes` gives the classes their names."""
+    if LABEL in source.fields or not classes_file(source):
+        return classes_file(source)
+    store, count = source.stores[0], len(source.classes or ())
+    boxes = [name for name, field in store.fields.items() if field.is_boxes and (field.shape[1] or 0) > CLASS]
+    good = (not no_classes(values[:, CLASS], count).any() for name in boxes for values in _values(store, name))
+    return bool(boxes) and all(good)
+
+
+def _has_names(source: StoreSource) -> bool:
+    """Whether some label stands in the listing as the name of its class, from which it is known for what it is."""
+    labels = source.labels()
+    return labels is not None and any((source.classes or ())[label] for label in np.unique(labels[labels >= 0]))
+
+
+def _values(store: Store, name: str) -> Iterator[NDArray[Any]]:
+    """All that is in the column of a field."""
+    return (folder.arrays[name] for folder in store.columns.folders)
+
+
+def _line(source: StoreSource, row: int, names: Names, columns: Mapping[str, str]) -> dict[str, Any]:
+    key = source.key(row)
+    paths = names.paths(row, key)
+    line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
+    small = source.small(row)
+    for name, column in columns.items():
+        line[column] = paths[name] if name in paths else _plain(small[name])
+    if LABEL in line and source.classes is not None:
+        line[LABEL] = source.classes[line[LABEL]] if line[LABEL] >= 0 else None
+    return line
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str) else np.asarray(value).tolist()
+
+
+def _word(field: Field) -> str:
+    """What a field is, as `--field` takes it."""
+    if field.kind in ("text", "mask"):
+        return "str" if field.kind == "text" else "mask"
+    if field.is_boxes:
+        return f"xyxy[{field.shape[1]}]"
+    lengths = ",".join("?" if n is None else str(n) for n in field.shape)
+    return field.dtype + (f"[{lengths}]" if lengths else "")
+
+
+def note(source: StoreSource, names: Names, rejected: int) -> Mapping[str, Any]:
+    """What `export.json` says."""
+    how = again(source, names)
+    return {
+        "rawpack_export": 1,
+        "store": source.stores[0].digest,
+        "numbered": names.by_number,
+        "samples": len(source) - rejected,
+        "rejected": rejected,
+        "pack_again": how.command,
+        **({"why_not": how.why_not} if how.command is None else {}),
+        **({"differs": how.differs} if how.differs else {}),
+    }

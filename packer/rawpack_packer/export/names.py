@@ -1,0 +1,183 @@
+"""From keys to names of files. Keys come from strangers: what could lie elsewhere than in the folder, or could not be a
+file on some system, or would be the same file as another there, is refused before anything is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from rawpack.disk.manifest import Field
+from rawpack.errors import UsageError
+from rawpack.pixels import png
+from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.stores.compatible import IMAGE
+from rawpack_packer.sources.stores.source import numbered
+
+LISTING, NOTE, CLASSES, MASKS = "listing.jsonl", "export.json", "classes.txt", "masks"
+OURS = (LISTING, NOTE, CLASSES, REJECTS, WORK)
+"""What an export writes beside images and masks."""
+_SHOWN = 10
+_MAX_PART_BYTES, _MAX_PATH_BYTES = 255, 4095
+_SAME = {".jpg": {".jpg", ".jpeg", ".jpe", ".jfif"}, ".png": {".png"}, ".npy": {".npy"}}
+"""Ends of names that a file of such bytes may keep."""
+_REPLACED = EXTENSIONS | {".npy"}
+_RESERVED = re.compile(
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])(?: *\..*)?", re.IGNORECASE
+)
+_NOT_ON_WINDOWS = re.compile(r'[<>:"|?*\x00-\x1f]')
+
+
+def suffix_of(field: Field) -> str:
+    """How files of an image or mask field end: ".jpg", ".png", or ".npy" for what no PNG holds."""
+    if field.encoding == "jpeg":
+        return ".jpg"
+    return ".png" if png.holds(field.shape, field.dtype) else ".npy"
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the files of samples are named."""
+
+    suffixes: Mapping[str, str]
+    """Of the image and each mask."""
+    by_number: bool
+    """By row, and not by key."""
+
+    def paths(self, row: int, key: str) -> dict[str, str]:
+        """Image and masks of a sample -> path below the folder, parts joined by "/"."""
+        whole = numbered(row) if self.by_number else key
+        stem, end = os.path.splitext(whole)  # noqa: PTH122 - a key is no path yet
+        if end.lower() not in _REPLACED:
+            stem, end = whole, ""
+        kept = end if end.lower() in _SAME[self.suffixes[IMAGE]] else self.suffixes[IMAGE]
+        return {
+            name: stem + kept if name == IMAGE else f"{MASKS}/{name}/{stem}{suffix}"
+            for name, suffix in self.suffixes.items()
+        }
+
+
+def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -> None:
+    """Raise UsageError, naming the first ten keys, where keys cannot be names of files in `folder`.
+
+    keys: gives the keys of all samples, from the first one on, each time it is called.
+    """
+    where = len(os.fsencode(folder.resolve())) + 1
+    found = _Found()
+    for row, key in enumerate(keys()):
+        reason = None if names.by_number else refused(key)
+        for path in names.paths(row, key).values():
+            reason = reason or refused(path, where) or found.add(path)
+        if reason:
+            found.problem(key, reason)
+    doubles = found.doubles()
+    first: dict[str, str] = {}
+    for row, key in enumerate(keys()) if doubles else ():
+        spelled = [folded(path) for path in names.paths(row, key).values()]
+        for one in spelled:
+            if _hash(one) in doubles and (one in found.folders or one in first):
+                file = printable(names.paths(row, key)[IMAGE])
+                same = f"and {printable(first.get(one, ''))!r} would be one file, {file!r}, on some disk"
+                found.problem(key, "is a folder of other keys" if one in found.folders else same)
+                break
+        first |= dict.fromkeys((one for one in spelled if _hash(one) in doubles), key)
+    if found.count:
+        more = f"; and {found.count - _SHOWN:,} more" if found.count > _SHOWN else ""
+        raise UsageError(
+            f"{found.count:,} keys cannot be names of files: {'; '.join(found.shown)}{more}. --numbered names files by "
+            "their row, and the listing has the keys"
+        )
+
+
+def refused(path: str, where: int = 0) -> str | None:
+    """Why `path` cannot be that of a file in a folder, on whatever system; None where it can. where: bytes of the
+    folder's own path."""
+    if not path:
+        return "is empty"
+    if path.startswith("/"):
+        return "is absolute"
+    if "\\" in path:
+        return "has a backslash, which leads elsewhere on Windows"
+    if re.match("[A-Za-z]:", path):
+        return "begins with a drive's letter"
+    if "\0" in path:
+        return "has a zero byte"
+    try:
+        if where + len(os.fsencode(path)) > _MAX_PATH_BYTES:
+            return "is too long for a path"
+    except UnicodeEncodeError:
+        return "has characters that this system's names of files cannot have"
+    return next((reason for reason in map(_refused_part, path.split("/")) if reason is not None), None)
+
+
+def _refused_part(part: str) -> str | None:
+    """Why a part of a path cannot be the name of a file or folder."""
+    if part in ("", "."):
+        return "has an empty part"
+    if part == "..":
+        return "climbs out of the folder"
+    if part[-1] in ". ":
+        return "has a part that ends in a dot or space, which Windows drops"
+    if _RESERVED.fullmatch(part):
+        return "has a part that names a device on Windows"
+    if len(part.encode("utf-8", "surrogatepass")) > _MAX_PART_BYTES:
+        return f"has a part of more than {_MAX_PART_BYTES} bytes"
+    if os.name == "nt" and _NOT_ON_WINDOWS.search(part):
+        return "has characters that Windows does not allow"
+    return None
+
+
+def folded(path: str) -> str:
+    """What is equal for paths that some disk takes for the same: whatever the case and the Unicode form."""
+    if path.isascii():
+        return path.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
+
+
+class _Found:
+    """What was seen of all paths: 8 bytes for each file, and the folders."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shown: list[str] = []
+        self.folders: dict[str, str] = {}
+        """Folded -> as it is spelled."""
+        self._files = array("Q")
+
+    def problem(self, key: str, reason: str) -> None:
+        self.count += 1
+        if len(self.shown) < _SHOWN:
+            self.shown.append(f"{printable(key)!r} {reason}")
+
+    def add(self, path: str) -> str | None:
+        """Note the path of a file; what is wrong with its folders."""
+        self._files.append(_hash(folded(path)))
+        at = path.find("/")
+        while at >= 0:
+            folder = path[:at]
+            spelled = self.folders.setdefault(folded(folder), folder)
+            if spelled != folder:
+                return f"lies in the same folder as {printable(spelled)!r} where case or Unicode form do not count"
+            if folder.lower() in OURS:
+                return f"lies in a folder {printable(folder)!r}, which is the name of a file beside it"
+            at = path.find("/", at + 1)
+        return None
+
+    def doubles(self) -> set[int]:
+        """Hashes of files that are there twice, or are folders too: few, if any."""
+        hashes = np.sort(np.frombuffer(self._files, np.uint64))
+        folders = np.fromiter(map(_hash, self.folders), np.uint64, len(self.folders))
+        return set(hashes[1:][hashes[1:] == hashes[:-1]].tolist()) | set(np.intersect1d(hashes, folders).tolist())
+
+
+def _hash(text: str) -> int:
+    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,320 @@
+"""An export, from a store to a folder: checked, written file by file, and gone on with after a kill.
+
+A file gets its name only when its bytes are on the disk. So a file that is there is whole, and a run that goes on
+leaves it alone. The note `export.json` comes last and says that all is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.system import machine
+from rawpack_packer import text as show
+from rawpack_packer.destination import files
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.export.contents import contents
+from rawpack_packer.export.listing import again, note, write_listing
+from rawpack_packer.export.names import LISTING, NOTE, Names, check_names, suffix_of
+from rawpack_packer.job.job import Limits, NoProgress, Progress
+from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources.base import printable
+
+_BEGUN = "export"
+"""In WORK: which store is being exported, and how its files are named."""
+_NEW = f"{_BEGUN}.tmp"
+_BLOCK = 32
+"""Samples that a thread writes at a time."""
+_SYNCED = 1024
+"""Files that are synced together before they get their names."""
+_AHEAD = 4
+"""Blocks for each worker that are given out at a time."""
+_TRIED = 24
+_DISK_BLOCK = 4096
+_LINE_BYTES = 200
+_MAX_NOTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export came to."""
+
+    folder: str
+    samples: int
+    """That have files now."""
+    files: int
+    """Images and masks of them."""
+    written_now: int
+    """Files that this run wrote; others were there from an earlier one."""
+    bytes_written: int
+    rejects: Mapping[str, int]
+    """Reason -> samples that are damaged in the store, and have no file."""
+    pack_again: str | None
+    """The command that packs the folder again, run in it; None where there is none."""
+    why_not: str
+    """Why there is none."""
+    differs: tuple[str, ...]
+    """What the store that the command makes has otherwise."""
+    seconds: float
+
+    @property
+    def already(self) -> bool:
+        """Whether all of it was there before this run."""
+        return not self.written_now
+
+
+def export(
+    store: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    numbered: bool = False,
+    workers: int | None = None,
+    max_rejects: float = 0.01,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write each sample of `store` into `folder` as an image file named by its key, its masks, and a listing of its
+    fields; the same call goes on where one was stopped.
+
+    JPEG files are the bytes that lie in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other
+    arrays .npy. numbered: name files by their row. workers: threads; None takes one for each CPU. max_rejects: how
+    many samples may be damaged, as a share, or from 1 on as a number; they are listed in `rejects.jsonl`.
+
+    Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
+    stopped.
+    """
+    return Export(StoreSource(store), Path(folder), numbered=numbered).run(
+        Limits(workers, max_rejects), progress or NoProgress()
+    )
+
+
+class Export:
+    """One export: a store, and the folder that it goes to."""
+
+    def __init__(self, source: StoreSource, folder: Path, *, numbered: bool = False) -> None:
+        """Raises UsageError where that makes no sense; nothing is written."""
+        self.source, self.folder = source, folder
+        fields = source.stores[0].fields
+        self.names = Names({name: suffix_of(field) for name, field in fields.items() if field.in_shards}, numbered)
+        self._about = {"store": source.stores[0].digest, "numbered": numbered}
+        self._begun = self._check_folder()
+        check_names(self.names, source.all_keys, folder)
+
+    def need_bytes(self) -> int:
+        """About how much all files take on the disk, by a few of them."""
+        tried = [k * len(self.source) // min(_TRIED, len(self.source)) for k in range(min(_TRIED, len(self.source)))]
+        sizes = []
+        for row in tried:
+            try:
+                made = [len(data) for _, data in contents(self.source[row], self.names.suffixes)]
+            except DecodeError:
+                continue
+            sizes.append(sum(-(-size // _DISK_BLOCK) * _DISK_BLOCK for size in made))
+        return int(len(self.source) * (float(np.mean(sizes or [0])) + _LINE_BYTES))
+
+    def run(self, limits: Limits, progress: Progress) -> Exported:
+        began = time.monotonic()
+        if not self._begun:
+            need, free = self.need_bytes(), destinations.free_bytes(self.folder)
+            if need > free:
+                raise UsageError(
+                    f"the files need about {show.size(need)}, and {self.folder} has {show.size(free)} free: free some "
+                    "space, or name a folder on another disk"
+                )
+        with files.refusals_named(self.folder):
+            try:
+                (self.folder / WORK).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"{self.folder} cannot be made: {error.strerror or error}") from None
+            with destinations.Lock(self.folder):
+                done = self._write(limits, progress)
+        progress.end()
+        how = again(self.source, self.names)
+        reasons: dict[str, int] = {}
+        for reject in done.rejects:
+            reasons[reject.reason] = reasons.get(reject.reason, 0) + 1
+        samples = len(self.source) - len(done.rejects)
+        return Exported(
+            str(self.folder), samples, samples * len(self.names.suffixes), done.files, done.bytes, reasons,
+            how.command, how.why_not, how.differs, time.monotonic() - began,
+        )  # fmt: skip
+
+    def _write(self, limits: Limits, progress: Progress) -> _Written:
+        work = self.folder / WORK
+        for left in work.glob("*.tmp"):
+            left.unlink()  # by a run that was killed
+        files.write_whole(work / _BEGUN, msgspec.json.encode(self._about), work / _NEW)
+        progress.begin(len(self.source), 0)
+        done = self._write_files(limits, progress)
+        progress.commit()
+        lines = b"".join(msgspec.json.encode(reject) + b"\n" for reject in done.rejects)
+        allowed = limits.allowed(len(self.source))
+        if len(done.rejects) > allowed:
+            first = done.rejects[0]
+            files.write_whole(work / REJECTS, lines, work / f"{REJECTS}.tmp")
+            raise PackError(
+                f"{len(done.rejects)} samples are damaged in the store ({printable(first.key)}: {first.detail}, ...), "
+                f"and --max-rejects allows {allowed}; those seen so far are listed in {work / REJECTS}. The same "
+                "command with a larger --max-rejects goes on"
+            )
+        if done.files or not (self.folder / NOTE).exists():
+            # Names of files are on the disk before what says that all of them are there.
+            files.sync_tree(self.folder)
+            (self.folder / REJECTS).unlink(missing_ok=True)
+            if done.rejects:
+                files.write_whole(self.folder / REJECTS, lines, work / f"{REJECTS}.tmp")
+            write_listing(self.folder, self.source, self.names, (reject.sample for reject in done.rejects))
+            text = msgspec.json.format(msgspec.json.encode(note(self.source, self.names, len(done.rejects))), indent=1)
+            files.write_whole(self.folder / NOTE, text + b"\n", work / f"{NOTE}.tmp")
+        shutil.rmtree(work)
+        files.sync_folder(self.folder)
+        return done
+
+    def _write_files(self, limits: Limits, progress: Progress) -> _Written:
+        """All files that are not there yet. Ends early where too many samples are damaged."""
+        workers = max(1, machine.cpus() if limits.workers is None else limits.workers)
+        done, folders, seen = _Written(), _Folders(self.folder), 0
+        starts, waiting = iter(range(0, len(self.source), _BLOCK)), deque[Future[_Written]]()
+        with _pool(workers) as pool:
+            while len(done.rejects) <= limits.allowed(len(self.source)):
+                while len(waiting) < workers * _AHEAD and (start := next(starts, None)) is not None:
+                    waiting.append(pool.submit(self._write_some, range(start, min(start + _BLOCK, len(self.source)))))
+                if not waiting:
+                    break
+                done.add(waiting.popleft().result())
+                if len(done.unnamed) >= _SYNCED:
+                    folders.name(done.unnamed)
+                seen = min(seen + _BLOCK, len(self.source))
+                progress.advance(seen, done.bytes, len(done.rejects))
+        folders.name(done.unnamed)
+        return done
+
+    def _write_some(self, rows: range) -> _Written:
+        """Write those files of some samples that are not there yet, under temporary names. Any thread may call it."""
+        done = _Written()
+        for row in rows:
+            key = self.source.key(row)
+            paths = {name: self.folder / path for name, path in self.names.paths(row, key).items()}
+            missing = {name: path for name, path in paths.items() if not os.path.lexists(path)}
+            if not missing:
+                continue
+            try:
+                item = self.source[row]
+            except DecodeError as error:
+                done.rejects.append(Reject(row, key, error.reason, error.detail))
+                continue
+            for name, data in contents(item, {name: self.names.suffixes[name] for name in missing}):
+                temporary = self.folder / WORK / f"{row}.{name}.tmp"
+                temporary.write_bytes(data)
+                done.unnamed.append((temporary, missing[name]))
+                done.files += 1
+                done.bytes += len(data)
+        return done
+
+    def _check_folder(self) -> bool:
+        """Whether a run has worked there. Raises UsageError where the folder may not be used."""
+        folder = self.folder
+        destinations.check_apart(folder, self.source.stores[0].path)
+        if not os.path.lexists(folder):
+            destinations.check_parent(folder)
+            return False
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is a file; name a folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"{folder} is not writable")
+        names = sorted(path.name for path in folder.iterdir())
+        before = _read_note(folder / NOTE) or _read_note(folder / WORK / _BEGUN)
+        if not names or (names == [WORK] and before is None and _is_only_locks(folder / WORK)):
+            return False
+        if before is None or (folder / WORK).is_symlink():
+            shown = ", ".join(map(printable, names[:3])) + (", ..." if len(names) > 3 else "")
+            raise UsageError(f"{folder} holds other files ({shown}); name an empty or a new folder")
+        if {name: before.get(name) for name in self._about} != self._about:
+            raise UsageError(
+                f"{folder} holds the files of another store, or named in another way ({LISTING} lists them); name "
+                "another folder"
+            )
+        return True
+
+
+@dataclass
+class _Written:
+    """What was written."""
+
+    files: int = 0
+    bytes: int = 0
+    rejects: list[Reject] = field(default_factory=list)
+    unnamed: list[tuple[Path, Path]] = field(default_factory=list)
+    """Files under their temporary names, and the names that they are to have."""
+
+    def add(self, other: _Written) -> None:
+        self.files += other.files
+        self.bytes += other.bytes
+        self.rejects += other.rejects
+        self.unnamed += other.unnamed
+
+
+class _Folders:
+    """Gives files their names, in folders that it makes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._made = {folder}
+
+    def name(self, files_: list[tuple[Path, Path]]) -> None:
+        """Sync all files, then give all their names; the list is empty then."""
+        files.sync_all([temporary for temporary, _ in files_])
+        for temporary, final in files_:
+            self._make(final.parent)
+            temporary.replace(final)
+        files_.clear()
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder below that of the export; no link is followed."""
+        if folder in self._made:
+            return
+        self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run the same command again")
+        self._made.add(folder)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that begin nothing more once the block has ended."""
+    pool = ThreadPoolExecutor(workers, "export")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    """What an export noted of itself; None where there is no such file."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(_MAX_NOTE), type=dict[str, Any])
+    except (OSError, ValueError):
+        return None
+
+
+def _is_only_locks(work: Path) -> bool:
+    """Whether a run was killed there before it noted anything."""
+    return (
+        not work.is_symlink()
+        and work.is_dir()
+        and {path.name for path in work.iterdir()} <= {*destinations.LOCKS, _NEW}
+    )

@@ -1,0 +1,1 @@
+"""What is in a store: described, verified, warmed, drawn."""

@@ -1,0 +1,264 @@
+"""Checking a store: every file against its checksum, every sample against its own, and that every one reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.disk.columns import files_of, open_field, runs_of
+from rawpack.disk.manifest import Field, FileRecord, Manifest, load
+from rawpack.disk.mapped import check_contents, map_file
+from rawpack.errors import DamagedStoreError, RawpackError
+from rawpack.formats import hdf5, lmdb
+from rawpack.remote.cache import is_cached_store, is_coming
+from rawpack.store.store import Store
+from rawpack_packer.destination import journal
+from rawpack_packer.destination.folder import is_appending, is_ours
+from rawpack_packer.destination.layout import PROVENANCE, STATES, names_of, of_run, runs_by
+from rawpack_packer.inspect.probe import probe_shard
+
+_BLOCK = 1 << 14
+"""Texts that are read at once."""
+_REJECT_BYTES = 1 << 20
+"""What one line of the rejects takes at most."""
+_SPARE = 64 << 20
+"""Bytes that a shard of HDF5 or LMDB may have beside twice those that its library says it uses."""
+_USED = {"hdf5": hdf5.used_bytes, "lmdb": lmdb.used_bytes}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a store."""
+
+    where: str
+    """The file, or "sample 17 (cats/1.jpg)"."""
+    what: str
+
+
+def verify(path: Path, *, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+    """Everything that is wrong with the store at `path`. quick: sizes and headers only. tick: told the bytes that were
+    checked, `work_of` in all. What is refused by its size or header is not read any further.
+
+    Raises StoreError where there is no manifest to hold the rest against.
+    """
+    manifest, _ = load(path)
+    yield from _check_names(path, manifest)
+    for columns in manifest.columns:
+        if (path / columns.folder).is_symlink():
+            yield Problem(columns.folder, "is a symbolic link; a store's files are not followed elsewhere")
+            return
+    broken, refused = list(_check_heads(path, manifest)), set[str]()
+    broken += _check_column_heads(path, manifest, {problem.what for problem in broken}, refused)
+    store = None
+    try:
+        store = Store(path)
+        broken += _check_shard_heads(store, {problem.where for problem in broken})
+    except RawpackError as error:
+        if not broken:
+            broken.append(Problem("columns", str(error)))
+    yield from dict.fromkeys(broken)
+    told = refused | {problem.where for problem in broken}
+    if not quick:
+        changed = list(_check_files(path, manifest, told, tick))
+        yield from changed
+        told.update(problem.where for problem in changed)
+    yield from _check_provenance(path, manifest)
+    if store is None or quick:
+        return
+    yield from _check_columns(store)
+    for number in range(len(manifest.shards)):
+        yield from _check_shard(store, number, told, tick)
+
+
+def work_of(manifest: Manifest) -> int:
+    """What `tick` comes to in all, in bytes: each file's once for its checksum, each shard's again for its samples."""
+    return sum(record.bytes for _, record in manifest.records()) + manifest.shard_bytes
+
+
+def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
+    known, appending, cached = names_of(manifest), is_appending(path), is_cached_store(path)
+    for name in sorted(entry.name for entry in path.iterdir()):
+        if appending and is_ours(name):
+            continue  # of an append that is under way, or goes on: no manifest names it yet
+        # liblmdb leaves a lock file beside a shard that somebody opened without lock=False: harmless.
+        if cached and is_coming(name):
+            continue
+        if name not in known and name.removesuffix("-lock") not in known:
+            yield Problem(name, "is in the store's folder, and the manifest does not name it")
+
+
+def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:
+    """Sizes, and the heads of shards."""
+    cached = is_cached_store(path)
+    for name, record in manifest.records():
+        if cached and not os.path.lexists(path / name):
+            yield Problem(
+                name, "was not fetched into this cache, or has left it; `rawpack warm` fetches all of a store"
+            )
+            continue
+        try:
+            if name == manifest.rejects.file.name and record.bytes > manifest.rejects.count * _REJECT_BYTES:
+                raise DamagedStoreError(f"{name} has {record.bytes} bytes for {manifest.rejects.count} rejects")
+            map_file((path / name).parent, record)
+        except RawpackError as error:
+            yield Problem(name, str(error))
+
+
+def _check_column_heads(path: Path, manifest: Manifest, said: set[str], refused: set[str]) -> Iterator[Problem]:
+    """Whether the columns' headers are what the manifest says: as the reader holds them against it. said: what was said
+    already. refused: gets the files of the fields where it is not so."""
+    try:
+        for columns, chunks in runs_of(manifest):
+            for name, field in manifest.fields.items():
+                try:
+                    open_field(path / columns.folder, columns, name, field, chunks[name])
+                except RawpackError as error:
+                    files = files_of(name, field, columns.rows, chunks[name])
+                    refused.update(f"{columns.folder}/{file}" for file in files)
+                    if str(error) not in said:
+                        yield Problem(f"{columns.folder}/{next(iter(files))}", str(error))
+    except RawpackError as error:
+        yield Problem("columns", str(error))
+
+
+def _check_shard_heads(store: Store, told: set[str]) -> Iterator[Problem]:
+    """Whether shards are what the manifest and the index say, as far as that is seen without reading them. told: files
+    that are known to be damaged."""
+    for number, shard in enumerate(store.manifest.shards):
+        for name, field in store.fields.items():
+            if not field.in_shards:
+                continue
+            placement = shard.fields[name]
+            record = shard.files[placement.file]
+            if record.name in told:
+                continue
+            try:
+                store.reader(number, name)
+                _check_size(store, number, name, field, record)
+            except RawpackError as error:
+                yield Problem(record.name, str(error))
+
+
+def _check_size(store: Store, number: int, name: str, field: Field, record: FileRecord) -> None:
+    """Refuse a shard whose file is larger than what lies in it: such a file may be a hole of any size."""
+    shard = store.manifest.shards[number]
+    packed = shard.fields[name].bytes
+    if not field.uniform or field.encoded:
+        held = int(store.columns.piece(f"{name}.bytes", store.first(number), shard.rows).sum())
+        if held != packed:
+            raise DamagedStoreError(f"its samples of {name} have {held} bytes together; the manifest says {packed}")
+    used_bytes = _USED.get(store.manifest.format)
+    if used_bytes is not None:
+        used = used_bytes(map_file(store.path, record))
+        if record.bytes > 2 * used + _SPARE:
+            raise DamagedStoreError(f"it has {record.bytes} bytes, and its header speaks of {used}")
+
+
+def _check_files(path: Path, manifest: Manifest, told: set[str], tick: Callable[[int], None]) -> Iterator[Problem]:
+    """told: files that are damaged already by their heads: they are not read."""
+    for name, record in manifest.records():
+        if name not in told:
+            try:
+                check_contents((path / name).parent, record)
+            except RawpackError:
+                yield Problem(name, "was changed: its checksum does not fit")
+        tick(record.bytes)
+
+
+def _check_columns(store: Store) -> Iterator[Problem]:
+    """Whether texts and ragged fields read: by the reader's own means."""
+    for name, field in store.fields.items():
+        if field.kind not in ("text", "ragged"):
+            continue
+        read = store.columns.text if field.kind == "text" else store.columns.ragged
+        for first in range(0, len(store), _BLOCK):
+            rows = np.arange(first, min(first + _BLOCK, len(store)))
+            try:
+                read(name, rows)
+            except RawpackError as error:
+                problems = list(_unread(store, name, read, rows))
+                yield from problems or [Problem(f"samples {rows[0]} to {rows[-1]}", str(error))]
+
+
+def _unread(
+    store: Store, name: str, read: Callable[[str, NDArray[np.int64]], object], rows: NDArray[np.int64]
+) -> Iterator[Problem]:
+    """The samples among `rows` whose field does not read."""
+    for row in rows:
+        try:
+            read(name, np.array([row]))
+        except RawpackError as error:
+            yield Problem(_sample(store, int(row)), str(error))
+
+
+def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
+    """What no digest covers carries its own checksum."""
+    for run in range(1, runs_by(manifest.rejects.file.name) + 1):
+        names = (of_run(PROVENANCE, run), of_run(STATES, run))
+        if is_cached_store(path) and not any(os.path.lexists(path / name) for name in names):
+            continue  # no reader needs it, so it is not fetched
+        try:
+            journal.read_provenance(path, run)
+        except (OSError, RawpackError) as error:
+            yield Problem(of_run("provenance.*", run), str(error))
+
+
+def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int], None]) -> Iterator[Problem]:
+    """told: files of which it was said already that they are damaged."""
+    shard = store.manifest.shards[number]
+    first = store.first(number)
+    for name, field in store.fields.items():
+        if not field.in_shards:
+            continue
+        where = shard.files[shard.fields[name].file].name
+        try:
+            reader = store.reader(number, name)
+        except RawpackError as error:
+            if where not in told:
+                yield Problem(where, str(error))
+            try:
+                reader = _trusting(store, number).reader(number, name)
+            except RawpackError:
+                continue
+        # The file's own library must see what the index says; a damaged file may kill it, so another process asks.
+        refused = probe_shard(store, number, name)
+        if refused:
+            yield Problem(where, refused)
+        file = shard.fields[name].file
+        share = shard.files[file].bytes // shard.rows // sum(placed.file == file for placed in shard.fields.values())
+        sums = store.columns.piece(f"{name}.xxh3", first, shard.rows)
+        for row in range(shard.rows):
+            problem = None
+            try:
+                if xxhash.xxh3_64_intdigest(np.ascontiguousarray(reader.stored(row)).data) != int(sums[row]):
+                    problem = f"{name} was changed: its checksum does not fit"
+                else:
+                    reader.read(row)
+            except RawpackError as error:
+                problem = str(error)
+            if problem:
+                yield Problem(_sample(store, first + row), problem)
+            tick(share)
+
+
+def _trusting(store: Store, number: int) -> Store:
+    """The store, opened again to read a shard whose head was changed: which of its samples were hit is then seen."""
+    trusting, shards = Store(store.path), list(store.manifest.shards)
+    files = tuple(msgspec.structs.replace(record, head="") for record in shards[number].files)
+    shards[number] = msgspec.structs.replace(shards[number], files=files)
+    trusting.manifest = msgspec.structs.replace(store.manifest, shards=tuple(shards))
+    return trusting
+
+
+def _sample(store: Store, row: int) -> str:
+    try:
+        return f"sample {row} ({store.columns.text('key', np.array([row]))[0]})"
+    except RawpackError:
+        return f"sample {row}"

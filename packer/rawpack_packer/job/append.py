@@ -1,0 +1,249 @@
+"""Appending to a store: more samples into new shards and new columns, and then a manifest that names them too.
+
+No file that the store's manifest names is touched, so readers that are open go on, and until the new manifest is there
+the store is the old one. An append that was stopped goes on as a packing job does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from rawpack.disk import manifest as manifests
+from rawpack.disk.manifest import Field, Manifest
+from rawpack.errors import PackError, StoreError, UsageError
+from rawpack.store.store import Store
+from rawpack.system import machine
+from rawpack_packer.destination import files, journal
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination.layout import WORK, names_of
+from rawpack_packer.engines import Engine
+from rawpack_packer.job import commit, differences, splits
+from rawpack_packer.job.append_selection import choose, counts_of, is_of
+from rawpack_packer.job.commit import Before, Totals, before_append, commit_store
+from rawpack_packer.job.counts import label_counts
+from rawpack_packer.job.job import (
+    Limits,
+    NoProgress,
+    Parts,
+    Progress,
+    Summary,
+    check_sizes,
+    check_space,
+    engine_for,
+    made_from,
+    workers_of,
+)
+from rawpack_packer.part.duplicates import Duplicates
+from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.stores.view import View, is_flat, noun_of, unread_of
+
+
+@dataclass(frozen=True)
+class AppendSummary:
+    """What an append came to."""
+
+    summary: Summary
+    """Of the store as it is now; `seen` and what else speaks of this run counts samples of this source."""
+    added: int
+    """Samples that the store has more."""
+    rejected: int
+    existing: int
+    """Samples of the source that the store, or a split drawn with it, had or had rejected, and that were left out."""
+    changed: int
+    """Of these: whose file has another size or time than then; the store keeps the old sample."""
+    later: int
+    """Samples that came to the source after an append was begun that this run ended: they are for the next."""
+
+
+def append(
+    source: Source,
+    destination: str | os.PathLike[str],
+    limits: Limits | None = None,
+    *,
+    skip_existing: bool = False,
+    other_libraries: bool = False,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> AppendSummary:
+    """Add the samples of `source` to the store at `destination`, by the store's own recipe, or go on with that.
+
+    skip_existing: leave out what the store has, or has rejected, by the key; a rejected file that was changed since is
+    tried again. Otherwise a key that the store has is an error. other_libraries: go on where the libraries that make
+    pixels and files have other versions than before. limits.restart: remove what an append left that was begun.
+    Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish.
+    """
+    began = time.monotonic()
+    limits, progress, path = limits or Limits(), progress or NoProgress(), Path(destination)
+    store = open_store(path, source.root)
+    recipe = recipe_of(path, store.manifest, other_libraries=other_libraries)
+    _check_fields(path, store.manifest, recipe, source)
+    begun = None if limits.restart else journal.read_append(path)
+    if begun is not None and begun.store != store.digest:
+        # A run that was killed between its manifest and its last step.
+        with destinations.Lock(path):
+            commit.tidy(path)
+        if is_of(begun, source):
+            return _nothing(path, source, store, len(source), began)
+        begun = None
+    chosen = choose(store, source, begun, skip_existing=skip_existing)
+    if not len(chosen.source) and not limits.restart:
+        if destinations.is_untidy(path):
+            with destinations.Lock(path):
+                commit.tidy(path)
+        return _nothing(path, source, store, chosen.existing, began, chosen.changed)
+    workers = machine.cpus() if limits.workers is None else limits.workers
+    if begun is None and len(chosen.source):
+        check_space(path, [(chosen.source, recipe)], workers, destinations.free_bytes(path))
+    with files.refusals_named(path):
+        (path / WORK).mkdir(exist_ok=True)
+    with files.refusals_named(path), destinations.Lock(path) as lock:
+        if manifests.load(path)[1] != store.digest:
+            if not journal.read_append(path):
+                commit.tidy(path)
+            raise UsageError(f"another run has just appended to {path}; give the command again")
+        if limits.restart:
+            destinations.clear_append(path, names_of(store.manifest))
+        if not len(chosen.source):
+            commit.tidy(path)
+            return _nothing(path, source, store, chosen.existing, began, chosen.changed)
+        before = before_append(store.manifest, label_counts(store))
+        _begin(path, chosen.source, recipe, store, before)
+        started = datetime.now(UTC)
+        totals = Totals(Duplicates(path / WORK / "identical"), classes=chosen.source.classes is not None)
+        fields = dict(store.manifest.fields)
+        parts = Parts(path, chosen.source, recipe, fields, limits, progress, totals, before)
+        parts.run(engine or engine_for(workers, lock))
+        manifest = commit_store(
+            path,
+            recipe,
+            fields,
+            chosen.source.classes,
+            parts.parts,
+            totals,
+            counts_of(store.manifest, chosen),
+            made_from(chosen.named, started, workers_of(engine, workers)) | {"first": before.seen},
+            chosen.source.states(),
+            before,
+        )
+    progress.end()
+    summary = Summary(
+        str(destination),
+        manifest,
+        manifests.load(path)[1],
+        already=False,
+        seen=len(chosen.source),
+        packed_now=parts.done_now,
+        bytes_in=totals.bytes_in,
+        bytes_out=totals.bytes_out,
+        seconds=time.monotonic() - began,
+        problems=source.problems,
+        noun=noun_of(source),
+        unread=len(unread_of(source)),
+        flat=is_flat(source),
+    )
+    return AppendSummary(summary, totals.samples, totals.rejects.total(), chosen.existing, chosen.changed, chosen.later)
+
+
+def open_store(path: Path, source: str) -> Store:
+    """The finished store that is to be appended to. Raises UsageError where there is none, or it may not be."""
+    names = splits.stores_of(path) if path.is_dir() else {}
+    if names:
+        raise UsageError(f"{path} is a set of splits: append to one of them, {', '.join(map(str, names.values()))}")
+    if not destinations.is_finished(path):
+        unfinished = destinations.is_begun(path) if path.is_dir() else False
+        cure = "packing did not finish: the same `rawpack pack` goes on" if unfinished else "`rawpack pack` makes one"
+        raise UsageError(f"there is no store at {path} to append to: {cure}")
+    destinations.check(path, source)
+    try:
+        store = Store(path)
+        check_sizes(path, store.manifest)
+    except (StoreError, PackError) as error:
+        raise UsageError(f"{error}; only a sound store can be appended to") from None
+    return store
+
+
+def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recipe:
+    """The recipe that a store was packed by, to be used again.
+
+    Raises UsageError, naming what differs, where the libraries here are others; `other_libraries` allows that, and the
+    recipe then says both.
+    """
+    try:
+        made = msgspec.convert(manifest.recipe, Recipe)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} was packed by a recipe that this rawpack does not know: {error}") from None
+    here = libraries(made, video="video" in made.libraries)
+    latest = {name: version.rpartition(THEN)[2] for name, version in made.libraries.items()}
+    differing = [name for name in sorted({*here, *latest}) if here.get(name) != latest.get(name)]
+    if not differing:
+        return made
+    refused = [name for name in differing if name != PILLOW or manifest.counts.get("by_pillow")]
+    if refused and not other_libraries:
+        what = "; ".join(f"{name}: {latest.get(name)} then, {here.get(name)} now" for name in refused)
+        raise UsageError(
+            f"{path} was packed with other libraries ({what}), which may make other pixels: install those, or allow it "
+            "with --other-libraries"
+        )
+    both = {
+        name: made.libraries[name] if name not in differing or name not in here
+        else f"{made.libraries[name]}{THEN}{here[name]}" if name in latest
+        else here[name]
+        for name in sorted({*here, *latest})
+    }  # fmt: skip
+    return msgspec.structs.replace(made, libraries=both)
+
+
+def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source) -> None:
+    """Raise UsageError, naming the first that differs, where samples of the source do not fit those of the store."""
+    if (manifest.classes is None) != (source.classes is None):
+        has, lacks = (path, source.root) if source.classes is None else (source.root, path)
+        raise UsageError(f"{has} has classes and {lacks} has none, so labels would not mean the same")
+    fields = store_fields(recipe, source)
+    for name in [*fields, *manifest.fields]:
+        was, now = manifest.fields.get(name), fields.get(name)
+        if was != now and not _takes(was, now):
+            raise UsageError(
+                f"samples of {source.root} do not fit into {path} ({name}: {differences.shown_field(was)} there, "
+                f"{differences.shown_field(now)} here): only samples with the same fields can be appended"
+            )
+
+
+def _takes(was: Field | None, now: Field | None) -> bool:
+    """Whether a field for images of any size takes those of a source that are all of one."""
+    if was is None or now is None or was.kind != "image" or was.uniform or len(was.shape) != len(now.shape):
+        return False
+    return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was
+
+
+def _begin(path: Path, source: View, recipe: Recipe, store: Store, before: Before) -> None:
+    """Note a new append in its store; one that was begun must be this one."""
+    begun, there = journal.read_append(path), differences.append_at(path)
+    if begun is None:
+        # What an append left whose job was removed already.
+        destinations.clear_append(path, names_of(store.manifest))
+        job = journal.job_of(recipe, store.manifest.fields, source, listed=True)
+        noted = {name: getattr(job, name) for name in job.__struct_fields__}
+        journal.write_job(path, journal.AppendJob(**noted, run=before.run, store=store.digest))
+        files.sync_folder(path)
+    else:
+        differences.check_recipe(there, begun.recipe, recipe, source, begun.source)
+        differences.check_source(there, begun.source(), source)
+
+
+def _nothing(path: Path, source: Source, store: Store, existing: int, began: float, changed: int = 0) -> AppendSummary:
+    """What an append came to that had nothing to do."""
+    seconds = time.monotonic() - began
+    manifest = store.manifest
+    summary = Summary(
+        str(path), manifest, store.digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
+        problems=source.problems, unread=len(unread_of(source)),
+    )  # fmt: skip
+    return AppendSummary(summary, 0, 0, existing, changed, 0)

@@ -1,0 +1,297 @@
+"""From finished parts to a store: columns, rejects, provenance, and last of all the manifest."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.disk import manifest as manifests
+from rawpack.disk import npy
+from rawpack.disk.columns import files_of
+from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
+from rawpack_packer.destination import files
+from rawpack_packer.destination.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run, runs_by
+from rawpack_packer.part.duplicates import Duplicates
+from rawpack_packer.part.part import PartRecord, need_record, read_record
+from rawpack_packer.recipe.recipe import Recipe
+
+_OPEN_FILES = 32
+"""Columns that are written side by side: a process may have few descriptors."""
+_BLOCK_ROWS = 1 << 20
+_SHARD = re.compile(r"shard-(\d{1,15})\.")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a store holds already that a run adds to; nothing where the run makes it."""
+
+    run: int = 1
+    """The run's own number: 1 makes the store."""
+    parts: int = 0
+    """Number of its first part, and so of its first shard."""
+    seen: int = 0
+    """Samples of all sources so far, rejected ones counted."""
+    manifest: Manifest | None = None
+    labels: Mapping[int, int] = field(default_factory=dict)
+    """Label -> samples."""
+
+
+NOTHING = Before()
+
+
+def before_append(manifest: Manifest, labels: Mapping[int, int]) -> Before:
+    """What the store of this manifest holds. labels: label -> samples."""
+    names = [record.name for shard in manifest.shards for record in shard.files]
+    numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
+    return Before(
+        run=runs_by(manifest.rejects.file.name) + 1,
+        parts=max(numbers, default=-1) + 1,
+        seen=manifest.samples + manifest.rejects.count,
+        manifest=manifest,
+        labels=labels,
+    )
+
+
+@dataclass
+class Totals:
+    """What the parts hold together: small, whatever the number of samples."""
+
+    identical: Duplicates
+    classes: bool = True
+    """Whether labels are numbers of classes."""
+    samples: int = 0
+    chunks: Counter[str] = field(default_factory=Counter)
+    """Compressed pieces of each image and mask field."""
+    lengths: Counter[str] = field(default_factory=Counter)
+    """Of each text column in bytes, of each ragged one in rows."""
+    rejects: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    bytes_in: int = 0
+    shards: list[Shard] = field(default_factory=list)
+    labels: Counter[int] = field(default_factory=Counter)
+
+    def add(self, record: PartRecord) -> None:
+        self.samples += record.rows
+        self.bytes_in += record.bytes_in
+        self.rejects.update(reject.reason for reject in record.rejects)
+        self.counts.update(record.counts)
+        self.identical.add(np.frombuffer(record.sources, "<u8"))
+        if self.classes and "label" in record.columns:
+            values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
+            self.labels.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
+        for name, texts in record.texts.items():
+            self.lengths[name] += sum(len(text.encode()) for text in texts)
+        for column, data in record.columns.items():
+            name, _, what = column.partition(".")
+            if what == "length":
+                self.lengths[name] += int(np.frombuffer(data, "<i8").sum())
+        if record.placements:
+            self.chunks.update({name: placed.chunks for name, placed in record.placements.items()})
+            self.shards.append(Shard(rows=record.rows, files=record.files, fields=record.placements))
+
+    def noticed(self) -> dict[str, int]:
+        """What a summary tells of the samples as a whole. May be asked once."""
+        return {
+            "identical_files": self.identical.count(),
+            "classes_of_one": classes_of_one(self.labels),
+        }
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(file.bytes for shard in self.shards for file in shard.files)
+
+
+def commit_store(
+    destination: Path,
+    recipe: Recipe,
+    fields: dict[str, Field],
+    classes: tuple[str, ...] | None,
+    parts: int,
+    totals: Totals,
+    counts: Mapping[str, int],
+    provenance: dict[str, Any],
+    states: NDArray[np.int64],
+    before: Before = NOTHING,
+) -> Manifest:
+    """Write what makes finished parts a store, or more of the store that there is. May be killed at any instant, and be
+    done again from the start.
+
+    parts: how many there are, from number `before.parts` on. counts: of all sources of the store.
+    """
+    work, numbers = destination / WORK, range(before.parts, before.parts + parts)
+    columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
+    reject_lines, name = work / f"{REJECTS}.tmp", of_run(REJECTS, before.run)
+    write_rejects(destination, numbers if totals.rejects else (), reject_lines, before.manifest)
+    rejects = files.record(reject_lines, name)
+    files.commit(reject_lines, destination / name)
+    _write_provenance(destination, provenance, states, before.run)
+    old = before.manifest
+    reasons = totals.rejects + Counter(old.rejects.reasons if old else {})
+    manifest = Manifest(
+        rawpack=manifests.VERSION,
+        format=recipe.format,
+        samples=totals.samples + (old.samples if old else 0),
+        fields=fields,
+        classes=classes,
+        shards=(*(old.shards if old else ()), *totals.shards),
+        columns=(*(old.columns if old else ()), *columns),
+        rejects=Rejects(count=reasons.total(), reasons=dict(sorted(reasons.items())), file=rejects),
+        counts=dict(sorted(_counts(counts, classes, totals, before).items())),
+        recipe=recipe.as_manifest(),
+    )
+    # The manifest names files; all of them are on the disk before it is.
+    files.write_whole(destination / manifests.NAME, manifests.dump(manifest), work / f"{manifests.NAME}.tmp")
+    tidy(destination)
+    return manifest
+
+
+def tidy(destination: Path) -> None:
+    """Remove what packing needed until the manifest was written."""
+    try:
+        shutil.rmtree(destination / WORK)
+    except OSError as error:
+        # NFS keeps a removed file that is open, as the locks are, under another name until it is closed. Whoever holds
+        # the locks then removes the folder.
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+            raise
+    files.sync_folder(destination)
+
+
+def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Manifest | None = None) -> None:
+    """Write what the finished parts have rejected, one JSON object a line, after what the store had rejected before."""
+    with path.open("wb") as file:
+        if old is not None:
+            with (destination / old.rejects.file.name).open("rb") as rejected:
+                shutil.copyfileobj(rejected, file)
+        for number in parts:
+            record = read_record(destination, number)
+            for reject in record.rejects if record is not None else ():
+                file.write(msgspec.json.encode(reject) + b"\n")
+
+
+def _counts(
+    counts: Mapping[str, int], classes: tuple[str, ...] | None, totals: Totals, before: Before
+) -> dict[str, int]:
+    """What is counted of all samples of the store."""
+    if before.manifest is None:
+        return dict(counts) | totals.counts | totals.noticed()
+    was, labels = before.manifest.counts, totals.labels + Counter(before.labels)
+    merged = {name: was.get(name, 0) + totals.counts[name] for name in {*was, *totals.counts}} | dict(counts)
+    merged["identical_files"] = was.get("identical_files", 0) + totals.noticed()["identical_files"]
+    merged["classes_of_one"] = classes_of_one(labels)
+    if "empty_classes" in merged:
+        # Without labels, the classes are those of boxes.
+        merged["empty_classes"] = sum(not labels[label] for label in range(len(classes or ()))) if labels else 0
+    return merged
+
+
+def classes_of_one(labels: Mapping[int, int]) -> int:
+    """How many classes have a single sample. labels: label -> samples."""
+    return sum(label >= 0 and count == 1 for label, count in labels.items())
+
+
+def _write_columns(
+    destination: Path, fields: dict[str, Field], parts: Iterable[int], totals: Totals, run: int
+) -> Columns:
+    """The columns of all parts, written part after part: no more than one part is ever in memory."""
+    name_of_all = of_run(COLUMNS, run)
+    folder = destination / WORK / f"{name_of_all}.tmp"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    columns: list[tuple[str, Field, bytes]] = []
+    for name, column in fields.items():
+        for file_name, (dtype, shape) in files_of(name, column, totals.samples, totals.chunks[name]).items():
+            if shape[:1] == (-1,):
+                shape = (totals.lengths[name], *shape[1:])
+            columns.append((file_name, column, npy.header(dtype, shape)))
+    for first in range(0, len(columns), _OPEN_FILES):
+        _write_some(folder, columns[first : first + _OPEN_FILES], destination, parts)
+    written: list[FileRecord] = []
+    for file_name, _, _ in columns:
+        files.sync_file(folder / file_name)
+        written.append(files.record(folder / file_name, file_name))
+    files.sync_folder(folder)
+    final = destination / name_of_all
+    # Left by a commit that was killed: no manifest names it.
+    shutil.rmtree(final, ignore_errors=True)
+    folder.replace(final)
+    files.sync_folder(destination)
+    return Columns(folder=name_of_all, rows=totals.samples, files=tuple(written))
+
+
+def _write_some(
+    folder: Path, columns: Sequence[tuple[str, Field, bytes]], destination: Path, parts: Iterable[int]
+) -> None:
+    """Write some column files side by side: each record is read once for all of them."""
+    with ExitStack() as opened:
+        writing = []
+        for file_name, kind, header in columns:
+            file, column = opened.enter_context((folder / file_name).open("wb")), _ColumnWriter(file_name, kind)
+            file.write(header + column.first)
+            writing.append((file, column))
+        for record in _records(destination, parts):
+            for file, column in writing:
+                file.write(column.of(record))
+
+
+class _ColumnWriter:
+    """What parts, taken in their order, add to one column file."""
+
+    def __init__(self, file_name: str, kind: Field) -> None:
+        self._column, self._kind = file_name.removesuffix(".npy"), kind
+        self._name, _, piece = self._column.partition(".")
+        self._offsets, self._end = kind.kind in ("text", "ragged") and piece == "offset", 0
+        self.first = np.zeros(1, "<i8").tobytes() if self._offsets else b""
+        """What stands before the values of all parts."""
+
+    def of(self, record: PartRecord) -> bytes:
+        if self._offsets:
+            ends = np.cumsum(_lengths(record, self._name, self._kind)) + self._end
+            self._end = int(ends[-1])
+            return ends.astype("<i8").tobytes()
+        if self._kind.kind == "text":
+            return "".join(record.texts[self._name]).encode()
+        return record.columns[self._column]
+
+
+def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
+    """How long each row of a text or ragged field is."""
+    if kind.kind == "text":
+        return np.array([len(text.encode()) for text in record.texts[name]], np.int64)
+    return np.frombuffer(record.columns[f"{name}.length"], "<i8")
+
+
+def _records(destination: Path, parts: Iterable[int]) -> Iterable[PartRecord]:
+    """The records of the parts that have a shard."""
+    for number in parts:
+        record = need_record(destination, number)
+        if record.rows:
+            yield record
+
+
+def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64], run: int) -> None:
+    work = destination / WORK
+    temporary, digest = work / f"{STATES}.tmp", xxhash.xxh3_64()
+    blocks = (states[first : first + _BLOCK_ROWS] for first in range(0, len(states), _BLOCK_ROWS))
+    with temporary.open("wb") as file:
+        for block in chain([npy.header("int64", states.shape)], (rows.astype("<i8").tobytes() for rows in blocks)):
+            digest.update(block)
+            file.write(block)
+    files.commit(temporary, destination / of_run(STATES, run))
+    whole = provenance | {"states": digest.hexdigest()}
+    text = json.dumps(whole, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    files.write_whole(destination / of_run(PROVENANCE, run), manifests.seal(text), work / f"{PROVENANCE}.tmp")

@@ -1,0 +1,55 @@
+"""Every count of a summary, and what it counts: what a source left out, and what became of images."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from rawpack.store.store import Store
+from rawpack_packer.samples.image import NOTES
+from rawpack_packer.sources.video.pixels import NOTES as VIDEO_NOTES
+
+_BLOCK = 1 << 20
+COUNTS = NOTES | {
+    "classes_of_one": "classes with a single image",
+    "empty_classes": "classes without an image",
+    "identical_files": "files whose bytes are those of another",
+    "unlabelled": "images without a class, with label -1",
+    "no_boxes": "images without a box",
+    "segmentations": "outlines of COCO, left out",
+    "hidden": "hidden files and folders, skipped",
+    "other_files": "files that are no images, skipped",
+    "special_files": "pipes, sockets and devices, never opened",
+    "links": "symbolic links, followed",
+    "loops": "links back to a folder they lie in, not followed",
+    "bad_names": "names that are not UTF-8",
+    "problems": "folders or files that could not be looked into",
+    "images": "images beside the videos, skipped",
+    "videos": "videos beside the images, skipped: --source video packs their frames",
+    "videos_without_frames": "videos of which no frame was taken",
+    "frames_left_out": "frames that --fps, --every, --start, --end and --max-frames leave out",
+    **VIDEO_NOTES,
+}
+"""Name of a count, as programs get it -> what it counts, for a person."""
+
+
+def count_of(name: str, noun: str) -> str:
+    """What a count counts, in the plural. noun: of the samples; the bytes of a frame are those of no file."""
+    if name == "identical_files" and noun != "image":
+        return f"{noun}s whose pixels are those of another"
+    return COUNTS.get(name, name)
+
+
+def label_counts(store: Store) -> Counter[int]:
+    """Label -> samples of a store with classes; nothing of one without."""
+    counts: Counter[int] = Counter()
+    if store.manifest.classes is None or "label" not in store.fields:
+        return counts
+    for start in range(0, len(store), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(store)))
+        labels = np.empty(len(rows), np.int64)
+        store.columns.take("label", rows, labels)
+        values, found = np.unique(labels, return_counts=True)
+        counts.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
+    return counts

@@ -1,0 +1,119 @@
+"""Which samples are held out of a source for other splits: a pure function of their names and a seed.
+
+The groups of each class are ranked by a hash of their names; the first go to the splits in the order in which these
+were named, the rest stays in `train`. So counts are exact, and one more group in a class moves at most one of its
+others at the end of each split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.stores.view import group_of, labels_of, unread_of
+
+VERSION = 1
+"""Of the draw: another one would be another number."""
+TRAIN = "train"
+_AMOUNT = re.compile(r"\d{1,15}(\.\d{1,15})?%?|\.\d{1,15}%?")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What came of a draw."""
+
+    rows: Mapping[str, NDArray[np.int64]]
+    """Split -> numbers of its samples, ascending; `train` first."""
+    kept_whole: tuple[int, ...]
+    """Labels of classes of a single group, all of which stays in train; -1 for samples without a class."""
+    short: Mapping[str, tuple[int, ...]]
+    """Split -> labels of other classes that are too small to give as many groups as were asked for."""
+    by_class: bool
+    """Whether labels were known before the samples are read; otherwise all samples count as one class."""
+
+
+def parse_holdout(texts: Iterable[str]) -> dict[str, str]:
+    """`--holdout val=0.1`, given several times or as `val=0.1,test=0.1`: split -> share, or number for each class."""
+    found: dict[str, str] = {}
+    for text in ",".join(texts).split(","):
+        name, _, amount = (part.strip() for part in text.partition("="))
+        if not name or not _AMOUNT.fullmatch(amount):
+            raise UsageError(f"--holdout {text!r}: NAME=SHARE or NAME=NUMBER of each class, such as val=0.1 or val=50")
+        if name == TRAIN:
+            raise UsageError(f"--holdout {text!r}: {TRAIN} is what remains; name the others")
+        if name in found:
+            raise UsageError(f"--holdout names {name!r} twice")
+        found[name] = amount
+    if sum(share(amount) for amount in found.values() if share(amount) < 1) >= 1:
+        raise UsageError(f"--holdout {','.join(f'{name}={amount}' for name, amount in found.items())}: nothing remains")
+    return found
+
+
+def share(amount: str) -> Fraction:
+    """A share below 1, or from 1 on a number."""
+    value = Fraction(amount.rstrip("%")) / (100 if amount.endswith("%") else 1)
+    if value <= 0 or (value >= 1 and (amount.endswith("%") or value.denominator != 1)):
+        raise UsageError(f"--holdout {amount}: a share below 1 such as 0.1 or 10%, or a number of each class")
+    return value
+
+
+def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
+    """Divide a source. Raises UsageError where a split would get nothing."""
+    labels = labels_of(source)
+    names, of_sample = _groups(source)
+    firsts = np.full(len(names), len(source), np.int64)
+    np.minimum.at(firsts, of_sample, np.arange(len(source)))
+    # A group is of the class of its first sample.
+    classes = np.zeros(len(names), np.int64) if labels is None else labels[firsts]
+    key = xxhash.xxh3_64_intdigest(f"rawpack holdout {VERSION} {seed}".encode())
+    hashes = [xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"), key) for name in names]
+    splits = [TRAIN, *holdout]
+    taken, alone = np.zeros(len(names), np.int64), []
+    short: dict[str, list[int]] = {}
+    # What could not be looked into is of no class, and is rejected in train.
+    found = ~np.isin(firsts, unread_of(source))
+    for label in np.unique(classes[found]).tolist():
+        members = np.flatnonzero((classes == label) & found)
+        if len(members) == 1:
+            alone.append(label)
+        ranked = sorted(members.tolist(), key=lambda k: (hashes[k], names[k]))
+        start = 0
+        for k, (name, amount) in enumerate(holdout.items(), 1):
+            wanted = _wanted(len(members), amount)
+            # One remains; the last splits give way.
+            count = min(wanted, len(members) - 1 - start)
+            taken[ranked[start : start + count]] = k
+            start += count
+            if count < wanted and len(members) > 1:
+                short.setdefault(name, []).append(label)
+    of_split = taken[of_sample]
+    rows = {name: np.flatnonzero(of_split == k) for k, name in enumerate(splits)}
+    empty = [name for name, found in rows.items() if not len(found)]
+    if empty:
+        raise UsageError(
+            f"--holdout {empty[0]}={holdout[empty[0]]} takes nothing: the largest class of {source.root} has "
+            f"{np.bincount(np.unique(classes, return_inverse=True)[1]).max()} to choose from, and one stays in {TRAIN}"
+        )
+    told = {name: tuple(labels) for name, labels in short.items()}
+    return Draw(rows, tuple(alone), told, labels is not None)
+
+
+def _wanted(size: int, amount: str) -> int:
+    """How many of a class of `size` a split is to get: rounded, half up."""
+    value = share(amount)
+    return int(value) if value >= 1 else int(value * size + Fraction(1, 2))
+
+
+def _groups(source: Source) -> tuple[list[str], NDArray[np.int64]]:
+    """The names of all groups, and the group of each sample."""
+    numbers: dict[str, int] = {}
+    of_sample = [numbers.setdefault(group_of(source, i), len(numbers)) for i in range(len(source))]
+    return list(numbers), np.array(of_sample, np.int64)

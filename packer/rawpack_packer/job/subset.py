@@ -1,0 +1,128 @@
+"""Which samples of a store a subset has. Always in the order in which they are stored, and without chance unless a seed
+is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.order import Shuffled
+from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources.base import given_options
+from rawpack_packer.text import plain
+
+_SHOWN = 10
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """First what is named, then so many of it. None leaves all."""
+
+    classes: Sequence[str] | None = None
+    """By name."""
+    keys: Sequence[str] | None = None
+    rows: Sequence[int] | None = None
+    """Numbers in the store, from 0."""
+    every: int = 1
+    """Each so-manieth of what is named, the first one first."""
+    per_class: int | None = None
+    """At most so many of each class, and of those without one."""
+    limit: int | None = None
+    """At most so many in all. As these and the ones of each class they lie evenly spaced in what they are taken from:
+    stores hold class after class, and the first ones would be of one class."""
+    seed: int | None = None
+    """Takes them at random instead."""
+    keep_labels: bool = False
+    """Labels and classes stay what they are; else those of `classes` are counted from 0, in the store's order."""
+
+
+def chosen(source: StoreSource, choice: Choice) -> StoreSource:
+    """The samples that were chosen. Raises UsageError for what is not there, and where nothing is left."""
+    for option, count in (("every", choice.every), ("per-class", choice.per_class), ("limit", choice.limit)):
+        if count is not None and count < 1:
+            raise UsageError(f"--{option} {count}: a number of samples from 1 on")
+    if choice.seed is not None and choice.limit is None and choice.per_class is None:
+        raise UsageError("--seed says which samples --limit or --per-class takes; give one of them")
+    left = np.ones(len(source), np.bool_)
+    classes = None
+    if choice.classes is not None:
+        labels, classes = _labels(source), _named(source, choice.classes)
+        left &= np.isin(labels, [(source.classes or ()).index(name) for name in classes])
+    if choice.keys is not None:
+        left &= _with_keys(source, choice.keys)
+    if choice.rows is not None:
+        left &= _at(source, choice.rows)
+    numbers = np.flatnonzero(left)[:: choice.every]
+    if choice.per_class is not None:
+        labels = _labels(source)[numbers]
+        parts = [numbers[labels == label] for label in np.unique(labels)]
+        numbers = np.sort(
+            np.concatenate([_some(part, choice.per_class, choice.seed) for part in [numbers[:0], *parts]])
+        )
+    if choice.limit is not None:
+        numbers = _some(numbers, choice.limit, choice.seed)
+    if not len(numbers):
+        raise UsageError(f"no sample of {source.root} is chosen: ask for others")
+    found = source.only(numbers, None if choice.keep_labels else classes)
+    found.options = given_options(
+        classes=classes,
+        every=None if choice.every == 1 else choice.every,
+        per_class=choice.per_class,
+        limit=choice.limit,
+        seed=choice.seed,
+    )
+    return found
+
+
+def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
+    """At most `count` of the numbers, in their order: evenly spaced, or at random."""
+    if len(numbers) <= count:
+        return numbers
+    if seed is None:
+        return numbers[np.arange(count) * len(numbers) // count]
+    return numbers[np.sort(Shuffled(len(numbers), seed).samples(0, 0, count))]
+
+
+def _labels(source: StoreSource) -> Numbers:
+    labels = source.labels()
+    if labels is None:
+        raise UsageError(f"{source.root} has no classes: choose by --keys, --rows, --every or --limit")
+    return labels
+
+
+def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
+    """The classes that were named, in the store's order."""
+    known = source.classes or ()
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    if unknown:
+        there = ", ".join(map(plain, known[:_SHOWN])) + (", ..." if len(known) > _SHOWN else "")
+        raise UsageError(f"there is no class {plain(unknown[0])!r} in {source.root}, which has {there}")
+    return [name for name in known if name in set(names)]
+
+
+def _with_keys(source: StoreSource, keys: Sequence[str]) -> NDArray[np.bool_]:
+    wanted = set(keys)
+    found = np.fromiter((key in wanted for key in source.all_keys()), np.bool_, len(source))
+    if found.sum() < len(wanted):
+        missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(found).tolist()})
+        if missing:
+            shown = ", ".join(map(plain, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
+            raise UsageError(f"{len(missing):,} of the keys are not in {source.root}: {shown}")
+    return found
+
+
+def _at(source: StoreSource, rows: Sequence[int]) -> NDArray[np.bool_]:
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise UsageError(f"rows are whole numbers in one dimension, not {numbers.dtype} {numbers.shape}")
+    wrong = numbers[(numbers < 0) | (numbers >= len(source))]
+    if wrong.size:
+        raise UsageError(f"there is no row {wrong[0]}: {source.root} has {len(source):,}, counted from 0")
+    found = np.zeros(len(source), np.bool_)
+    found[numbers.astype(np.int64)] = True
+    return found

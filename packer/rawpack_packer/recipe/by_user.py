@@ -1,0 +1,42 @@
+"""The recipe by what a user wrote, and by what the source is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rawpack_packer.recipe.recipe import Recipe, make_recipe
+from rawpack_packer.sources import Source, StoreSource
+
+
+def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
+    """The recipe by what a user wrote; what was left out, or is None, depends on the source."""
+    said: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if isinstance(source, StoreSource):
+        said = as_stored(source, said)
+    elif _is_grey(source):
+        said.setdefault("color", "gray")
+    chosen = said.get("size", "keep" if source.image is not None else "256")
+    if isinstance(chosen, tuple | list):
+        chosen = "x".join(map(str, chosen))
+    said |= {name: str(said[name]) for name in ("quality", "shard_size") if name in said}
+    said["size"] = str(chosen)
+    recipe = make_recipe(**said)
+    return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
+
+
+def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said, and of size, color and quality what leaves a store's images as they are."""
+    planes = source.holds_planes and said.get("format") != "lmdb"
+    color = "gray" if _is_grey(source) else "yuv420" if planes else "rgb"
+    whole: dict[str, Any] = {"size": "keep", "color": color, **said}
+    as_they_are = whole["size"] == "keep" and "crop" not in said and _is_grey(source) == (whole["color"] == "gray")
+    if said.get("format") == "lmdb" and source.holds_jpeg and as_they_are and "subsampling" not in said:
+        whole.setdefault("quality", "keep")
+    return whole
+
+
+def _is_grey(source: Source) -> bool:
+    return source.image is not None and source.image.pictures and source.image.shape[2] == 1

@@ -1,0 +1,129 @@
+"""What a store has: its fields, and how many samples make a shard, by the recipe and by what the source says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from rawpack.disk.manifest import Field
+from rawpack.errors import UsageError
+from rawpack.pixels import png
+from rawpack_packer.recipe.recipe import Recipe, libraries
+from rawpack_packer.sources import FieldKind, ImageKind, Source
+from rawpack_packer.sources.base import check_names
+
+IMAGE = "image"
+_RESIZABLE = ("uint8", "uint16", "float32")
+"""What OpenCV resizes."""
+_LEAST_SIDE = 16
+"""Pixels of height and width from which on an array is taken for an image of channels, one after another."""
+
+
+def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
+    """The fields of the store that `recipe` makes of a source, in their order.
+
+    Raises UsageError where the format cannot hold one, or the recipe asks for what arrays do not bear.
+    """
+    check_names(source.fields)
+    label = source.fields.get("label")
+    if source.classes is not None and label is not None and label != FieldKind("int64"):
+        raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
+    image = picture_field(recipe) if source.image is None else _array(recipe, source.image)
+    if recipe.chunk is not None and not image.uniform:
+        raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
+    for name, kind in source.fields.items():
+        if kind.boxes is not None and len(image.shape) != 3:
+            raise UsageError(f"{name!r} holds boxes, which lie in pictures, not in {image.dtype} {image.shape}")
+    others = {name: _field(recipe, name, kind) for name, kind in source.fields.items()}
+    return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
+
+
+def part_rows(recipe: Recipe, fields: Mapping[str, Field]) -> int:
+    """Samples of the source that make one part, and so one shard: never by the workers."""
+    return recipe.rows_for(exact_bytes(fields, encoded=True))
+
+
+def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
+    """Bytes of the images and masks of every sample, where the fields alone say it, else 0. encoded: as raw pixels."""
+    large = [field for field in fields.values() if field.in_shards]
+    if not all(field.uniform and (encoded or field.encoding in ("raw", "yuv420")) for field in large):
+        return 0
+    values = [math.prod(n or 0 for n in (field.shape if encoded else field.stored_shape)) for field in large]
+    return sum(np.dtype(field.dtype).itemsize * count for field, count in zip(large, values, strict=True))
+
+
+def picture_field(recipe: Recipe) -> Field:
+    height, width = recipe.target or (None, None)
+    return Field(kind="image", dtype="uint8", shape=(height, width, recipe.channels), encoding=recipe.encoding)
+
+
+def _array(recipe: Recipe, kind: ImageKind) -> Field:
+    shape = (*kind.shape, 1) if kind.dtype == "uint8" and len(kind.shape) == 2 else kind.shape
+    what = f"images that are {kind.dtype} arrays {kind.shape}"
+    if kind.pictures:
+        shape = (*shape[:2], recipe.channels)
+    elif recipe.color == "gray" and (kind.dtype != "uint8" or shape[2:] != (1,)):
+        raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
+    if recipe.color == "yuv420" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] != 3):
+        raise UsageError(f"--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}")
+    if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
+        raise UsageError(
+            f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
+            "as they are: leave the options out"
+        )
+    if _is_channels_first(recipe, shape):
+        raise UsageError(
+            f"--size and --crop are for (height, width, channels), and {what} look like (channels, height, width): "
+            "transpose each to height, width, channels, as by np.moveaxis(image, 0, -1), or leave the options out"
+        )
+    if recipe.encoding == "jpeg" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3)):
+        raise UsageError(
+            f"a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: take --format memmap or --format hdf5"
+        )
+    return Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding)
+
+
+def _is_channels_first(recipe: Recipe, shape: tuple[int | None, ...]) -> bool:
+    """Whether images of this shape are surely (channels, height, width).
+
+    As (height, width, channels) they would be 1, 3 or 4 pixels high and of 16 channels or more; and what the recipe
+    asks of them would be more than four times as high, or cut out of rows that they do not have.
+    """
+    if len(shape) != 3 or shape[0] not in (1, 3, 4) or any(n is None or n < _LEAST_SIDE for n in shape[1:]):
+        return False
+    if recipe.crop is not None:
+        return recipe.crop[1] + recipe.crop[3] > shape[0]
+    return recipe.target is not None and recipe.target[0] > 4 * shape[0]
+
+
+def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
+    if kind.dtype == "str":
+        return Field(kind="text", dtype="str")
+    if kind.boxes is not None:
+        return Field(kind="ragged", dtype=kind.dtype, shape=kind.shape, boxes="xyxy")
+    if not kind.mask:
+        return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape)
+    shape = _sized(recipe, kind.shape)
+    if recipe.format == "lmdb" and not png.holds(shape, kind.dtype):
+        raise UsageError(
+            f"a PNG holds uint8 or uint16 of 1 or 3 channels, and {name!r} is {kind.dtype} with {shape[2]}: "
+            "take --format memmap or --format hdf5"
+        )
+    return Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding)
+
+
+def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """The shape of images of this shape when the recipe has brought them to its own."""
+    if recipe.target is not None:
+        return (*recipe.target, *shape[2:])
+    if recipe.crop is not None and None not in shape:
+        return (recipe.crop[3], recipe.crop[2], *shape[2:])
+    return shape
+
+
+def made_here(recipe: Recipe, source: Source) -> Recipe:
+    """The recipe with the libraries that it and the source use, as they are here."""
+    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.kind == "video"))

@@ -1,0 +1,89 @@
+"""Boxes as a store holds them: left, top, right, bottom in pixels of the stored image, cropped and resized with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.disk.manifest import Field
+from rawpack.errors import DecodeError
+from rawpack.pixels.geometry import cover_size, crop_box
+from rawpack.transforms.boxes import LEAST, cut, moved
+from rawpack.transforms.step import Move
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.samples.values import REASON as BAD_FIELD
+from rawpack_packer.samples.values import as_stored
+from rawpack_packer.sources.base import Boxes, BoxForm
+
+_SHARE_SLACK = 0.01
+"""How far beyond the image a share of it may lie before it is taken for a mistake, such as pixels."""
+
+
+def boxes_by_recipe(
+    name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]
+) -> NDArray[np.floating]:
+    """What is stored of a sample's boxes: (n, k) of the field's dtype.
+
+    value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the whole upright image.
+    notes: gets a "boxes_cut" or "boxes_outside" for each such box. Raises DecodeError where a row is no box.
+    """
+    given = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
+    if given.size not in (None, size):
+        raise DecodeError(
+            BAD_FIELD,
+            f"{name} were drawn in an image of {given.size} (height, width), and it has {size}: was it turned or "
+            "resized since?",
+        )
+    rows = np.asarray(given.rows)
+    rows = rows[None] if rows.ndim == 1 and rows.size else rows
+    whole = as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape))
+    boxes = _corners(name, np.asarray(whole), given.form, size)
+    move, after = _move(recipe, size)
+    corners = moved(boxes[:, :4], move)
+    inside, kept = cut(corners, (0.0, 0.0, float(after[1]), float(after[0])))
+    beyond = kept & (np.abs(inside - corners) > LEAST).any(axis=1)
+    notes += ["boxes_cut"] * int(beyond.sum()) + ["boxes_outside"] * int((~kept).sum())
+    boxes[:, :4] = inside
+    return np.asarray(as_stored(name, boxes[kept], field))
+
+
+def _corners(name: str, rows: NDArray[np.float64], form: BoxForm, size: tuple[int, int]) -> NDArray[np.float64]:
+    """Rows of a source as left, top, right, bottom in pixels, and what else they have."""
+    made = rows.copy()
+    if form == "yolo":
+        made = np.concatenate([rows[:, 1:5], rows[:, :1]], axis=1)
+        shares = made[:, :4]
+        if (shares > 1 + _SHARE_SLACK).any():
+            wrong = float(shares[shares > 1 + _SHARE_SLACK][0])
+            raise DecodeError(
+                BAD_FIELD, f"{name} holds {wrong:g}, and boxes of yolo are shares of the image, from 0 to 1"
+            )
+        shares *= (size[1], size[0], size[1], size[0])
+        made[:, :2] -= made[:, 2:4] / 2
+    if form in ("xywh", "yolo"):
+        _check(name, made, made[:, 2:4], "a width or height")
+        made[:, 2:4] += made[:, :2]
+    else:
+        _check(name, made, made[:, 2:4] - made[:, :2], "right - left or bottom - top")
+    return made
+
+
+def _check(name: str, rows: NDArray[np.float64], sides: NDArray[np.float64], what: str) -> None:
+    bad = ~np.isfinite(rows[:, :4]).all(axis=1) | (sides < 0).any(axis=1)
+    if bad.any():
+        shown = ", ".join(f"{n:g}" for n in rows[bad][0])
+        raise DecodeError(BAD_FIELD, f"{name} has the box ({shown}): {what} is negative, or a number is not finite")
+
+
+def _move(recipe: Recipe, size: tuple[int, int]) -> tuple[Move, tuple[int, int]]:
+    """Where the recipe takes the points of an image of that size, and the size that it makes of it."""
+    x = y = 0
+    if recipe.crop is not None:
+        x, y, width, height = recipe.crop
+        size = height, width
+    if recipe.target is None:
+        return Move(1.0, -y, 1.0, -x), size
+    scaled = cover_size(size, recipe.target) if recipe.fit == "cover" else recipe.target
+    top, left, _, _ = crop_box(scaled, recipe.target)
+    scale_y, scale_x = scaled[0] / size[0], scaled[1] / size[1]
+    return Move(scale_y, -y * scale_y - top, scale_x, -x * scale_x - left), recipe.target

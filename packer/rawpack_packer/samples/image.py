@@ -1,0 +1,200 @@
+"""From an item of the source to what a store holds: checked, decoded, cropped, resized, encoded."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+from rawpack.jpeg import restart_interval
+from rawpack.pixels.geometry import cover_size
+from rawpack.pixels.resize import fit
+from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
+from rawpack_packer.images.jpeg_structure import is_whole
+from rawpack_packer.images.yuv420 import from_rgb
+from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
+
+_SAMPLING = {
+    "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "422": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "440": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+}
+_MAX_JPEG_SIDE = 65_500
+_DECODING_BYTES = 16
+"""Per pixel: 16-bit samples of four channels, and once more in another order."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is stored of one image."""
+
+    image: NDArray[np.uint8]
+    """Pixels (H, W, C), or planes (n,), or the bytes (n,) of a JPEG file."""
+    shape: tuple[int, int, int]
+    """Of the image in pixels."""
+    notes: tuple[str, ...]
+    """What happened to it that a summary counts: "enlarged", "icc_ignored", ..."""
+    size: tuple[int, int] = (0, 0)
+    """(height, width) of the whole image, upright, before the recipe."""
+
+
+NOTES: dict[str, str] = {
+    "enlarged": "images that had to be enlarged to the size",
+    "icc_ignored": "images with a colour profile, which was ignored",
+    "xmp_orientation": "images that XMP says are turned, and EXIF not: stored as they are, as most programs show them",
+    "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
+    "by_pillow": "images that Pillow decoded: all types but JPEG, PNG and BMP",
+    "passed_through": "JPEG files stored as they are",
+    "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
+    "decoder_warnings": "JPEG files with stray bytes that the decoder passed over: worth a look",
+    "boxes_cut": "boxes that reached beyond the stored image, and were cut to it",
+    "boxes_outside": "boxes of which nothing lay in the stored image, left out",
+}
+"""Names of counts in the manifest -> what they count."""
+
+
+def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
+    """What a store made by `recipe` holds of one image file. Raises DecodeError where it is to be rejected.
+
+    What it holds of a sample with all its fields: `prepare_sample`.
+    """
+    if not isinstance(data, bytes):
+        raise DecodeError("unsupported", "only encoded image files can be packed")
+    header = read_header(data)
+    if header.width * header.height > recipe.max_pixels:
+        raise DecodeError(
+            "too_large", f"{header.width}x{header.height} pixels; --max-pixels allows {recipe.max_pixels}"
+        )
+    notes = []
+    if header.icc:
+        notes.append("icc_ignored")
+    if header.xmp_turned:
+        notes.append("xmp_orientation")
+    if by_pillow(header):
+        notes.append("by_pillow")
+    if header.several:
+        notes.append("first_frame_of_several")
+    if recipe.passes_through and _can_pass(header, recipe):
+        return _pass_through(data, header, recipe, notes)
+    warnings: list[str] = []
+    scale = reduction(header, recipe) if recipe.fast else 1
+    try:
+        image = decode_image(data, header, color=recipe.pixels, scale=scale, warnings=warnings)
+    except DecodeError:
+        _check_memory(header)
+        raise
+    if warnings:
+        notes.append("decoder_warnings")
+    if scale > 1:
+        image = _without_padding(image, header, scale)
+    image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None)
+    height, width, channels = image.shape
+    return Prepared(encoded(image, recipe, notes), (height, width, channels), tuple(notes), header.upright_size)
+
+
+def by_recipe(
+    image: NDArray[Any], recipe: Recipe, notes: list[str], full: tuple[int, int] | None = None
+) -> NDArray[Any]:
+    """An upright image (H, W, C), cropped and resized; `full` is its height and width before it was decoded reduced."""
+    if recipe.crop is not None:
+        image = cropped(image, recipe.crop)
+    if recipe.target is not None:
+        image, enlarged = fit(image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation, full=full)
+        if enlarged:
+            notes.append("enlarged")
+    return image
+
+
+def encoded(image: NDArray[Any], recipe: Recipe, notes: list[str]) -> NDArray[Any]:
+    """An image as it is stored: the values themselves, or planes (n,), or a JPEG file (n,)."""
+    if recipe.color == "yuv420":
+        return from_rgb(image)
+    if recipe.encoding != "jpeg":
+        return np.ascontiguousarray(image)
+    if recipe.quality == "keep":
+        notes.append("reencoded")
+    return encode_jpeg(image, recipe)
+
+
+def encode_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
+    """A baseline JPEG file (n,) of an image (H, W, C), with a restart marker after each row of blocks."""
+    height, width, channels = image.shape
+    if max(height, width) > _MAX_JPEG_SIDE:
+        raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG holds {_MAX_JPEG_SIDE} a side")
+    quality = KEPT_QUALITY if recipe.quality == "keep" else recipe.quality
+    sampling = recipe.subsampling or "444"
+    options = [
+        cv2.IMWRITE_JPEG_QUALITY, int(quality or KEPT_QUALITY),
+        cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(width, sampling),
+    ]  # fmt: skip
+    if channels == 3:
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLING[sampling]]
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if channels == 3 else image
+    done, encoded = cv2.imencode(".jpg", bgr, options)
+    if not done:
+        raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
+    return np.asarray(encoded, np.uint8).reshape(-1)
+
+
+def _check_memory(header: ImageHeader) -> None:
+    """Raise MemoryError where decoding wants more than there is: decoders take that for a corrupt file."""
+    try:
+        mmap.mmap(-1, max(1, header.width * header.height * _DECODING_BYTES)).close()
+    except (OSError, ValueError):
+        raise MemoryError(f"no memory to decode {header.width}x{header.height} pixels") from None
+
+
+def reduction(header: ImageHeader, recipe: Recipe) -> int:
+    """The largest scale at which a JPEG is decoded no smaller than what it is resized to."""
+    if header.jpeg is None or recipe.target is None:
+        return 1
+    size = header.upright_size
+    need = cover_size(size, recipe.target) if recipe.fit == "cover" else recipe.target
+    return next((scale for scale in (8, 4, 2) if size[0] // scale >= need[0] and size[1] // scale >= need[1]), 1)
+
+
+def _without_padding(image: NDArray[np.uint8], header: ImageHeader, scale: int) -> NDArray[np.uint8]:
+    """A reduced decode without a last row or column of which less than half lies inside the image.
+
+    libjpeg rounds its sides up, and what is scaled to a size would be that much smaller in it.
+    """
+    if header.orientation != 1:
+        return image
+    return image[: (header.height + scale // 2) // scale, : (header.width + scale // 2) // scale]
+
+
+def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
+    """Whether the file's own bytes give the pixels that the recipe asks for, on any decoder."""
+    colors = ("grey",) if recipe.pixels == "gray" else ("grey", "ycbcr")
+    return (
+        header.jpeg is not None
+        and header.jpeg.sof in ("baseline", "extended", "progressive")
+        and header.bits == 8
+        and header.color in colors
+        and header.orientation == 1
+    )
+
+
+def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[str]) -> Prepared:
+    if recipe.check == "decode" or not is_whole(data):
+        # For nothing but to see that it decodes; at an eighth, all entropy-coded data is decoded as well.
+        decode_image(data, header, color="gray", scale=8)
+    shape = (header.height, header.width, recipe.channels)
+    return Prepared(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"), header.upright_size)
+
+
+def cropped(image: NDArray[Any], crop: tuple[int, int, int, int]) -> NDArray[Any]:
+    """The box x, y, width, height of an image, or of a mask. Raises DecodeError where it lies outside."""
+    x, y, width, height = crop
+    if x + width > image.shape[1] or y + height > image.shape[0]:
+        raise DecodeError(
+            "crop_outside",
+            f"the image has {image.shape[1]}x{image.shape[0]} pixels; --crop needs {x + width}x{y + height}",
+        )
+    return image[y : y + height, x : x + width]

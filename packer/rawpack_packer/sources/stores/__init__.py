@@ -1,0 +1,1 @@
+"""Stores as sources: one or several, or a selection of their samples."""

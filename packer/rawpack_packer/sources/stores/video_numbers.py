@@ -1,0 +1,119 @@
+"""The numbers of videos where frames of several sources come into one store: one number for each, by its name.
+
+A frame's key begins with the name of its video, whichever source it is from. One after another, videos keep the number
+that they have, unless another video has that: then they get the lowest that is free. So numbers hang on what the store
+holds, and not on how many runs brought it there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.store.store import Store
+from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.stores.compatible import KEY
+from rawpack_packer.sources.video.part import frame_key
+
+VIDEO, FRAME, SECONDS = "video", "frame", "pts_seconds"
+_DTYPES = {VIDEO: "int64", FRAME: "int64", SECONDS: "float64"}
+_BLOCK = 1 << 16
+Rows = NDArray[np.int64]
+
+
+class _FieldLike(Protocol):
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int | None, ...]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Videos:
+    """Which video each of some samples is of."""
+
+    numbers: Rows
+    """(n,): `video` of each sample."""
+    names: Sequence[str] | None
+    """(n,): of each sample's video; None where `video` is no number of rawpack's, and so is left as it is."""
+
+    def at(self, rows: Rows) -> Videos:
+        """Those of some samples."""
+        names = self.names
+        return Videos(self.numbers[rows], None if names is None else [names[row] for row in rows.tolist()])
+
+
+@dataclass
+class Numbering:
+    """The numbers that videos of one store have."""
+
+    _by_name: dict[str, int] = field(default_factory=dict)
+    _used: set[int] = field(default_factory=set)
+
+    def keep(self, videos: Videos) -> Rows:
+        """The numbers of samples that stay as they are."""
+        self._used.update(np.unique(videos.numbers).tolist())
+        if videos.names is not None:
+            for name, number in zip(videos.names, videos.numbers.tolist(), strict=True):
+                self._by_name.setdefault(name, number)
+        return videos.numbers
+
+    def add(self, videos: Videos) -> Rows:
+        """The numbers, (n,), of samples that come to those that are there."""
+        if videos.names is None:
+            return self.keep(videos)
+        free = itertools.count()
+        for name, number in zip(videos.names, videos.numbers.tolist(), strict=True):
+            if name not in self._by_name:
+                own = number not in self._used
+                self._by_name[name] = number if own else next(one for one in free if one not in self._used)
+                self._used.add(self._by_name[name])
+        return np.array([self._by_name[name] for name in videos.names], np.int64)
+
+
+def are_frames(fields: Mapping[str, _FieldLike]) -> bool:
+    """Whether samples with these fields can be frames that rawpack took of videos."""
+    found = {name: fields[name] for name in _DTYPES if name in fields}
+    return {name: (kind.dtype, kind.shape) for name, kind in found.items()} == {
+        name: (dtype, ()) for name, dtype in _DTYPES.items()
+    }
+
+
+def videos_in(store: Store, prefix: str = "") -> Videos:
+    """The videos of a store whose samples `are_frames`. prefix: what keys get in front."""
+    rows = np.arange(len(store))
+    numbers, frames = np.empty(len(store), np.int64), np.empty(len(store), np.int64)
+    store.columns.take(VIDEO, rows, numbers)
+    store.columns.take(FRAME, rows, frames)
+    if KEY not in store.fields:
+        return Videos(numbers, None)
+    blocks = (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK))
+    keys = (prefix + key for block in blocks for key in store.columns.text(KEY, block))
+    return Videos(numbers, _names(keys, numbers.tolist(), frames.tolist()))
+
+
+def videos_of(source: Source) -> Videos | None:
+    """The video of each sample of a source; None where samples are no frames that rawpack took of videos.
+
+    A source that knows them has a method `of_videos()`, which may return None as well.
+    """
+    videos = getattr(source, "of_videos", None)
+    found: Videos | None = None if videos is None else videos()
+    return found
+
+
+def _names(keys: Iterable[str], numbers: Sequence[int], frames: Sequence[int]) -> list[str] | None:
+    """The name of each sample's video by its key; None where a key is not that of a frame, or a video has several
+    numbers."""
+    names, known = list[str](), dict[str, int]()
+    for key, number, frame in zip(keys, numbers, frames, strict=True):
+        name = key.rpartition("#")[0]
+        if key != frame_key(name, frame) or known.setdefault(name, number) != number:
+            return None
+        names.append(name)
+    return names

@@ -1,0 +1,1 @@
+"""Which store on which machine: measured, compared, recommended."""

@@ -1,0 +1,171 @@
+"""How fast stores that exist are read here: all that `rawpack bench` finds out, for a program and for a person."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rawpack
+from rawpack.errors import UsageError
+from rawpack.system import machine
+from rawpack_packer import text
+from rawpack_packer.tune.measure.interval import Figure
+from rawpack_packer.tune.measure.meter import Setting, StoreMeter
+from rawpack_packer.tune.measure.rounds import Case, Reading, Schedule, read_in_turn, worker_counts
+
+_BUSY = 0.5
+"""Of a load average per CPU, before anything is measured."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What `rawpack bench` measured."""
+
+    readings: list[Reading]
+    """Store by store, batch by batch, then by workers."""
+    meters: list[StoreMeter]
+    disk: dict[Path, float | None]
+    """Bytes per second of each store's files, read in order from the disk; None where that cannot be told."""
+    load: float | None
+    """The load average for each CPU before the start."""
+
+    def of(self, meter: StoreMeter) -> list[Reading]:
+        """The readings of one store."""
+        return [reading for reading in self.readings if reading.case.meter is meter]
+
+
+def bench(
+    stores: Sequence[Path],
+    *,
+    batches: Sequence[int] = (),
+    workers: Sequence[int] = (),
+    image_size: tuple[int, int] | None = None,
+    transform: tuple[Any, ...] = (),
+    schedule: Schedule | None = None,
+    begin: Callable[[int], Callable[[], object]] = lambda total: lambda: None,
+) -> Bench:
+    """Measure stores in turn. workers: none for 1, 2, 4, ... up to the CPUs that there are.
+
+    begin: told how many measurements there will be; what it returns is called after each.
+    Raises UsageError where that makes no sense, StoreError for what is no store.
+    """
+    load = _load()
+    meters = [StoreMeter(store) for store in stores]
+    for meter in meters:
+        if not meter.field.uniform and image_size is None and not transform:
+            raise UsageError(f"the images in {meter.path} have different sizes: give --image-size, such as 224")
+    counts = list(dict.fromkeys(workers)) or worker_counts(machine.cpus())
+    cases = [
+        Case(str(meter.path), meter, Setting(batch, count, image_size, transform))
+        for meter in meters
+        for batch in dict.fromkeys(batches or (256,))
+        for count in counts
+    ]
+    schedule = schedule or Schedule()
+    tick = begin(len(cases) * (schedule.rounds + schedule.cold_rounds))
+    disk = {meter.path: meter.disk(schedule.seconds) if schedule.cold_rounds else None for meter in meters}
+    return Bench(read_in_turn(cases, schedule, tick), meters, disk, load)
+
+
+def as_dict(done: Bench) -> dict[str, Any]:
+    """For a program: every figure with the rounds that it is of, and the machine."""
+    return {
+        "rawpack": rawpack.__version__,
+        "machine": machine.describe(),
+        "load_per_cpu_at_start": done.load,
+        "stores": [
+            {
+                "path": str(meter.path),
+                "format": meter.manifest.format,
+                "samples": len(meter),
+                "image": list(meter.field.shape),
+                "bytes": meter.store_bytes,
+                "disk_bytes_per_s": done.disk[meter.path],
+            }
+            for meter in done.meters
+        ],
+        "readings": [reading.as_dict() for reading in done.readings],
+    }
+
+
+def as_text(done: Bench) -> str:
+    """For a person."""
+    blocks = []
+    for meter in done.meters:
+        lines = [f"{text.plain(str(meter.path))}: {about(meter)}", text.grid([HEAD, *rows(done, meter)])]
+        disk = done.disk[meter.path]
+        if disk is not None:
+            lines.append(f"  its files come from the disk, in order, at {text.size(disk)}/s")
+        blocks.append("\n".join(lines))
+    return "\n\n".join([*blocks, notes(done.readings, done.load)])
+
+
+def about(meter: StoreMeter) -> str:
+    """What a store is, in a few words."""
+    shape = "x".join("?" if n is None else str(n) for n in meter.field.shape)
+    return f"{meter.manifest.format}, {text.count(len(meter), 'image')} of {shape}, {text.size(meter.store_bytes)}"
+
+
+def rows(done: Bench, meter: StoreMeter) -> list[tuple[str, ...]]:
+    """A row for each setting of one store, under `HEAD`."""
+    mine = done.of(meter)
+    return [_cells(one, mine) for one in mine]
+
+
+def notes(readings: Sequence[Reading], load: float | None) -> str:
+    """How the figures were made, and what may be wrong with them."""
+    figure = readings[0].images_per_s
+    lines = [
+        f"Medians of {text.count(len(figure.values), 'round')} in turn; in brackets the interval that holds the median "
+        f"with a chance of {figure.confidence:.0%}. Nothing is done with a batch.",
+        "of limit: the share of bare copying or JPEG decoding with as many threads, taken in each round; the median of "
+        "these shares. a core: images per second of CPU time.",
+    ]
+    if not any(reading.cold for reading in readings):
+        lines.append("Cold reads were not measured: the system was not asked to drop the files, or does not.")
+    if load is not None and load > _BUSY:
+        lines.append(f"The machine was busy before the start (load {load:.1f} for each CPU), and the figures show it.")
+    return "\n".join(lines)
+
+
+def spread(figure: Figure | None, digits: str = ",.0f") -> str:
+    """ "52,100 (49,000 to 55,200)"; empty where there is none."""
+    if figure is None:
+        return ""
+    return f"{figure.median:{digits}} ({figure.low:{digits}} to {figure.high:{digits}})"
+
+
+HEAD = (
+    "batch",
+    "workers",
+    "images/s",
+    "x first line",
+    "of limit",
+    "a core",
+    "first batch",
+    "cold images/s",
+    "cold first",
+)
+
+
+def _cells(reading: Reading, lines: Sequence[Reading]) -> tuple[str, ...]:
+    first = next(one for one in lines if one.case.setting.batch == reading.case.setting.batch)
+    core, limit, cold = reading.images_per_core_s, reading.of_limit, reading.cold_first_batch_s
+    return (
+        str(reading.case.setting.batch),
+        str(reading.case.setting.workers),
+        spread(reading.images_per_s),
+        f"{reading.images_per_s.median / first.images_per_s.median:.2f}",
+        f"{limit.median:.0%}" if limit else "",
+        f"{core.median:,.0f}" if core else "",
+        f"{reading.first_batch_s.median:.2f} s",
+        spread(reading.cold_images_per_s),
+        f"{cold.median:.2f} s" if cold else "",
+    )
+
+
+def _load() -> float | None:
+    return os.getloadavg()[0] / machine.cpus() if hasattr(os, "getloadavg") else None

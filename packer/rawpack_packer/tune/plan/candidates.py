@@ -1,0 +1,113 @@
+"""What `rawpack plan` compares: each combination of format, size, quality, color and compression that makes sense."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from rawpack.errors import UsageError
+from rawpack_packer.recipe.recipe import Recipe, make_recipe
+
+
+class TrialRecipe(Recipe, frozen=True, kw_only=True):
+    """A recipe whose parts are small, so that all workers have something to do on a sample."""
+
+    rows: int = 64
+
+    def rows_for(self, raw: int) -> int:
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to pack the source."""
+
+    name: str
+    """As it stands in tables: "lmdb 256 q90"."""
+    recipe: Recipe
+    options: tuple[str, ...]
+    """Of `rawpack pack`."""
+
+    @property
+    def raw(self) -> bool:
+        """Whether nothing is decoded or inflated: pixels, or planes."""
+        return self.recipe.encoding in ("raw", "yuv420")
+
+    @property
+    def lossy(self) -> bool:
+        """Whether what is read differs from the pixels that were packed."""
+        return self.recipe.encoding not in ("raw", "deflate") and not self.recipe.passes_through
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """What candidates have in common that hold the same pixels, but for what is lost of them."""
+        return self.recipe.size, self.recipe.pixels
+
+    @property
+    def work(self) -> str:
+        """What reading an image takes at the least: "copy 256", "decode 256 q90"."""
+        recipe = self.recipe
+        size = "x".join(map(str, recipe.size)) if isinstance(recipe.size, tuple) else str(recipe.size)
+        words = ["copy" if self.raw else "decode", size, *([] if recipe.color == "rgb" else [recipe.color])]
+        return " ".join([*words, *([] if self.raw else [f"q{recipe.quality}"])])
+
+    @property
+    def raw_recipe(self) -> Recipe:
+        """The recipe of the same pixels before anything is lost of them."""
+        pixels = self.recipe.pixels
+        return msgspec.structs.replace(self.recipe, format="memmap", color=pixels, quality=None, subsampling=None)
+
+    def trial(self, rows: int) -> TrialRecipe:
+        """The recipe with parts of so many samples."""
+        values = {name: getattr(self.recipe, name) for name in self.recipe.__struct_fields__}
+        return msgspec.convert(values | {"rows": rows}, TrialRecipe)
+
+    def command(self, source: str, more: Sequence[str] = ()) -> str:
+        """The command that packs the whole source so. more: options that speak of the source."""
+        return shlex.join(["rawpack", "pack", *self.options, *more, source, "STORE"])
+
+
+def candidates(
+    formats: Sequence[str],
+    sizes: Sequence[str],
+    qualities: Sequence[str],
+    colors: Sequence[str],
+    compressions: Sequence[str],
+) -> list[Candidate]:
+    """All combinations, raw formats first. Quality is for lmdb alone, compression for hdf5. Raises UsageError."""
+    found = {
+        candidate.name: candidate
+        for format, size, color in itertools.product(formats, sizes, colors)
+        for candidate in _of(format, size, color, qualities, compressions)
+    }
+    if not found:
+        raise UsageError("there is nothing to compare: name a --format, other than lmdb for --color yuv420")
+    return list(found.values())
+
+
+def _of(
+    format: str, size: str, color: str, qualities: Sequence[str], compressions: Sequence[str]
+) -> Iterator[Candidate]:
+    common = {"format": format, "size": size} | ({"color": color} if color != "rgb" else {})
+    name = f"{format} {size}" + (f" {color}" if color != "rgb" else "")
+    if format == "lmdb":
+        # A JPEG has such planes anyway.
+        for quality in qualities if color != "yuv420" else ():
+            yield _candidate(f"{name} q{quality}", common | {"quality": quality})
+    elif format == "hdf5":
+        for compression in compressions:
+            packed = compression != "none"
+            yield _candidate(
+                f"{name} {compression}" if packed else name, common | ({"compression": compression} if packed else {})
+            )
+    else:
+        yield _candidate(name, common)
+
+
+def _candidate(name: str, options: dict[str, str]) -> Candidate:
+    words = itertools.chain.from_iterable((f"--{option}", value) for option, value in options.items())
+    return Candidate(name, make_recipe(**options), tuple(words))  # type: ignore[arg-type]

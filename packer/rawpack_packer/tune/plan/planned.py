@@ -1,0 +1,173 @@
+"""All of a plan: what was asked, tried, predicted and advised; for a program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import rawpack
+from rawpack.errors import UsageError
+from rawpack.system import machine
+from rawpack_packer import text
+from rawpack_packer.sources import Source
+from rawpack_packer.tune.plan.candidates import Candidate
+from rawpack_packer.tune.plan.predict import Prediction, predict
+from rawpack_packer.tune.plan.recommend import Goals, Recommendation, by_target, overlaps, recommend
+from rawpack_packer.tune.plan.sample import SampleSource
+from rawpack_packer.tune.plan.scratch import scratch_folder
+from rawpack_packer.tune.plan.trial import Say, try_out
+
+_SHARE = 0.9
+"""Of the memory that is free now: what files may take of it."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What `rawpack plan` was asked."""
+
+    source: str
+    """As the user wrote it: it goes into the command that is recommended."""
+    candidates: Sequence[Candidate]
+    workers: Sequence[int]
+    """Ascending."""
+    goals: Goals
+    memory: int | None = None
+    """Bytes that files may take in the page cache; None for most of what is free now."""
+    budget: float = 60.0
+    batch: int = 256
+    image_size: tuple[int, int] | None = None
+    transform: tuple[Any, ...] = ()
+    """Steps of `rawpack.transforms`, done in the workers."""
+    seed: int = 0
+    tmp: str | None = None
+    source_options: tuple[str, ...] = ()
+    """Options that speak of the source, as the user wrote them."""
+
+    def command(self, taken: Prediction) -> str:
+        """The command that packs the source so, fit for a terminal."""
+        words = [text.plain(word) for word in self.source_options]
+        return taken.candidate.command(text.plain(self.source), words)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What came out."""
+
+    asked: PlanRequest
+    samples: int
+    """Of the whole source."""
+    sample: SampleSource
+    memory: int | None
+    predictions: list[Prediction]
+    recommendation: Recommendation
+    load: float | None
+    """The load average for each CPU before the start."""
+    where: str
+    """The folder in which the trials lay: the disk that was measured."""
+
+    @property
+    def reference(self) -> float:
+        """Images per second at which the CPUs that are left are told: the target, or what the slowest gives."""
+        if self.asked.goals.target is not None:
+            return self.asked.goals.target
+        return min(one.trial.best.images_per_s.median for one in self.predictions)
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """What this machine can do at most, with as many threads as there are workers: "copy 256", "decode 256 q90" ->
+        images per second. Of several candidates with the same limit, the highest that was measured."""
+        found: dict[str, float] = {}
+        for one in self.predictions:
+            limit = one.trial.best.limit
+            if limit is not None:
+                found[one.candidate.work] = max(found.get(one.candidate.work, 0.0), limit.shown)
+        return found
+
+    def limit(self, one: Prediction) -> float | None:
+        """Images per second at the bare limit of what reading this candidate takes; None where none was measured."""
+        return None if one.trial.best.limit is None else self.limits[one.candidate.work]
+
+    @cached_property
+    def by_target(self) -> list[tuple[float, Prediction]]:
+        """What each `--target` would be answered with, see `recommend.by_target`."""
+        return by_target(self.predictions, self.asked.goals.disk)
+
+    @property
+    def overlapping(self) -> list[tuple[str, str]]:
+        return overlaps(self.predictions)
+
+    def as_dict(self) -> dict[str, Any]:
+        asked, taken = self.asked, self.recommendation.taken
+        return {
+            "rawpack": rawpack.__version__,
+            "machine": machine.describe(),
+            "load_per_cpu_at_start": self.load,
+            "source": asked.source,
+            "samples": self.samples,
+            "sampled": len(self.sample),
+            "seed": asked.seed,
+            "budget_s": asked.budget,
+            "batch": asked.batch,
+            "workers": list(asked.workers),
+            "image_size": asked.image_size,
+            "transform": [repr(step) for step in asked.transform],
+            "target_images_per_s": asked.goals.target,
+            "disk_bytes": asked.goals.disk,
+            "memory_bytes": self.memory,
+            "measured_in": self.where,
+            "candidates": [self._candidate(one) for one in self.predictions],
+            "recommended": None if taken is None else taken.candidate.name,
+            "command": None if taken is None else taken.candidate.command(asked.source, asked.source_options),
+            "why": self.recommendation.why,
+            "lost": [{"name": one.candidate.name, "why": why} for one, why in self.recommendation.lost],
+            "by_target": [{"up_to_images_per_s": most, "name": one.candidate.name} for most, one in self.by_target],
+            "overlapping": [list(pair) for pair in self.overlapping],
+        }
+
+    def _candidate(self, one: Prediction) -> dict[str, Any]:
+        """of_limit: the quotient of the median and `limit_images_per_s`; that of each round stands in the readings."""
+        limit = self.limit(one)
+        return one.as_dict() | {
+            "limit": None if limit is None else one.candidate.work,
+            "limit_images_per_s": limit,
+            "of_limit": None if limit is None else one.trial.best.images_per_s.median / limit,
+            "cpus_left": one.cpus_left(self.reference, machine.cpus()),
+        }
+
+
+def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
+    """Try all candidates on a sample of the source, and say which to take. Leaves nothing behind.
+
+    Raises UsageError where that makes no sense, PackError where no image of the sample can be packed.
+    """
+    for candidate in asked.candidates:
+        if candidate.recipe.target is None and asked.image_size is None and not asked.transform:
+            raise UsageError("--size keep: images of different sizes make no batch; give --image-size, such as 224")
+    load = os.getloadavg()[0] / machine.cpus() if hasattr(os, "getloadavg") else None
+    memory = asked.memory
+    if memory is None:
+        free = machine.available_memory_bytes()
+        memory = None if free is None else int(free * _SHARE)
+    with scratch_folder(asked.tmp) as folder:
+        if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(source.root)):
+            raise UsageError(f"{folder.parent} lies inside the source {source.root}: name another folder with --tmp")
+        trials, sample = try_out(
+            source,
+            asked.candidates,
+            folder,
+            budget=asked.budget,
+            workers=asked.workers,
+            batch=asked.batch,
+            image_size=asked.image_size,
+            transform=asked.transform,
+            seed=asked.seed,
+            say=say,
+        )
+        where = str(folder.parent)
+    predictions = predict(trials, len(source), memory)
+    recommendation = recommend(predictions, asked.goals)
+    return Plan(asked, len(source), sample, memory, predictions, recommendation, load, where)

@@ -1,0 +1,295 @@
+"""A plan as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rawpack.system import machine
+from rawpack_packer import text
+from rawpack_packer.tune.measure.cpu import cache_bytes
+from rawpack_packer.tune.measure.interval import Figure, rounded
+from rawpack_packer.tune.plan.planned import Plan
+from rawpack_packer.tune.plan.predict import Prediction
+
+HEAD = (
+    "", "whole set", "to pack", "images/s", "limit", "of limit", "a core", "CPUs left", "first batch", "from disk",
+    "disk first", "even at", "PSNR", "SSIM",
+)  # fmt: skip
+_BY_NEED = (
+    "", "whole set", "images/s", "from disk", "to pack", "PSNR", "first batch", "CPUs left", "limit", "of limit",
+    "SSIM", "a core", "disk first", "even at",
+)  # fmt: skip
+"""The columns, those first that are shown where there is little room."""
+_FEW = 24
+"""Images that say little of a whole set."""
+_BUSY = 0.5
+_INDENT = "  "
+
+
+def as_text(planned: Plan, width: int | None = None) -> str:
+    """For a person at a terminal of so many columns; None for all of the table, and lines as long as they come."""
+    asked = planned.asked
+    title = (
+        f"{text.plain(asked.source)}: {text.count(planned.samples, 'image')}"
+        + ("" if len(planned.sample) == planned.samples else f", judged by {len(planned.sample):,} of them")
+        + f"; read in batches of {asked.batch} with {text.count(asked.workers[-1], 'worker')}"
+        + (f", each image through {', '.join(map(repr, asked.transform))}" if asked.transform else "")
+    )
+    table, shown = _fitting([HEAD, *rows(planned), *limit_rows(planned)], width)
+    blocks = [
+        [*_wrapped(title, width), table],
+        [line for note in legend(planned, shown) for line in _wrapped(note, width)],
+        [line for one in advice_lines(planned) for line in _wrapped(one, width)],
+    ]
+    curve = scaling_rows(planned)
+    if len(curve[0]) > 2:
+        blocks.insert(1, ["images/s by workers:", _fitting(curve, width)[0]])
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def rows(planned: Plan) -> Iterator[tuple[str, ...]]:
+    """A row for each candidate, under `HEAD`."""
+    cpus = machine.cpus()
+    for one in planned.predictions:
+        best, loss = one.trial.best, one.trial.loss
+        left, limit, core = one.cpus_left(planned.reference, cpus), planned.limit(one), best.images_per_core_s
+        yield (
+            one.candidate.name + (" *" if one is planned.recommendation.taken else ""),
+            size_of(one),
+            about(one.pack_s),
+            short(best.images_per_s),
+            number(limit) if limit else "",
+            f"{best.images_per_s.shown / limit:.0%}" if limit else "",
+            number(core.shown) if core else "",
+            f"{left:.1f}" if left is not None else "",
+            f"{best.first_batch_s.shown:.2g} s",
+            short(best.cold_images_per_s),
+            f"{best.cold_first_batch_s.shown:.2g} s" if best.cold_first_batch_s else "",
+            f"{text.size(rounded(one.even_bytes_per_s, None))}/s" if one.even_bytes_per_s else "",
+            f"{loss.psnr_db:.1f} dB" if loss else "",
+            f"{loss.ssim:.3f}" if loss else "",
+        )
+
+
+def limits(planned: Plan) -> list[tuple[str, float]]:
+    """What this machine can do at most, as images per second: (what, how many), one for each kind of candidate."""
+    found = dict(planned.limits)
+    for one in planned.predictions:
+        rate = _from_disk(one)
+        if rate is not None and one.candidate.raw:
+            what = one.candidate.work.replace("copy", "disk, raw", 1)
+            found[what] = max(found.get(what, 0.0), rate)
+    return list(found.items())
+
+
+def limit_rows(planned: Plan) -> Iterator[tuple[str, ...]]:
+    """A row for what the disk can do at most, of each size of raw image, under `HEAD`."""
+    column = HEAD.index("from disk")
+    for what, rate in limits(planned):
+        if what.startswith("disk"):
+            yield (f"limit: {what}", *("",) * (column - 1), number(rate), *("",) * (len(HEAD) - column - 1))
+
+
+def scaling_rows(planned: Plan) -> list[tuple[str, ...]]:
+    """A table of images per second by workers, of those counts that were measured."""
+    counts = sorted({one.case.setting.workers for each in planned.predictions for one in each.trial.readings})
+    found = [("", *map(str, counts))]
+    for one in planned.predictions:
+        rates = {reading.case.setting.workers: reading.images_per_s for reading in one.trial.readings}
+        found.append((one.candidate.name, *(short(rates.get(count)) for count in counts)))
+    return found
+
+
+def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
+    """How to read the table, of which the columns `shown` are there, and what may be wrong with it."""
+    best = planned.predictions[0].trial.best
+    rounds = len(best.images_per_s.values)
+    left_out = [name for name in HEAD if name not in shown]
+    lines = []
+    if left_out:
+        lines.append(f"Left out for want of room: {', '.join(left_out)}. --wide shows all.")
+    lines.append("*: recommended. images/s: from memory" + (
+        f", the median of {rounds} rounds; ±: half of the interval that holds it with a chance of "
+        f"{best.images_per_s.confidence:.0%}." if rounds > 1 else ", measured once."
+    ))  # fmt: skip
+    notes = {
+        "whole set": "without ±, exact" if any(one.bytes_error for one in planned.predictions) else "",
+        "limit": "bare copying or decoding, with as many threads as workers",
+        "of limit": "images/s divided by limit"
+        + ("; above 100%, the machine was slower while the limit was measured" if _above(planned) else ""),
+        "a core": "images for each second of CPU time",
+        "CPUs left": f"of {machine.cpus()}, for the training, at {number(rounded(planned.reference, None))} images/s",
+        "first batch": "after opening the store",
+        "even at": "with a disk that gives more, this raw store is read faster than JPEG, neither in memory",
+        "PSNR": "what JPEG or chroma loses; higher is better",
+    }
+    lines += [f"{name}: {note}." for name, note in notes.items() if note and name in shown]
+    if best.cold_images_per_s is not None:
+        lines.append(f"from disk: with nothing in memory, by a block shuffle, on the disk of {planned.where}.")
+    elif any(one.trial.disk_bytes_per_s is not None for one in planned.predictions):
+        lines.append("from disk: not measured, as --budget was used up.")
+    elif not planned.asked.tmp:
+        lines.append(
+            f"from disk: not measured: the system keeps the files in {planned.where} in memory. --tmp "
+            "names a folder on a disk."
+        )
+    else:
+        lines.append(f"from disk: not measured: the system keeps the files in {planned.where} in memory.")
+    if planned.memory is not None:
+        large = [one.candidate.name for one in planned.predictions if not one.fits]
+        if large:
+            do = "does" if len(large) == 1 else "do"
+            lines.append(
+                f"memory: {text.size(planned.memory)} for files. {', '.join(large)} {do} not fit, and would be read "
+                "from the disk."
+            )
+        else:
+            lines.append(f"memory: {text.size(planned.memory)} for files; every candidate fits.")
+    return lines + warnings(planned)
+
+
+def warnings(planned: Plan) -> list[str]:
+    """What may be wrong with the figures."""
+    lines = []
+    cache = cache_bytes()
+    small = [one.candidate.name for one in planned.predictions if _in_cache(one, cache)]
+    if small and cache is not None:
+        lines.append(
+            f"The sample of {', '.join(small)} is not much larger than the processor's cache ({text.size(cache)}): a "
+            "whole set may be read more slowly from memory. A longer --budget takes a larger sample."
+        )
+    if any(one.images_per_s is not None and one.images_per_s.error is None for one in planned.predictions):
+        lines.append(
+            "Some candidates were measured only once, so that nothing is certain of their speed: a longer --budget "
+            "measures more often."
+        )
+    if len(planned.sample) < min(_FEW, planned.samples):
+        lines.append(
+            f"Only {len(planned.sample)} images were tried, as more would not have fitted into --budget "
+            f"{about(planned.asked.budget)}: a longer one gives better figures."
+        )
+    tried = planned.predictions[0].trial
+    if tried.seen > tried.rows:
+        lines.append(f"{tried.seen - tried.rows} of {text.count(tried.seen, 'image')} could not be packed.")
+    if planned.load is not None and planned.load > _BUSY:
+        lines.append(
+            f"The machine was busy before the start (load {planned.load:.1f} for each CPU): an idle one is faster."
+        )
+    return lines
+
+
+def advice_lines(planned: Plan) -> list[str]:
+    """What to take, its command, what a target would change, and why not the others."""
+    recommendation, lines = planned.recommendation, []
+    if recommendation.taken is None:
+        lines.append(f"Nothing is recommended. {recommendation.why}")
+    else:
+        lines += [
+            f"Recommended: {recommendation.taken.candidate.name}, {recommendation.why}.",
+            f"{_INDENT}{planned.asked.command(recommendation.taken)}",
+        ]
+        if recommendation.taken.trial.loss is not None:
+            lines.append(f"{_INDENT}It loses a little of each image: --html shows how that looks.")
+    lines += target_lines(planned)
+    if recommendation.lost:
+        lines.append("Other candidates:" if recommendation.taken else "Candidates:")
+        lines += [f"{_INDENT}{one.candidate.name}: {why}" for one, why in recommendation.lost]
+    lines += overlap_lines(planned)
+    return lines
+
+
+def target_lines(planned: Plan) -> list[str]:
+    """What --target would change; nothing where there was one."""
+    if planned.asked.goals.target is not None or not planned.by_target:
+        return []
+    if len({one.candidate.name for _, one in planned.by_target}) == 1 and planned.recommendation.taken is not None:
+        return []
+    return ["If you know how many images/s the training takes, --target recommends:"] + [
+        f"{_INDENT}up to {number(_floor(most))}: {one.candidate.name}, {size_of(one)}"
+        for most, one in planned.by_target
+    ]
+
+
+def overlap_lines(planned: Plan) -> list[str]:
+    """Between which candidates no difference was measured."""
+    pairs = [f"{one} and {other}" for one, other in planned.overlapping]
+    return [f"No difference in speed was measured between {', nor between '.join(pairs)}."] if pairs else []
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def short(figure: Figure | None) -> str:
+    """ "52,000 ±6%"; empty where there is none."""
+    if figure is None:
+        return ""
+    error = figure.error
+    return number(figure.shown) + (f" ±{error / figure.median:.0%}" if error and figure.median else "")
+
+
+def size_of(one: Prediction) -> str:
+    """ "6.1 MB ±3%"; "78.7 MB" where that is exact."""
+    value = text.size(rounded(one.store_bytes, one.bytes_error * one.store_bytes))
+    return f"{value} ±{one.bytes_error:.{0 if one.bytes_error >= 0.01 else 1}%}" if one.bytes_error else value
+
+
+def about(seconds: float) -> str:
+    """With two digits, as a forecast deserves: "1.6 s", "14 s", "3.2 min", "5 h"."""
+    for unit, length in (("s", 60), ("min", 60), ("h", 48)):
+        if seconds < length * 1.5:
+            return f"{number(rounded(seconds, None))} {unit}" if seconds >= 0.1 or unit != "s" else "0.1 s"
+        seconds /= 60 if unit != "h" else 24
+    return f"{number(rounded(seconds, None))} days"
+
+
+def _floor(value: float) -> float:
+    """With two digits, and no more than it is: what it promises holds."""
+    place = 10.0 ** (len(str(int(value))) - 2)
+    return value // place * place
+
+
+def _above(planned: Plan) -> bool:
+    return any(one.trial.best.images_per_s.shown > (planned.limit(one) or float("inf")) for one in planned.predictions)
+
+
+def _from_disk(one: Prediction) -> float | None:
+    disk = one.trial.disk_bytes_per_s
+    return None if disk is None else rounded(disk / one.trial.image_bytes, None)
+
+
+def _in_cache(one: Prediction, cache: int | None) -> bool:
+    """Whether copying is measured on rows that the processor keeps to itself; a whole set that small is no matter."""
+    sampled = one.trial.rows * one.trial.image_bytes
+    return cache is not None and one.candidate.raw and sampled < 2 * cache and one.store_bytes > 2 * sampled
+
+
+def _fitting(table: list[tuple[str, ...]], width: int | None) -> tuple[str, list[str]]:
+    """A table with as many of its columns as fit into the width, those first that are needed most; and which, of those
+    that are not empty."""
+    head = table[0]
+    full = [k for k in range(len(head)) if any(row[k] for row in table[1:])]
+    by_need = sorted(full, key=lambda k: _BY_NEED.index(head[k]) if head[k] in _BY_NEED else k)
+    wide = {k: max(len(row[k]) for row in table) for k in full}
+    kept: list[int] = []
+    room = float("inf") if width is None else width
+    for k in by_need:
+        used = len(_INDENT) + sum(wide[j] + 2 for j in kept)
+        # The name and one column more are there in any case.
+        if len(kept) < 2 or used + wide[k] <= room:
+            kept.append(k)
+    kept.sort()
+    return text.grid([tuple(row[k] for k in kept) for row in table], _INDENT), [head[k] for k in kept]
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    """A line cut to the width; a command, which is to be copied, stays whole."""
+    if width is None or line.startswith(f"{_INDENT}rawpack "):
+        return [line]
+    inner = line.removeprefix(_INDENT)
+    indent = _INDENT if inner != line else ""
+    return textwrap.wrap(
+        inner, max(20, width), initial_indent=indent, subsequent_indent=indent + _INDENT,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

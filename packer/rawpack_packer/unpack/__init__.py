@@ -1,7 +1,0 @@
-"""A store back into files: an image file for each sample, named by its key, and a listing of its fields."""
-
-from __future__ import annotations
-
-from rawpack_packer.unpack.run import Exported, export
-
-__all__ = ["Exported", "export"]

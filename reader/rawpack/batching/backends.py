@@ -1,0 +1,110 @@
+"""The two kinds of workers, as their crew sees them: processes, and threads."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import traceback
+from typing import Protocol
+
+from rawpack.batching import worker
+from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
+from rawpack.batching.messages import Task
+from rawpack.batching.slots import Slot, SlotLayout
+from rawpack.system.child import HEARTBEAT_BYTES, Channel, Child, Heartbeat, pair
+
+_JOIN_TIMEOUT_S = 5.0
+
+
+class Worker(Protocol):
+    """One worker of either backend."""
+
+    channel: Channel
+    notes: Heartbeat
+
+    def share(self, slot: Slot) -> list[int]:
+        """The descriptors to send along with a task on `slot`."""
+
+    def forget(self) -> tuple[int, ...]:
+        """Slots that it has mapped and that nobody will fill again, told once."""
+
+    def kill(self, grace: float = 0.0) -> bool:
+        """End it, after `grace` seconds to go by itself, and wait until it is gone; False where it cannot be ended."""
+
+    def status(self) -> int | None:
+        """The exit status of one that is gone; None where there is none."""
+
+    def last_words(self) -> str:
+        """What it said of its end, if anything."""
+
+
+class ProcessWorker(Child):
+    """A worker process."""
+
+    def __init__(self, spec: WorkSpec, descriptors: list[int], slots: dict[int, Slot]) -> None:
+        super().__init__(worker.main, spec, descriptors)
+        self._slots = slots
+        self._known: set[int] = set()
+
+    def share(self, slot: Slot) -> list[int]:
+        """The descriptors to send along with a task on `slot`."""
+        if not slot.fresh:
+            if slot.number in self._known:
+                return []
+            self._known.add(slot.number)
+        assert slot.descriptor is not None
+        return [slot.descriptor]
+
+    def forget(self) -> tuple[int, ...]:
+        """Slots that it has mapped and that nobody will fill again."""
+        stale = tuple(number for number in self._known if number not in self._slots or self._slots[number].fresh)
+        self._known.difference_update(stale)
+        return stale
+
+    def status(self) -> int | None:
+        return self.process.returncode
+
+
+class ThreadWorker:
+    """A worker thread: the same loop over the same messages, with the slots of this process."""
+
+    def __init__(self, filler: BatchFiller, layout: SlotLayout, slots: dict[int, Slot]) -> None:
+        self.channel, theirs = pair()
+        self.notes = Heartbeat(mmap.mmap(-1, HEARTBEAT_BYTES))
+        self._words = ""
+
+        def views_of(task: Task, _: list[int]) -> Views:
+            return layout.views(slots[task.slot].memory, task.rows)
+
+        def run() -> None:
+            try:
+                serve(theirs, filler, views_of, self.notes)
+            except KeyError:
+                pass  # A slot that is gone: nobody waits for the batch any more.
+            except Exception:
+                self._words = traceback.format_exc()
+            finally:
+                theirs.close()
+
+        self.thread = threading.Thread(target=run, daemon=True, name="rawpack")
+        self.thread.start()
+
+    def share(self, slot: Slot) -> list[int]:
+        return []
+
+    def forget(self) -> tuple[int, ...]:
+        return ()
+
+    def kill(self, grace: float = 0.0) -> bool:
+        """Tell the thread to end; False where it is in the middle of a task that does not end."""
+        self.channel.close()
+        if self.thread is threading.current_thread():
+            return False  # a garbage collection in the worker itself let go of the crew
+        self.thread.join(_JOIN_TIMEOUT_S)
+        return not self.thread.is_alive()
+
+    def status(self) -> int | None:
+        return None
+
+    def last_words(self) -> str:
+        return self._words

@@ -1,0 +1,319 @@
+"""`Reader.batches()`: an iterable of batches, epoch after epoch."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.batching.fill import CLIP, INDEX, BatchFiller, WorkSpec
+from rawpack.batching.iterator import Batch, BatchIterator, Begun, EpochStep, EpochSteps, most_slices
+from rawpack.batching.options import Options, check_travels, tiny
+from rawpack.batching.pool import Pending, WorkerPool
+from rawpack.batching.pool_cache import PoolCache, WorkerSet
+from rawpack.batching.ragged import RaggedFields
+from rawpack.batching.readahead import Readahead
+from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
+from rawpack.batching.stats import Stats
+from rawpack.disk.manifest import IN_NO_SLOT, dump
+from rawpack.errors import UsageError
+from rawpack.order import Order, RankSplit, ranks_here
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.system import machine
+
+if TYPE_CHECKING:
+    from rawpack.batching.prefetch import Prefetch
+    from rawpack.clips.table import ClipTable
+
+AHEAD = 2
+"""Batches in the making while the caller holds one."""
+_AHEAD_SHARE = 1 / 8
+"""Of the memory that is free, for what is read ahead of the batches; as much again for what they are read from."""
+_MOST_AHEAD = 1 << 16
+"""Samples that the disk is asked for in one go, at most."""
+STATE_VERSION = 1
+_TOGETHER_BYTES = 1 << 19
+"""Without workers, so many bytes of small batches are read at once: to find and to ask for 64 samples of 784 bytes
+takes longer than to copy them. No more than a core's cache holds."""
+
+
+class Batches(Iterable[Batch]):
+    """Batches of one reader: `iter()` takes the next epoch, from 0 on; after `set_epoch(n)`, n, then n + 1.
+
+    Each iterator stands on its own: nested loops and two at a time work. Workers and slots are kept from epoch to epoch
+    and end with this object.
+    """
+
+    def __init__(
+        self,
+        library: ConcatenatedStore,
+        selection: NDArray[np.int64] | None,
+        order: Order,
+        split: RankSplit,
+        seed: int,
+        options: Options,
+        clips: ClipTable | None = None,
+    ) -> None:
+        """Made by `Reader.batches`. selection: the library's rows that the order counts, or the numbers of clips; None
+        for all. clips: where samples are clips."""
+        self._library, self._selection, self._order, self._split = library, selection, order, split
+        self._seed, self.options, self._clips = seed, options, clips
+        shown = [name for name in options.fields if library.fields[name].kind not in IN_NO_SLOT]
+        ragged_fields = [name for name in options.fields if name not in shown]
+        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.mover)
+        slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX))]
+        if clips is not None:
+            slot_fields.append(SlotField(CLIP, "int64", ()))
+        self._together = self._read_together(slot_fields)
+        layout = SlotLayout(slot_fields, options.batch_size * self._together)
+        stores = tuple(str(store.path) for store in library.stores)
+        memory = None if library.memory is None else library.memory.layout
+        manifests = tuple(dump(store.manifest) for store in library.stores)
+        once = () if clips is None else clips.once
+        evictable = tuple(store.evictable for store in library.stores)
+        self._spec = WorkSpec(
+            stores, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, evictable
+        )
+        if options.workers and options.backend == "process" and options.pipeline is not None:
+            check_travels(options.pipeline)
+        self._filler = BatchFiller(self._spec, library)
+        # More workers than slices in the making would start, and then wait for ever.
+        making = AHEAD + 1 if options.max_slots is None else min(AHEAD + 1, options.max_slots)
+        useful = making * most_slices(layout.size, self._filler.whole_batches)
+        self.options = options = replace(options, workers=min(options.workers, useful))
+        self.counted = Stats(options.workers, layout.sample_bytes)
+        self._epoch = self._position = 0
+        self._latest: weakref.ref[BatchIterator] | None = None
+        self._state: tuple[int, int] = (0, 0)
+        self._own()
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError("batches have workers and memory of their own: pickle the reader, and call batches() there")
+
+    def __len__(self) -> int:
+        """The number of batches that this rank gets in a whole epoch: the one that `iter()` takes next."""
+        return len(self._split_of(self._epoch))
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next `iter()` takes epoch `epoch`, from its start."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int | np.integer) or epoch < 0:
+            raise UsageError(f"epoch {epoch!r}: epochs are whole numbers from 0 on")
+        self._begin_at(int(epoch), 0)
+
+    def __iter__(self) -> BatchIterator:
+        if os.getpid() != self._process:
+            # A forked child has its own workers; those of its parent are not its business.
+            self._own()
+        self._library.look_at_files(now=True)
+        with self._taking:
+            epoch, position = self._epoch, self._position
+            self._begin_at(epoch + 1, 0)
+            self._state, self._latest = (epoch, position), None
+        if self._library.fetcher is not None:
+            self._library.fetcher.restore()  # new workers open what lies in the cache
+        worker_set = self._pool_cache.acquire(epoch, position) or self._new_worker_set()
+        steps: EpochSteps = self._steps(epoch, position)
+        prefetch = None
+        if self._library.fetcher is not None:
+            steps = prefetch = self._prefetch(steps, epoch, position)
+        elif self._filler.asks_disk:
+            steps = self._ahead(steps, epoch, position, worker_set.pool)
+        for _ in worker_set.begun:
+            next(steps)
+        iterator = BatchIterator(
+            self,
+            steps,
+            worker_set.pool,
+            worker_set.slot_pool,
+            self._filler,
+            self._ragged_fields if self._ragged_fields.names else None,
+            prefetch,
+            worker_set.begun,
+            seed=self._seed,
+            epoch=epoch,
+            ahead=AHEAD,
+            together=self._together,
+        )
+        self._latest = weakref.ref(iterator)
+        if self.options.progress:
+            iterator.show_progress(self._split_of(epoch).count(position), f"epoch {epoch}")
+        return iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iterator is, to go on from by `load_state_dict`: plain values, good for JSON.
+
+        The position counts samples over all ranks that were handed to the caller; what workers have prefetched does not
+        count. The rest of the epoch is the same for other workers, another format of the same set, another world size.
+        """
+        epoch, position = self._state
+        if not self._split_of(epoch).count(position):
+            # Nothing is left of it, also where uneven="keep" gave this rank no batch in the last step.
+            epoch, position = epoch + 1, 0
+        return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next `iter()` goes on where `state` was taken. Raises UsageError where it speaks of another order."""
+        expected = {"version": STATE_VERSION, **self._identity()}
+        if not isinstance(state, Mapping):
+            raise UsageError(f"this is no state of batches, but {type(state).__name__}; pass what state_dict() gave")
+        for name, value in expected.items():
+            if state.get(name) != value:
+                raise UsageError(
+                    f"this state does not fit: its {name} is {state.get(name)!r}, and {value!r} here; resume with the "
+                    "same samples, seed, shuffle and rawpack's order version"
+                )
+        epoch, position = state.get("epoch"), state.get("position")
+        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0 or position < 0:
+            raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
+        if position > self._order.length(epoch):
+            raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
+        self._begin_at(epoch, position)
+
+    def stats(self) -> dict[str, Any]:
+        """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
+        the workers' seconds in reading, decoding and transforming, and a verdict in words."""
+        return self.counted.as_dict()
+
+    def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
+        """Told by an iterator: see `Owner`."""
+        if self._latest is not None and self._latest() is iterator:
+            self._state = (iterator.epoch, step.position)
+
+    def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
+        """Asked by an iterator: see `Owner`."""
+        latest = self._latest is not None and self._latest() is iterator
+        next_epoch = (self._epoch, self._position) == (iterator.epoch + 1, 0)
+        # A transform that threads do is the caller's own object, which may be changed between two epochs.
+        foreseeable = self._order.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
+        if latest and next_epoch and foreseeable and self._library.fetcher is None:
+            return self._steps(iterator.epoch + 1, 0)
+        return iter(())
+
+    def ended(
+        self, pool: WorkerPool | None, slot_pool: SlotPool, left: list[Pending] | None, epoch: int, following: Begun
+    ) -> None:
+        """Told by an iterator: see `Owner`."""
+        if left is None:
+            self._pool_cache.discard(WorkerSet(pool, slot_pool))
+        else:
+            self._pool_cache.give_back(WorkerSet(pool, slot_pool, tuple(left), epoch, following))
+
+    def _begin_at(self, epoch: int, position: int) -> None:
+        self._epoch, self._position = epoch, position
+        self._state = (epoch, position)
+
+    def _steps(self, epoch: int, position: int) -> Generator[EpochStep]:
+        split = self._split_of(epoch)
+        for step in range(split.count(position)):
+            self._library.look_at_files()
+            span, after = split.batch(step, position), split.reached(step + 1, position)
+            samples = span.samples(self._order, epoch)
+            if self._selection is not None:
+                samples = self._selection[samples]
+            if self._clips is None:
+                yield EpochStep(samples, after)
+            else:
+                yield EpochStep(self._clips.rows(samples, self._seed, epoch), after, samples)
+
+    def _ahead(self, steps: Iterator[EpochStep], epoch: int, position: int, pool: WorkerPool | None) -> Readahead:
+        """The same steps, the disk asked for what they come to."""
+        free, most, ranks = machine.available_memory_bytes(), _MOST_AHEAD, self._split.world_size
+        if free is not None:
+            # Ranks on one machine share its memory.
+            each = free * _AHEAD_SHARE / ranks_here(ranks)
+            most = min(most, int(each / max(1.0, self._filler.stored_bytes)))
+
+        def nobody_waits(row: int) -> bool:
+            return pool is None or not pool.asks_ahead
+
+        # Where the system does not tell, workers that had to wait are all that is known.
+        is_cached = self._filler.is_cached if self._filler.tells_cached else nobody_waits
+
+        def region_end(at: int) -> int:
+            return self._order.region_end(epoch, at, ranks)
+
+        return Readahead(steps, position, region_end, is_cached, self._filler.readahead, most)
+
+    def _prefetch(self, steps: Iterator[EpochStep], epoch: int, position: int) -> Prefetch:
+        """The same steps, each when its shards have come."""
+        from rawpack.batching.prefetch import Prefetch
+
+        def order(start: int, stop: int) -> NDArray[np.int64]:
+            samples = self._order.samples(epoch, position + start, position + stop)
+            if self._selection is not None:
+                samples = self._selection[samples]
+            # Of clips, the first frames: most clips lie in the shard where they begin.
+            return samples if self._clips is None else self._clips.rows(samples, self._seed, epoch)[:, 0]
+
+        names = [name for name in self.options.fields if self._library.fields[name].in_shards]
+        left, batch = self._order.length(epoch) - position, self.options.batch_size
+        return Prefetch(steps, self._library, names, order, left, batch)
+
+    def _split_of(self, epoch: int) -> RankSplit:
+        return replace(self._split, length=self._order.length(epoch))
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a state to mean the same samples."""
+        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
+        return {
+            "order": self.options.order_name,
+            "order_version": self._order.version,
+            "seed": self._seed,
+            "samples": len(self._library),
+            "keys": self._library.key_digest,
+            "selected": selected,
+            "clips": None if self._clips is None else self._clips.identity,
+        }
+
+    def _own(self) -> None:
+        self._process = os.getpid()
+        self._taking = threading.Lock()
+        """Held while an iterator takes its epoch, so that two threads take two."""
+        self._of_parent = getattr(self, "_teams", None)
+        """In a forked child: what must not be let go of here, for it would be ended."""
+        self._pool_cache = PoolCache()
+
+    def _new_worker_set(self) -> WorkerSet:
+        """New workers, and slots for them."""
+        options = self.options
+        shared = options.workers > 0 and options.backend == "process"
+        slot_pool = SlotPool(self._spec.layout, AHEAD + 2, options.max_slots, shared=shared)
+        if not options.workers:
+            return WorkerSet(None, slot_pool)
+        return WorkerSet(
+            WorkerPool(self._spec, options.workers, options.backend, slot_pool, self._filler, options.timeout),
+            slot_pool,
+        )
+
+    def _read_together(self, fields: list[SlotField]) -> int:
+        """How many batches are read at once, and lie in one slot: more than one only where tiny samples are copied in
+        this process, and nobody counts the batches that are held."""
+        options = self.options
+        if options.workers or options.max_slots is not None or options.pipeline is not None:
+            return 1
+        if self._library.fetcher is not None:
+            return 1  # each batch when its shards are there
+        frames = 1 if self._clips is None else self._clips.shape.frames
+        if not tiny(self._library, options.fields, options.planes, frames):
+            return 1
+        return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
+
+    def _slot_field(self, name: str) -> SlotField:
+        field = self._library.fields[name]
+        if name in self.options.planes:
+            return SlotField(name, field.dtype, (*self._axes(name), *field.stored_shape))
+        if self.options.pipeline is not None and name in self.options.pipeline.makes:
+            made = self.options.pipeline.makes[name]
+            return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
+        return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
+
+    def _axes(self, name: str) -> tuple[int, ...]:
+        """The axes of a field between the batch's and those of a sample in the store: of clips, the frames."""
+        return () if self._clips is None or name in self._clips.once else (self._clips.shape.frames,)

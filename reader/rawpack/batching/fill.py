@@ -1,0 +1,278 @@
+"""What a worker does, whichever process or thread it is: fill rows of a slot."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
+from rawpack.batching.slots import SlotLayout
+from rawpack.disk.manifest import Field
+from rawpack.errors import RawpackError, WorkerError
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.system.child import Channel, Heartbeat
+from rawpack.system.times import Times
+
+if TYPE_CHECKING:
+    from rawpack.transforms.pipeline import Pipeline
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+Views = dict[str, NDArray[Any]]
+Seeds = tuple[int, int]
+"""Seed and epoch: what random numbers hang on, beside the sample."""
+INDEX = "index"
+"""The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out. Of
+clips (n, frames)."""
+CLIP = "clip"
+"""Of clips another such array: their numbers, which random numbers hang on. Two of them may be of the same rows."""
+
+
+@dataclass(frozen=True)
+class WorkSpec:
+    """All that a worker needs to know, sent once."""
+
+    stores: tuple[str, ...]
+    manifests: tuple[bytes, ...]
+    """As the reader found them, sealed: a worker that starts later must not read what was packed there since."""
+    layout: SlotLayout
+    pipeline: Pipeline | None = None
+    """What is done to samples before they lie in a slot."""
+    planes: tuple[str, ...] = ()
+    """Fields that come as planes, as they are stored."""
+    verify: bool = False
+    """Check each image against its checksum before it is used."""
+    memory: tuple[dict[str, tuple[int, int]], int] | None = None
+    """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
+    once: tuple[str, ...] = ()
+    """Of clips: the fields that a clip has one value of, and not one for each frame."""
+    evictable: tuple[bool, ...] = ()
+    """Of each store, whether its shards come and go: see `Store`. None of them, where it is empty."""
+
+
+class BatchFiller:
+    """Fills slots by a spec. Any number of threads may use one."""
+
+    def __init__(self, spec: WorkSpec, library: ConcatenatedStore) -> None:
+        self._library, self._pipeline, self._verify = library, spec.pipeline, spec.verify
+        self._planes, self._once = spec.planes, spec.once
+        given = (INDEX, CLIP) if spec.once else (INDEX,)
+        names = [field.name for field in spec.layout.fields if field.name not in given]
+        self._fields = [(name, library.fields[name]) for name in names]
+        self._images = [
+            name
+            for name, field in self._fields
+            if field.in_shards and any(store.is_random_access(name) for store in library.stores)
+        ]
+        """Those that the disk is asked for ahead of time."""
+
+    def fill(self, views: Views, start: int, stop: int, times: Times, seeds: Seeds) -> None:
+        """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
+        samples = views[INDEX][start:stop]
+        clips = views[CLIP][start:stop] if samples.ndim == 2 else None
+        lines = () if self._pipeline is None else self._pipeline.lines
+        if self._pipeline is not None and lines:
+            outs = {name: self._frames(name, views[name][start:stop], samples) for name in lines}
+            check = self._check_one if self._verify else None
+            self._pipeline.fill(self._library, samples, outs, seeds, times, check, clips)
+        for name, field in self._fields:
+            if name in lines:
+                continue
+            rows, out = rows_of(samples, name in self._once), self._frames(name, views[name][start:stop], samples)
+            began = time.perf_counter()
+            # What was inflated to be checked is read while it is at hand: one sample at a time.
+            read = self._library.read_planes if name in self._planes else self._library.read_into
+            step = 1 if self._verify and field.deflated else max(1, len(rows))
+            for i in range(0, len(rows), step):
+                if self._verify:
+                    self._check(name, field, rows[i : i + step])
+                read(name, rows[i : i + step], out[i : i + step])
+            _add(times, field, name in self._planes, time.perf_counter() - began)
+
+    @property
+    def uses_opencv(self) -> bool:
+        """Whether OpenCV works on the samples, beside decoding them."""
+        converted = [name for name, _ in self._fields if name not in self._planes]
+        planar = any(store.fields[name].planar for store in self._library.stores for name in converted)
+        return self._pipeline is not None or planar
+
+    @property
+    def whole_batches(self) -> bool:
+        """Whether a batch must be made in one piece."""
+        return self._pipeline is not None and self._pipeline.whole_batches
+
+    def targets(self, views: Views) -> Views:
+        """Where the samples of a batch are made: the slot's arrays, or others that `finish` empties into them."""
+        if self._pipeline is None:
+            return views
+        return {name: self._pipeline.room(name, view) for name, view in views.items()}
+
+    def finish(self, targets: Views, views: Views, times: Times, seeds: Seeds) -> None:
+        """Once all samples of a batch are there: what is done to it as a whole."""
+        if self._pipeline is not None and self._pipeline.whole_batches:
+            self._pipeline.finish(targets, views, seeds, times)
+
+    def _frames(self, name: str, out: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
+        """The same memory, frame by frame: (n, frames, ...) of clips as (n * frames, ...)."""
+        return out if samples.ndim == 1 or name in self._once else out.reshape(samples.size, *out.shape[2:])
+
+    def readahead(self, rows: NDArray[np.int64]) -> None:
+        """Ask the disk for the images of these samples."""
+        for name in self._images:
+            self._library.readahead(name, rows.reshape(-1))
+
+    @property
+    def asks_disk(self) -> bool:
+        """Whether the disk is to be asked for samples ahead of time."""
+        return bool(self._images)
+
+    @property
+    def tells_cached(self) -> bool:
+        """Whether `is_cached` knows."""
+        return self._library.tells_cached
+
+    @property
+    def stored_bytes(self) -> float:
+        """Of a sample in the shards, on the average."""
+        stores = self._library.stores
+        return sum(store.manifest.shard_bytes for store in stores) / max(1, len(self._library))
+
+    def is_cached(self, row: int) -> bool:
+        """Whether a sample lies in the page cache; see `looks_cold`."""
+        return all(self._library.is_cached(name, row) for name in self._images)
+
+    def looks_cold(self, rows: NDArray[np.int64]) -> bool:
+        """Whether the first of these samples is not in the page cache: then it is worth asking for all.
+
+        One is enough, in random order: what it misses, a worker meets, and says so. Touches nothing: of a file that was
+        cut short, that would end this process.
+        """
+        return not all(self._library.is_cached(name, row) for name in self._images for row in rows.flat[:1].tolist())
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a worker process needs beside the spec."""
+        return [] if self._library.memory is None else [self._library.memory.descriptor]
+
+    def name(self, row: int) -> str:
+        """How a sample is called in an error: its row and its key; of a clip those of its first frame."""
+        what = f"the clip that begins with sample {row}" if self._once else f"sample {row}"
+        try:
+            return f"{what} ({self._library.text('key', np.array([row]))[0]!r})"
+        except (RawpackError, KeyError):
+            return what
+
+    def doing(self, row: int, batch: int = 0) -> str:
+        """What failed, in an error: reading a sample, or transforming a batch of so many that begins with it."""
+        if batch:
+            return f"transforming the batch of {batch} that begins with {self.name(row)}"
+        return f"reading {self.name(row)}"
+
+    def _check(self, name: str, field: Field, rows: NDArray[np.int64]) -> None:
+        if field.in_shards:
+            for row in rows.tolist():
+                self._library.check(name, row)
+
+    def _check_one(self, name: str, row: int) -> None:
+        self._library.check(name, row)
+
+
+def rows_of(samples: NDArray[np.int64], once: bool) -> NDArray[np.int64]:
+    """The rows to read a field of. samples: rows (n,), or of clips (n, frames); once: whether a clip has it once."""
+    return samples if samples.ndim == 1 else samples[:, 0] if once else samples.reshape(-1)
+
+
+_WHOLE = -1
+"""The position of what is done to a batch as a whole."""
+
+
+def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
+    if field.encoding == "raw" or (planes and not field.deflated):
+        times.reading += seconds
+    else:
+        times.decoding += seconds
+
+
+def do(task: Task, filler: BatchFiller, views: Views, notes: Heartbeat) -> Reply:
+    """Do one task; what it raises is told, with the sample that raised it."""
+    times, position, faults = Times(), task.start, major_faults()
+    seeds = task.seed, task.epoch
+    try:
+        targets = filler.targets(views)
+        if not _filled(task, filler, targets, notes, times):
+            # One by one: to find the sample that raised, or the one that kills.
+            for position in range(task.start, task.stop):
+                notes.note(task.number, position)
+                filler.fill(targets, position, position + 1, times, seeds)
+        position = _WHOLE
+        filler.finish(targets, views, times, seeds)
+        return SliceDone(task.number, times, major_faults() > faults)
+    except Exception as error:
+        row, batch = first_row(views, max(position, 0)), task.rows if position == _WHOLE else 0
+        return SliceFailed(task.number, row, type(error).__name__, str(error), traceback.format_exc(), batch)
+
+
+def _filled(task: Task, filler: BatchFiller, targets: Views, notes: Heartbeat, times: Times) -> bool:
+    """Whether all samples of a task could be made in one go. Raises what its only sample raises."""
+    if task.careful:
+        return False
+    notes.note(task.number, -1)
+    try:
+        filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch))
+    except Exception:
+        if task.stop - task.start == 1:
+            raise
+        return False
+    return True
+
+
+def major_faults() -> int:
+    """How often this thread has waited for a page to come from the disk; 0 where the system does not tell."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0
+
+
+def first_row(views: Views, position: int) -> int:
+    """The row of a batch's sample; of a clip that of its first frame."""
+    return int(views[INDEX][position].flat[0])
+
+
+def blame(filler: BatchFiller, views: Views, seeds: Seeds, error: Exception) -> RawpackError:
+    """The error to raise in this process for one that came up while filling a batch: it names the sample."""
+    targets = filler.targets(views)
+    for position in range(len(views[INDEX])):
+        try:
+            filler.fill(targets, position, position + 1, Times(), seeds)
+        except Exception as again:
+            doing = filler.doing(first_row(views, position))
+            return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
+    try:
+        filler.finish(targets, views, Times(), seeds)
+    except Exception as again:
+        doing = filler.doing(first_row(views, 0), len(views[INDEX]))
+        return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
+    return WorkerError(f"reading a batch failed, and did not when done again: {type(error).__name__}: {error}")
+
+
+def serve(
+    channel: Channel, filler: BatchFiller, views_of: Callable[[Task, list[int]], Views], notes: Heartbeat
+) -> None:
+    """Do tasks until the other end is gone. One loop for both backends."""
+    while True:
+        received = channel.receive()
+        if received is None:
+            return
+        task = decode_task(received[0])
+        reply = do(task, filler, views_of(task, received[1]), notes)
+        try:
+            channel.send(encode(reply))
+        except OSError:
+            return

@@ -1,0 +1,307 @@
+"""A crew: the workers of one iterator after another, the tasks they hold, and what is done when one of them fails.
+
+The crew has no thread of its own: it works while its caller waits for a batch. A worker has its tasks in advance, so
+it goes on while the caller computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from rawpack.batching.backends import ProcessWorker, ThreadWorker, Worker
+from rawpack.batching.fill import CLIP, INDEX, BatchFiller, WorkSpec, first_row
+from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_reply, encode
+from rawpack.batching.slots import Slot, SlotPool
+from rawpack.errors import WorkerError
+from rawpack.system.child import GRACE_S
+from rawpack.system.times import Times
+
+_MAX_DEATHS = 3
+_LOOK_EVERY_S = 0.5
+_START_TIMEOUT_S = 60.0
+"""What a worker is given to start, on a busy machine with slow disks, however short `timeout` is."""
+_PATIENCE_S = 2.0
+"""How long an error waits for the batches before its own to be handed over: not for ever, where one of them hangs."""
+_CALLER = 6
+"""Frames from where the warning is given up to the loop over the batches."""
+_WARM_TASKS = 32
+
+
+@dataclass
+class Pending:
+    """A batch in the making."""
+
+    slot: Slot
+    rows: int
+    seed: int
+    epoch: int
+    pieces: int = 0
+    """Slices that it is cut into."""
+    left: int = 0
+    """Those that are not done."""
+    deaths: Counter[int] = field(default_factory=Counter)
+    """How many workers died of the slice that begins at a row."""
+    times: Times = field(default_factory=Times)
+    """What its workers spent on it, together."""
+    failed: str = ""
+    """What went wrong with one of its slices: raised when it is this batch's turn, after the whole ones before it. No
+    exception: one that was raised holds the frames that hold it."""
+
+
+@dataclass
+class _Slice:
+    """A task and the batch that it belongs to."""
+
+    task: Task
+    pending: Pending
+
+
+@dataclass
+class _WorkerHandle:
+    """A worker's place in the crew, with the slices it holds, oldest first."""
+
+    worker: Worker
+    slices: dict[int, _Slice] = field(default_factory=dict)
+    beat: int = -1
+    beat_at: float = 0.0
+
+
+class WorkerPool:
+    """The workers of one iterator at a time, and the slots that they fill. Used by one thread at a time."""
+
+    def __init__(
+        self, spec: WorkSpec, workers: int, backend: str, slot_pool: SlotPool, filler: BatchFiller, timeout: float
+    ) -> None:
+        """filler: of this process; the `thread` backend shares it."""
+        self.slot_pool = slot_pool
+        self._spec, self._backend, self._filler = spec, backend, filler
+        self._timeout = timeout
+        self._next_task = 0
+        self._warm = 0
+        self._warned = False
+        self._failed: tuple[float, Pending] | None = None
+        """The first batch that a worker told an error of, and when."""
+        self._handles: list[_WorkerHandle] = []
+        try:
+            for _ in range(workers):
+                self._handles.append(_WorkerHandle(self._start_worker()))
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether a worker has waited for the disk lately, so that it should be asked for samples ahead of time.
+
+        Where all lies in the page cache it should not: asking costs time.
+        """
+        return self._warm < _WARM_TASKS
+
+    def submit(self, pending: Pending, pieces: int) -> None:
+        """Give out a batch in `pieces` slices, to the workers that have least to do."""
+        pending.pieces = max(1, min(pieces, pending.rows))
+        self._give_out(pending)
+
+    def wait(self, pending: Pending) -> None:
+        """Return when the batch is whole. Raises what a worker raised; replaces workers that die or hang."""
+        began, poll = time.monotonic(), select.poll()
+        handles = {handle.worker.channel.fileno(): handle for handle in self._handles}
+        for number in handles:
+            poll.register(number, select.POLLIN)
+
+        def replace_worker(number: int, what: str, grace: float = 0.0) -> None:
+            handle = handles.pop(number)
+            poll.unregister(number)
+            self._replace(handle, what, grace, pending.epoch)
+            handles[handle.worker.channel.fileno()] = handle
+            poll.register(handle.worker.channel.fileno(), select.POLLIN)
+
+        while pending.left and not pending.failed:
+            for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
+                if self._receive(handles[number]) is None:
+                    replace_worker(number, "died", GRACE_S)
+            if self._failed is not None and pending.left:
+                since, failed = self._failed
+                # One of the next epoch is no business of this one.
+                if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _PATIENCE_S:
+                    raise WorkerError(failed.failed)
+            if pending.left and not pending.failed:
+                for number in self._stuck(handles):
+                    replace_worker(number, f"made no progress for {self._timeout:g} s")
+        if pending.failed:
+            raise WorkerError(pending.failed)
+
+    def drain(self) -> bool:
+        """Wait until no worker holds a slice, so that all slots are ours again. False where a worker is gone."""
+        for handle in self._handles:
+            poll = select.poll()
+            poll.register(handle.worker.channel.fileno(), select.POLLIN)
+            while handle.slices:
+                if not poll.poll(self._timeout * 1000) or self._receive(handle) is None:
+                    return False
+        # What went wrong in batches that nobody waited for concerns nobody.
+        self._failed = None
+        return True
+
+    def close(self) -> None:
+        """End all workers. Nothing they hold matters any more."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.worker.channel.close()  # first, so that none begins another slice while one is waited for
+        for handle in handles:
+            handle.worker.kill()
+
+    def _start_worker(self) -> Worker:
+        if self._backend == "thread":
+            return ThreadWorker(self._filler, self._spec.layout, self.slot_pool.slots)
+        return ProcessWorker(self._spec, self._filler.descriptors, self.slot_pool.slots)
+
+    def _give_out(self, pending: Pending) -> None:
+        pending.left = pending.pieces
+        for k in range(pending.pieces):
+            self._next_task += 1
+            start = pending.rows * k // pending.pieces
+            task = Task(
+                number=self._next_task,
+                slot=pending.slot.number,
+                size=pending.slot.size,
+                keep=not pending.slot.fresh,
+                rows=pending.rows,
+                start=start,
+                stop=pending.rows * (k + 1) // pending.pieces,
+                careful=pending.deaths[start] > 0,
+                seed=pending.seed,
+                epoch=pending.epoch,
+            )
+            self._give(min(self._handles, key=lambda handle: len(handle.slices)), _Slice(task, pending))
+
+    def _give(self, handle: _WorkerHandle, piece: _Slice) -> None:
+        if not handle.slices:
+            handle.beat_at = time.monotonic()
+        handle.slices[piece.task.number] = piece
+        # Where the worker is dead or stuck, whoever waits next sees it and replaces it.
+        with contextlib.suppress(OSError):
+            task, forget = piece.task, handle.worker.forget()
+            descriptors = handle.worker.share(piece.pending.slot)
+            handle.worker.channel.send(encode(replace(task, forget=forget) if forget else task), descriptors)
+
+    def _receive(self, handle: _WorkerHandle) -> Reply | None:
+        """Take one reply; None where the worker is gone."""
+        try:
+            received = handle.worker.channel.receive()
+        except OSError:
+            received = None
+        if received is None:
+            return None
+        reply: Reply = decode_reply(received[0])
+        handle.beat_at = time.monotonic()
+        piece = handle.slices.pop(reply.number, None)
+        if piece is None:
+            # Of a slot that was given up meanwhile; what became of it does not matter.
+            return SliceDone(reply.number, Times(), False)
+        if isinstance(reply, SliceDone):
+            self._warm = 0 if reply.waited_for_disk else self._warm + 1
+            piece.pending.left -= 1
+            piece.pending.times.add(reply.times)
+        else:
+            piece.pending.failed = piece.pending.failed or self._error(reply)
+            if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
+                self._failed = time.monotonic(), piece.pending
+        return reply
+
+    def _stuck(self, handles: dict[int, _WorkerHandle]) -> list[int]:
+        """The workers that hold slices and have noted nothing for `timeout` seconds, by descriptor."""
+        now, stuck = time.monotonic(), []
+        for number, handle in handles.items():
+            beat = handle.worker.notes.read()[2]
+            if beat != handle.beat or not handle.slices:
+                handle.beat, handle.beat_at = beat, now
+            elif now - handle.beat_at > (self._timeout if beat else max(self._timeout, _START_TIMEOUT_S)):
+                stuck.append(number)
+        return stuck
+
+    def _replace(self, handle: _WorkerHandle, what: str, grace: float, epoch: int) -> None:
+        """Put a new worker in the place of one that is gone, and give its slices out again.
+
+        epoch: the one that the caller is in. Raises WorkerError where that makes no sense: a slice of this epoch has
+        ended several; of one of the next epoch, whoever comes to it is told.
+        """
+        task, position, beat = handle.worker.notes.read()
+        ended = handle.worker.kill(grace)
+        status, words = handle.worker.status(), handle.worker.last_words()
+        said = f"\n\nIts last words:\n{words}" if words else ""
+        if not beat and status is not None and status > 0:
+            raise WorkerError(
+                f"worker processes cannot start here (exit status {status}); "
+                f"workers=0 and backend='thread' need none{said}"
+            )
+        how = f"a worker {what}"
+        if not ended:
+            how += " and cannot be ended"
+        elif status is not None:
+            how += f" (exit status {status})"
+        slices = list(handle.slices.values())
+        handle.slices.clear()
+        if slices:
+            first = next((piece for piece in slices if piece.task.number == task), slices[0])
+            first.pending.deaths[first.task.start] += 1
+            deaths = first.pending.deaths[first.task.start]
+            if deaths >= _MAX_DEATHS:
+                cure = "" if ended else ": is the disk or network share of the store alive?"
+                error = f"{how} {deaths} times at {self._name(first, position)}; it ends here{cure}{said}"
+                if first.pending.epoch == epoch or not ended:
+                    raise WorkerError(error)
+                first.pending.failed = first.pending.failed or error
+                slices = [piece for piece in slices if piece.pending is not first.pending]
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"rawpack: {how}; it is replaced and its samples are read again{said}",
+                RuntimeWarning,
+                stacklevel=_CALLER,
+            )
+        handle.worker = self._start_worker()
+        handle.beat, handle.beat_at = -1, time.monotonic()
+        if not ended:
+            for pending in {id(piece.pending): piece.pending for piece in slices}.values():
+                self._move(pending)
+            return
+        for piece in slices:
+            careful = piece.pending.deaths[piece.task.start] > 0
+            self._give(handle, _Slice(replace(piece.task, careful=careful), piece.pending))
+
+    def _move(self, pending: Pending) -> None:
+        """Begin a batch anew in another slot: a worker that cannot be ended may write into this one at any time."""
+        for handle in self._handles:
+            for number in [number for number, piece in handle.slices.items() if piece.pending is pending]:
+                del handle.slices[number]
+        old, layout = pending.slot, self.slot_pool.layout
+        self.slot_pool.retire(old)
+        pending.slot = self.slot_pool.acquire()
+        # The rows were written by this process, and workers only read them.
+        views, before = layout.views(pending.slot.memory, pending.rows), layout.views(old.memory, pending.rows)
+        for name in (INDEX, CLIP):
+            if name in views:
+                views[name][:] = before[name]
+        self._give_out(pending)
+
+    def _error(self, reply: SliceFailed) -> str:
+        doing = self._filler.doing(reply.row, reply.batch)
+        what = f"{doing} failed: {reply.kind}: {reply.message}"
+        return f"{what}\n\nIn the worker:\n{reply.traceback}"
+
+    def _name(self, piece: _Slice, position: int) -> str:
+        views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)
+        if 0 <= position < piece.pending.rows:
+            return self._filler.name(first_row(views, position))
+        return f"one of the samples {views[INDEX][piece.task.start : piece.task.stop].tolist()}"

@@ -1,0 +1,79 @@
+"""Teams: workers and their slots, which outlive the iterators that they work for, one after another."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+
+from rawpack.batching.iterator import Begun
+from rawpack.batching.pool import Pending, WorkerPool
+from rawpack.batching.slots import SlotPool
+
+
+@dataclass(frozen=True)
+class WorkerSet:
+    """Workers and slots, and what they have in hand from the iterator before."""
+
+    pool: WorkerPool | None
+    """None where all is done in this process."""
+    slot_pool: SlotPool
+    left: tuple[Pending, ...] = ()
+    """Batches that are still being made, and that nobody wants."""
+    epoch: int = 0
+    begun: Begun = field(default_factory=deque)
+    """The first batches of `epoch`, in the making."""
+
+    def close(self) -> None:
+        """End the workers, and let go of the slots."""
+        if self.pool is not None:
+            self.pool.close()
+        self.slot_pool.close()
+
+
+class PoolCache:
+    """Those of one `Batches` that no iterator has. They end with this object, in the process that made it."""
+
+    def __init__(self) -> None:
+        self._idle: list[WorkerSet] = []
+        self._process = os.getpid()
+        weakref.finalize(self, _close, self._idle, self._process)
+
+    def acquire(self, epoch: int, position: int) -> WorkerSet | None:
+        """An idle team for an iterator of `epoch` from `position` on; None where there is none. `begun` holds the first
+        batches of just these that it has in the making; what else it had in hand is finished first."""
+        while True:
+            try:
+                # The one that has begun just this, or the last.
+                fits = [
+                    k
+                    for k, worker_set in enumerate(self._idle)
+                    if worker_set.begun and (worker_set.epoch, 0) == (epoch, position)
+                ]
+                worker_set = self._idle.pop(fits[-1] if fits else -1)
+            except IndexError:
+                return None
+            if worker_set.begun and (worker_set.epoch, 0) == (epoch, position):
+                return worker_set
+            if worker_set.pool is None or worker_set.pool.drain():
+                for pending in (*worker_set.left, *(pending for _, pending in worker_set.begun)):
+                    worker_set.slot_pool.put_back(pending.slot)
+                return WorkerSet(worker_set.pool, worker_set.slot_pool)
+            self.discard(worker_set)
+
+    def give_back(self, worker_set: WorkerSet) -> None:
+        """An iterator is done with a team."""
+        self._idle.append(worker_set)
+
+    def discard(self, worker_set: WorkerSet) -> None:
+        """A team that something went wrong with: nobody may use it again."""
+        _close([worker_set], self._process)
+
+
+def _close(worker_sets: list[WorkerSet], process: int) -> None:
+    """In the process that started them."""
+    if os.getpid() == process:
+        for worker_set in worker_sets:
+            worker_set.close()
+        worker_sets.clear()

@@ -1,0 +1,73 @@
+"""Fields that lie in no slot, because their samples differ in length: texts, boxes.
+
+They are small and lie in mapped columns, so this process takes them from there as it hands a batch over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.store.concatenated import ConcatenatedStore
+
+if TYPE_CHECKING:
+    from rawpack.transforms.boxes import BoxMover
+
+Ragged = Literal["list", "pad"] | int
+"""How ragged fields come: see `Reader.batches`."""
+
+
+class RaggedFields:
+    """The loose fields of one `Batches`."""
+
+    def __init__(
+        self, library: ConcatenatedStore, names: Sequence[str], ragged: Ragged, mover: BoxMover | None = None
+    ) -> None:
+        """mover: what moves boxes with their images, where these are transformed."""
+        self.names, self._library, self._ragged, self._mover = tuple(names), library, ragged, mover
+
+    def __call__(
+        self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None = None
+    ) -> dict[str, Any]:
+        """What a batch of these rows has beside its slot. The arrays are the caller's.
+
+        rows: int64 (n,), or of clips (n, frames): then each clip has a list of its frames, or an axis. seeds: (seed,
+        epoch). clips: their numbers, (n,).
+        """
+        made = self._of(rows.reshape(-1), seeds, clips)
+        return made if rows.ndim == 1 else {name: _by_clip(values, *rows.shape) for name, values in made.items()}
+
+    def _of(self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None) -> dict[str, Any]:
+        batch: dict[str, Any] = {}
+        for name in self.names:
+            if self._library.fields[name].kind == "text":
+                batch[name] = self._library.text(name, rows)
+                continue
+            samples = self._library.ragged(name, rows)
+            if self._mover is not None and self._library.fields[name].is_boxes:
+                samples = self._mover(self._library, rows, samples, seeds, clips)
+            if self._ragged == "list":
+                batch[name] = [np.array(sample) for sample in samples]
+            else:
+                lengths = np.array([len(sample) for sample in samples], np.int64)
+                longest = int(lengths.max(initial=0)) if self._ragged == "pad" else int(self._ragged)
+                batch[name] = self._padded(name, samples, longest)
+                batch[f"{name}.length"] = lengths
+        return batch
+
+    def _padded(self, name: str, samples: Sequence[NDArray[Any]], length: int) -> NDArray[Any]:
+        field = self._library.fields[name]
+        padded = np.zeros((len(samples), length, *(n or 0 for n in field.shape[1:])), field.dtype)
+        for target, sample in zip(padded, samples, strict=True):
+            target[: len(sample)] = sample
+        return padded
+
+
+def _by_clip(values: Any, clips: int, frames: int) -> Any:
+    """What comes of clips * frames samples, clip by clip."""
+    if isinstance(values, list):
+        return [values[start : start + frames] for start in range(0, clips * frames, frames)]
+    return values.reshape(clips, frames, *values.shape[1:])

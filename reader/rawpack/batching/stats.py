@@ -1,0 +1,87 @@
+"""Where the time of reading goes, and what that means: `Batches.stats()`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rawpack.system.times import Times
+
+_RARELY = 0.05
+_MOSTLY = 0.5
+
+
+@dataclass(slots=True)
+class Stats:
+    """What `Batches` counts, over all its iterators. Seconds are of the wall clock, summed over the workers."""
+
+    workers: int = 0
+    sample_bytes: int = 0
+    """Of one sample in a batch's arrays."""
+    samples: int = 0
+    batches: int = 0
+    timed_samples: int = 0
+    """Those of `elapsed_s`: without every iterator's first batch."""
+    elapsed_s: float = 0.0
+    """From the moment an iterator's first batch was handed over to its latest."""
+    waited_s: float = 0.0
+    """Of `elapsed_s`, how long the caller waited for the next batch."""
+    first_batch_s: float = 0.0
+    """How long the caller waited for the latest iterator's first batch."""
+    fetching_s: float = 0.0
+    """Of `waited_s`, how long nothing could be made because files of a remote store were on their way."""
+    slots_s: float = 0.0
+    """Of `waited_s`, how long it took to find or make memory for batches."""
+    times: Times = field(default_factory=Times)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `Batches.stats()` returns: rates are None before the second batch."""
+
+        def per_elapsed(amount: float) -> float | None:
+            return amount / self.elapsed_s if self.elapsed_s else None
+
+        return {
+            "samples": self.samples,
+            "batches": self.batches,
+            "samples_per_s": per_elapsed(self.timed_samples),
+            "bytes_per_s": per_elapsed(self.timed_samples * self.sample_bytes),
+            "elapsed_s": self.elapsed_s,
+            "waited_s": self.waited_s,
+            "waited_share": per_elapsed(self.waited_s),
+            "first_batch_s": self.first_batch_s,
+            "fetching_s": self.fetching_s,
+            "slots_s": self.slots_s,
+            "reading_s": self.times.reading,
+            "decoding_s": self.times.decoding,
+            "transforming_s": self.times.transforming,
+            "workers": self.workers,
+            "verdict": self.verdict(),
+        }
+
+    def verdict(self) -> str:
+        """What the figures mean, in words."""
+        if not self.elapsed_s:
+            return "too early to tell: fewer than two batches were read"
+        share = self.waited_s / self.elapsed_s
+        if share < _RARELY:
+            return f"compute-bound: the loop waited for the reader {share:.0%} of the time"
+        fetching = self.fetching_s / self.waited_s
+        kind = "input-bound" if share > _MOSTLY else "partly input-bound"
+        return f"{kind}: the loop waited {share:.0%} of the time; {self._most(fetching)}"
+
+    def _most(self, fetching: float) -> str:
+        if fetching > _MOSTLY:
+            return (
+                f"fetching from the remote store takes {fetching:.0%} of that: rawpack warm before training, a cache "
+                'that holds the whole store, shuffle="block" with few large blocks, or an lmdb store, which is smaller'
+            )
+        times = {name: getattr(self.times, name) for name in ("reading", "decoding", "transforming")}
+        name, most = max(times.items(), key=lambda item: item[1])
+        what = f"{name} takes {most / (self.times.total or 1):.0%} of the workers' time"
+        cures = {
+            "reading": "rawpack warm, a faster disk or an lmdb store where the files are not cached; where they are, "
+            "memory is the limit",
+            "decoding": "more workers, or a raw store (memmap)",
+            "transforming": "more workers, or pack at the size that is trained on",
+        }
+        return f"{what}: {cures[name]}"

@@ -1,0 +1,62 @@
+"""A worker process of the reader: what runs in it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
+from rawpack.batching.messages import Task
+from rawpack.batching.slots import SlotLayout
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.preload import Memory
+from rawpack.system.child import Channel, Heartbeat
+from rawpack.system.memory import map_descriptor
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
+
+
+def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
+    """Serve until the parent is gone. descriptors: of the preloaded shards, if there are any."""
+    memory = Memory(descriptors[0], *spec.memory) if spec.memory is not None else None
+    library = ConcatenatedStore([Path(store) for store in spec.stores], memory, spec.manifests, spec.evictable)
+    filler = BatchFiller(spec, library)
+    if filler.uses_opencv:
+        # OpenCV's threads would multiply with the workers.
+        import cv2
+
+        cv2.setNumThreads(1)
+        _keep_freed_memory()
+    serve(channel, filler, SlotMap(spec.layout).views_of, notes)
+
+
+def _keep_freed_memory() -> None:
+    """Have the allocator keep what is freed: the arrays between two steps are so large that it would give each of them
+    back to the system, whose fresh pages then cost as much as the work. glibc only."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, 16 << 20)
+        mallopt(_TRIM_THRESHOLD, 64 << 20)
+
+
+class SlotMap:
+    """The slots that this process has mapped."""
+
+    def __init__(self, layout: SlotLayout) -> None:
+        self._layout = layout
+        self._slots: dict[int, Any] = {}
+
+    def views_of(self, task: Task, descriptors: list[int]) -> Views:
+        """The arrays of the task's slot, mapped at its first use."""
+        for number in task.forget:
+            self._slots.pop(number, None)
+        if not descriptors:
+            return self._layout.views(self._slots[task.slot], task.rows)
+        memory = map_descriptor(descriptors[0], task.size, writable=True)
+        os.close(descriptors[0])
+        if task.keep:
+            self._slots[task.slot] = memory
+        return self._layout.views(memory, task.rows)

@@ -1,0 +1,1 @@
+"""What is stored in a store's folder: the manifest, columns, splits, and how its files are opened and mapped."""

@@ -1,0 +1,189 @@
+"""Files mapped into memory: opened, checked against the manifest, mapped, and their descriptors closed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.disk.manifest import HEAD_BYTES, FileRecord
+from rawpack.disk.plain_files import open_plain
+from rawpack.errors import DamagedStoreError, StoreError
+from rawpack.system.memory import advise, map_descriptor
+
+Bytes = NDArray[np.uint8]
+Identity = tuple[int, int]
+"""Device and inode of a file."""
+_LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
+"""How often mapped files are looked at while an epoch runs: at most a hundredth of the time is spent so."""
+_LOOK_S, _LOOK_FILES = 0.1, 256
+"""What one look takes: so many seconds, or so many files where these take longer."""
+_PIECE = 1 << 20
+_CURE = (
+    "never write over a file of a store, but pack or copy to another name and rename that; "
+    "copy the store again or pack it anew, and open it again"
+)
+
+
+class MappedFiles:
+    """Files that are mapped in this process, and how to notice that one was written to in place since.
+
+    To touch a mapped page behind the end of a file that was cut short ends the process (SIGBUS): no exception can be
+    made of that. So sizes and times are looked at now and then. A file that was replaced by a rename, or removed, does
+    no harm: the mapping keeps the old one. Any number of threads may use one.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[FileRecord, Identity, int]] = {}
+        """Path -> its record, and which file it was when it was mapped, and its mtime in ns."""
+        self._at = 0
+        self._look_at = 0.0
+
+    def add(self, path: Path, record: FileRecord, status: os.stat_result) -> None:
+        """A file is mapped. status: of its descriptor."""
+        self._files[str(path)] = record, (status.st_dev, status.st_ino), status.st_mtime_ns
+
+    def look(self, *, now: bool) -> None:
+        """Look at mapped files, where it is time, or `now`.
+
+        A look ends after a tenth of a second, but not before 256 files: of very many files, or on a slow network share,
+        the next look continues with the others. Raises DamagedStoreError for one that was written to.
+        """
+        began = time.monotonic()
+        if not now and began < self._look_at:
+            return
+        paths = list(self._files)
+        for count in range(len(paths)):
+            if count >= _LOOK_FILES and time.monotonic() - began > _LOOK_S:
+                break
+            self._at = (self._at + 1) % len(paths)
+            self._check(paths[self._at])
+        ended = time.monotonic()
+        self._look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
+
+    def _check(self, path: str) -> None:
+        record, identity, written = self._files[path]
+        try:
+            status = os.stat(path)  # noqa: PTH116 - half the time, and a store may have very many
+        except OSError:
+            return  # gone, or out of reach: nothing can be said of it
+        if (status.st_dev, status.st_ino) != identity:
+            return
+        if status.st_size != record.bytes:
+            raise DamagedStoreError(
+                f"{path} has {status.st_size} bytes now, and had {record.bytes} when it was opened: {_CURE}"
+            )
+        if status.st_mtime_ns == written:
+            return
+        # Touched, or written over. Read, and not through the mapping: it may be cut short just now.
+        try:
+            with open_plain(Path(path)) as (descriptor, _):
+                fits = _fits(descriptor, record)
+        except (OSError, StoreError):
+            return
+        if not fits:
+            raise DamagedStoreError(f"{path} was written over since it was opened: {_CURE}")
+        self._files[path] = record, identity, status.st_mtime_ns
+
+
+def _fits(descriptor: int, record: FileRecord) -> bool:
+    """Whether the head of a shard, or all of a column, is what was packed."""
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
+        if record.head:
+            return xxhash.xxh3_64_hexdigest(file.read(HEAD_BYTES)) == record.head
+        digest = xxhash.xxh3_64()
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest() == record.xxh3
+
+
+def map_file(
+    folder: Path, record: FileRecord, *, random_access: bool = False, mapped: MappedFiles | None = None
+) -> Bytes:
+    """The bytes of a file that the manifest names: read-only, uint8 (record.bytes,).
+
+    random_access: pieces of at least a few pages will be read in no order. The system then reads no more around them
+    than it is asked for, and wants to be asked ahead: see `readahead`. mapped: is told of the file, to look at it
+    later.
+
+    Refused where it is no plain file, has another size, or its head is not the one that was packed. No descriptor stays
+    open; the mapping lives as long as the array or any view of it.
+    """
+    path = folder / record.name
+    with opened(path, record) as descriptor:
+        if not record.bytes:
+            return np.empty(0, np.uint8)
+        try:
+            mapping = map_descriptor(descriptor, record.bytes)
+            status = os.fstat(descriptor)
+        except (OSError, ValueError, OverflowError) as error:
+            raise StoreError(f"cannot map {path}: {error}") from error
+    array = np.frombuffer(mapping, np.uint8)
+    array.flags.writeable = False
+    if random_access and hasattr(mmap, "MADV_RANDOM"):
+        advise(array.ctypes.data, record.bytes, mmap.MADV_RANDOM)
+    check_head(path, record, array.data)
+    if mapped is not None:
+        mapped.add(path, record, status)
+    return array
+
+
+def check_contents(folder: Path, record: FileRecord) -> None:
+    """Refuse a file that the manifest names whose bytes are not all those that were packed: all of it is read."""
+    if xxhash.xxh3_64_hexdigest(map_file(folder, record).data) != record.xxh3:
+        raise DamagedStoreError(
+            f"{folder / record.name} was changed after packing: its checksum does not fit; "
+            "copy the store again or pack it anew"
+        )
+
+
+@contextmanager
+def opened(path: Path, record: FileRecord) -> Iterator[int]:
+    """A descriptor of a file that the manifest names, of the size that was packed."""
+    try:
+        with open_plain(path) as (descriptor, size):
+            if size != record.bytes:
+                raise DamagedStoreError(f"{path} has {size} bytes; {record.bytes} were packed")
+            yield descriptor
+    except FileNotFoundError:
+        raise DamagedStoreError(f"{path} is missing; the manifest names it with {record.bytes} bytes") from None
+
+
+def check_head(path: Path, record: FileRecord, data: memoryview) -> None:
+    """Refuse a file whose first bytes are not those that were packed."""
+    if record.head and xxhash.xxh3_64_hexdigest(data[:HEAD_BYTES]) != record.head:
+        raise DamagedStoreError(f"{path} is not the file that was packed: its first bytes differ")
+
+
+def open_whole(folder: Path, record: FileRecord) -> int:
+    """A descriptor of a file that `map_file` has checked, for the caller to close."""
+    with opened(folder / record.name, record) as descriptor:
+        return os.dup(descriptor)
+
+
+def readahead(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+    """Ask the disk for pieces of a mapped file, which are then read while other work goes on.
+
+    data: what `map_file` gave, or a view of it; starts and sizes: bytes of it, what is outside is left out. Does
+    nothing where the system has no such call.
+    """
+    if not hasattr(mmap, "MADV_WILLNEED") or not len(starts):
+        return
+    begin = data.ctypes.data
+    order = np.argsort(starts)
+    first = (np.maximum(starts[order], 0) + begin) // mmap.PAGESIZE * mmap.PAGESIZE
+    last = np.minimum(starts[order] + sizes[order], data.nbytes) + begin
+    # Neighbours are asked for together: one request for a block of samples instead of one for each.
+    furthest = np.maximum.accumulate(last)
+    begins = np.flatnonzero(np.concatenate([[True], first[1:] > furthest[:-1]]))
+    ends = furthest[np.concatenate([begins[1:] - 1, [len(first) - 1]])]
+    for start, end in zip(first[begins].tolist(), ends.tolist(), strict=True):
+        if start < end:
+            advise(start, end - start, mmap.MADV_WILLNEED)

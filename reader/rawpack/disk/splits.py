@@ -1,0 +1,99 @@
+"""Sets of splits: a folder with a store for each of `train`, `val`, ..., and `splits.json`, which names them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rawpack.disk.manifest import NAME as MANIFEST
+from rawpack.disk.manifest import unseal
+from rawpack.disk.plain_files import read_plain
+from rawpack.errors import DamagedStoreError, UnfinishedStoreError, UsageError
+
+NAME = "splits.json"
+_MAX_BYTES = 1 << 20
+_PLAIN = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
+_MAX_NAME_BYTES = 200
+_SHOWN = 20
+
+
+class SplitSet(msgspec.Struct, frozen=True, kw_only=True):
+    """What `splits.json` says, beside its seal, which is made as the manifest's."""
+
+    splits: tuple[str, ...]
+    """Names, in their order: of the folders beside the file."""
+    holdout: dict[str, str] | None = None
+    """Split -> the share or number of each class that was drawn for it; None where the source came divided."""
+    seed: int | None = None
+    draw: int | None = None
+    """Version of the draw."""
+
+
+def read_splits(path: Path) -> SplitSet | None:
+    """The set of splits in folder `path`; None where there is none. DamagedStoreError for what is no such file."""
+    where = path / NAME
+    try:
+        data = read_plain(where, _MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    text, _ = unseal(data, str(where))
+    try:
+        found = msgspec.json.decode(text, type=SplitSet)
+    except (ValueError, RecursionError) as error:
+        raise DamagedStoreError(f"{where} is not what rawpack wrote: {error}") from None
+    wrong = [name for name in found.splits if not is_split_name(name)]
+    if wrong or not found.splits:
+        raise DamagedStoreError(f"{where} names no folder that could be a split: {wrong[:1]}")
+    return found
+
+
+def is_split_name(name: str) -> bool:
+    """Whether a split may be called so: the plain name of a folder. Names may come from strangers."""
+    return (
+        bool(_PLAIN.fullmatch(name))
+        and name not in (NAME, MANIFEST)
+        and len(name.encode(errors="replace")) <= _MAX_NAME_BYTES
+    )
+
+
+def split_names(path: Path) -> Sequence[str]:
+    """The splits at `path`: those that `splits.json` names, else the folders in it that are stores."""
+    found = read_splits(path)
+    if found is not None:
+        return found.splits
+    try:
+        with os.scandir(path) as entries:
+            folders = [entry.name for entry in entries if is_split_name(entry.name) and entry.is_dir()]
+        return sorted(name for name in folders if (path / name / MANIFEST).is_file())
+    except OSError:
+        return ()
+
+
+def store_path(path: Path, split: str | None) -> Path:
+    """The folder of the store that is meant by a folder and a split.
+
+    Raises UsageError, which lists the splits, where there are some and none was named, or one that is not there.
+    """
+    if (path / MANIFEST).exists():
+        if split is not None:
+            raise UsageError(f"{path} is a store without splits: leave split={split!r} out")
+        return path
+    names = split_names(path)
+    if split is None:
+        if names:
+            raise UsageError(f"{path} holds the splits {_listed(names)}: name one, such as split={names[0]!r}")
+        return path
+    if split not in names:
+        there = f"it has {_listed(names)}" if names else "it has none"
+        raise UsageError(f"{path} has no split {split!r}: {there}")
+    if not (path / split).is_dir():
+        raise UnfinishedStoreError(f"{path / split}: packing did not finish; the same `rawpack pack` goes on")
+    return path / split
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,1 @@
+"""The encodings: how one field's samples are stored inside a mapped file, and read from it."""

@@ -1,0 +1,65 @@
+"""Images that lie as planes of YCbCr 4:2:0, read as RGB: see `rawpack.yuv420`.
+
+Imported only where a store has such images: it brings OpenCV with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DamagedStoreError
+from rawpack.formats.field_reader import (
+    Array,
+    Box,
+    FieldReader,
+    Rows,
+    check_box,
+    check_out,
+    check_row,
+    check_rows,
+    cut,
+    deliver,
+    places,
+)
+from rawpack.pixels import yuv420
+from rawpack.pixels.geometry import planar_bytes
+
+
+class PlanarRows:
+    """See `FieldReader`. Planes are converted where they lie: only those rows of them are touched that are needed."""
+
+    def __init__(self, planes: FieldReader, rows: int, shape: tuple[int, ...] | None) -> None:
+        """planes: reads the samples as they are stored, of `rows` rows. shape: (H, W, 3) of every image, or None where
+        `planes` says that of each."""
+        self._planes, self._rows, self._shape = planes, rows, shape
+
+    def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
+        check_rows(rows, self._rows)
+        for i, row in places(rows, at):
+            self.read(row, out=out[i])
+
+    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        stored, shape = self._planes.stored(row), self.shape(row)
+        size = shape[0], shape[1]
+        if len(stored) != planar_bytes(size) or min(size) < 1:
+            raise DamagedStoreError(f"row {row} of the shard has {len(stored)} bytes; its shape {shape} does not fit")
+        if box is not None:
+            check_box(box, size)
+        if scale == 1:
+            check_out(out, (*(size if box is None else box[2:]), 3))
+            return yuv420.to_rgb(stored, size, box, out)
+        return deliver(cut(yuv420.to_rgb(stored, size, box), None, scale), out)
+
+    def readahead(self, rows: Rows, /) -> None:
+        self._planes.readahead(rows)
+
+    def is_cached(self, row: int, /) -> bool:
+        return self._planes.is_cached(row)
+
+    def shape(self, row: int, /) -> tuple[int, ...]:
+        check_row(row, self._rows)
+        return self._shape or self._planes.shape(row)
+
+    def stored(self, row: int, /) -> NDArray[np.uint8]:
+        return self._planes.stored(row)

@@ -1,0 +1,1 @@
+"""Arithmetic on images: resizing, geometry, planes of YCbCr, PNG files of masks."""

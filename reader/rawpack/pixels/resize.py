@@ -1,0 +1,170 @@
+"""Resizing to a size: scaled to cover and cropped, or stretched.
+
+Imported only by what resizes: it brings OpenCV with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.pixels.area import MOST_CHANNELS, shrink
+from rawpack.pixels.geometry import cover_size, crop_box
+
+Fit = Literal["cover", "stretch"]
+Interpolation = Literal["area", "linear", "bilinear", "cubic", "bicubic", "lanczos", "nearest"]
+
+Pixels = NDArray[Any]
+"""uint8, uint16 or float32."""
+_CODES = {
+    "area": cv2.INTER_AREA,
+    "linear": cv2.INTER_LINEAR,
+    "bilinear": cv2.INTER_LINEAR,
+    "bicubic": cv2.INTER_CUBIC,
+    "cubic": cv2.INTER_CUBIC,
+    "lanczos": cv2.INTER_LANCZOS4,
+    "nearest": cv2.INTER_NEAREST_EXACT,
+}
+
+_MAX_COVER_PIXELS = 1 << 24
+"""An enlarged image of more pixels than this, of which most is cropped away, is never made."""
+
+_MOST_CHANNELS = 4
+"""With more, OpenCV knows not every dtype and interpolation."""
+
+_MARGIN = 8
+"""Source pixels around a part that any interpolation may look at."""
+
+
+def fit(
+    image: Pixels,
+    size: tuple[int, int],
+    *,
+    fit: Fit = "cover",
+    interpolation: Interpolation = "area",
+    full: tuple[int, int] | None = None,
+) -> tuple[Pixels, bool]:
+    """Resize (H, W, C) to size (height, width). Returns the image and whether it was enlarged on either axis.
+
+    "cover" scales until the size is covered and crops the centre, rounding as torchvision's Resize and CenterCrop;
+    "stretch" scales each axis by itself. "area" averages where it shrinks, so that nothing aliases, and is bilinear
+    where it enlarges; "linear", "cubic" and "lanczos" look at a few source pixels only, whatever the scale.
+
+    An image that has the size already is returned itself, any other as a new contiguous array. The pixels do not
+    depend on the number of OpenCV's threads. Memory is that of the source and the result, a small multiple of them
+    at most: of an extreme shape (1 x 10,000 to 256 x 256), only the part that is kept gets enlarged.
+
+    full: (height, width) of what `image` is a reduced decode of: its proportions, which the reduced sides are rounded
+    off, then say what is scaled and cropped.
+    """
+    stored = image.shape[0], image.shape[1]
+    if stored == size:
+        return image, False
+    scaled = cover_size(full or stored, size) if fit == "cover" else size
+    enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
+    box = crop_box(scaled, size)
+    if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
+        return _enlarge_part(image, scaled, box, interpolation), True
+    if interpolation == "area" and image.dtype == np.uint8 and not enlarged:
+        return np.ascontiguousarray(shrink(image, scaled, box)), False
+    top, left, height, width = box
+    return np.ascontiguousarray(_scale(image, scaled, interpolation)[top : top + height, left : left + width]), enlarged
+
+
+def to_size(
+    image: Pixels,
+    size: tuple[int, int],
+    interpolation: Interpolation = "linear",
+    antialias: bool = True,
+    out: Pixels | None = None,
+) -> Pixels:
+    """Resize (H, W, C) to exactly size (height, width), each axis by itself; into `out`, (*size, C), where it is given.
+
+    antialias: average along the axes that shrink, interpolate along those that grow; False interpolates there too. Not
+    for "nearest". "area": what OpenCV's INTER_AREA does, average where both axes shrink, and nowhere else.
+    An image that has the size already is returned itself. It may be a view with gaps between its rows.
+    """
+    code = _CODES[interpolation]
+    height, width = image.shape[:2]
+    if interpolation == "area":
+        if image.dtype == np.uint8 and size[0] <= height and size[1] <= width:
+            return _resize(shrink(image, size), size, code, out)
+        return _resize(image, size, code, out)
+    smaller = min(size[0], height), min(size[1], width)
+    if not antialias or interpolation == "nearest" or smaller == (height, width):
+        return _resize(image, size, code, out)
+    return _resize(_shrunk(image, smaller), size, code, out)
+
+
+def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover") -> NDArray[Any]:
+    """As `fit`, for a mask (H, W, ...) of any dtype: each pixel is that of the source nearest to its centre.
+
+    No value is mixed with another, and an enlarged image is never made. A new array.
+    """
+    stored = image.shape[0], image.shape[1]
+    scaled = cover_size(stored, size) if fit == "cover" else size
+    top, left, height, width = crop_box(scaled, size)
+    # Centre of pixel i of the result, (i + 1/2) * stored / scaled of the source, in whole numbers.
+    rows = (2 * np.arange(top, top + height) + 1) * stored[0] // (2 * scaled[0])
+    columns = (2 * np.arange(left, left + width) + 1) * stored[1] // (2 * scaled[1])
+    nearest: NDArray[Any] = image[rows[:, None], columns]
+    return nearest
+
+
+def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -> Pixels:
+    """Scale all of an image."""
+    if interpolation != "area":
+        return _resize(image, size, _CODES[interpolation])
+    smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
+    return _resize(_shrunk(image, smaller), size, cv2.INTER_LINEAR)
+
+
+def _shrunk(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """Average an image, neither axis becoming longer."""
+    return shrink(image, size) if image.dtype == np.uint8 else _resize(image, size, cv2.INTER_AREA)
+
+
+def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:
+    if image.shape[:2] == size:
+        return image
+    if image.shape[2] > (MOST_CHANNELS if image.dtype == np.uint8 else _MOST_CHANNELS):
+        return np.concatenate([_resize(part, size, code) for part in _by_channels(image)], axis=2, out=out)
+    resized: Any = cv2.resize(image, (size[1], size[0]), dst=out, interpolation=code)
+    if out is not None and np.may_share_memory(resized, out):
+        return out
+    made: Pixels = resized.reshape(*size, image.shape[2])  # OpenCV drops an axis of length 1
+    return made
+
+
+def _by_channels(image: Pixels) -> list[Pixels]:
+    """The image, as many channels at a time as OpenCV takes; never two, which it rounds otherwise than one or four."""
+    whole = image.shape[2] // _MOST_CHANNELS * _MOST_CHANNELS
+    ends = [*range(_MOST_CHANNELS, whole + 1, _MOST_CHANNELS), *range(whole + 1, image.shape[2] + 1)]
+    return [np.ascontiguousarray(part) for part in np.split(image, ends[:-1], axis=2)]
+
+
+def _enlarge_part(
+    image: Pixels, scaled: tuple[int, int], box: tuple[int, int, int, int], interpolation: Interpolation
+) -> Pixels:
+    """The box of the image scaled to `scaled`, which is not made: each pixel is interpolated where it comes from."""
+    if image.shape[2] > (_MOST_CHANNELS if interpolation in ("cubic", "lanczos") else MOST_CHANNELS):
+        return np.concatenate([_enlarge_part(part, scaled, box, interpolation) for part in _by_channels(image)], axis=2)
+    code = {"area": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}.get(interpolation, _CODES[interpolation])
+    slices, matrix = [], np.zeros((2, 3))
+    for axis in (0, 1):
+        source, start, length = image.shape[axis], box[axis], box[axis + 2]
+        step = source / scaled[axis]
+        first = max(0, int(start * step) - _MARGIN)
+        last = min(source, int((start + length) * step) + 1 + _MARGIN)
+        slices.append(slice(first, last))
+        # Pixel centres: output i is at (start + i + 0.5) * step - 0.5 of the source. OpenCV wants x before y.
+        matrix[1 - axis, 1 - axis] = step
+        matrix[1 - axis, 2] = (start + 0.5) * step - 0.5 - first
+    part = np.ascontiguousarray(image[slices[0], slices[1]])
+    made = cv2.warpAffine(
+        part, matrix, (box[3], box[2]), flags=code | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE
+    )
+    return np.asarray(made, image.dtype).reshape(box[2], box[3], image.shape[2])

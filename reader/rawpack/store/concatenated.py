@@ -1,0 +1,234 @@
+"""Several stores as one: rows are counted through them in the order in which they were named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.disk.manifest import Field
+from rawpack.errors import UsageError
+from rawpack.formats.field_reader import Array, Box, FieldReader
+from rawpack.formats.gather import Gather
+from rawpack.store.preload import Memory
+from rawpack.store.store import Store, gather_of
+from rawpack.system.memory import tells_cached
+
+if TYPE_CHECKING:
+    from rawpack.remote.fetch import Fetcher, RemoteFile
+    from rawpack.remote.origin import RemoteStore
+
+
+class ConcatenatedStore:
+    """The samples of one or more stores with the same fields, whatever their formats."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path | RemoteStore],
+        memory: Memory | None = None,
+        manifest_bytes: Sequence[bytes] | None = None,
+        evictable: Sequence[bool] = (),
+    ) -> None:
+        """memory: shards of these stores that were read into memory before. manifest_bytes: their manifests; evictable:
+        whether their shards come and go, where another process sees to that: see `Store`."""
+        self.memory = memory
+        known = [None] * len(paths) if manifest_bytes is None else manifest_bytes
+        self.stores = [
+            Store(path, memory, random_access=True, manifest_bytes=manifest, evictable=passing)
+            if isinstance(path, Path)
+            else Store(path.folder, random_access=True, manifest_bytes=path.manifest_bytes, origin=path)
+            for path, manifest, passing in zip(paths, known, evictable or [False] * len(paths), strict=True)
+        ]
+        self.fetcher: Fetcher | None = next((store.origin.fetcher for store in self.stores if store.origin), None)
+        """What fetches shards of the stores that lie behind URLs; None where all lie here, or in memory."""
+        if not self.stores:
+            raise UsageError("no store was named")
+        first = self.stores[0]
+        for other in self.stores[1:]:
+            if _layout(other) != _layout(first):
+                raise UsageError(
+                    f"{other.path} and {first.path} do not have the same fields and classes, "
+                    f"so they cannot be read as one: {_layout(other)} and {_layout(first)}"
+                )
+        self.fields: dict[str, Field] = first.fields
+        self.classes = first.manifest.classes
+        self._gathers: dict[str, Gather | None] = {}
+        self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def preload(self, tick: Callable[[int], None]) -> None:
+        """Read all shards into memory. tick: told the bytes read."""
+        self.memory = Memory.load([(store.path, store.manifest, store.held) for store in self.stores], tick)
+        self._gathers, self.fetcher = {}, None
+        for store in self.stores:
+            store.use(self.memory)
+
+    def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
+        """The files behind URLs that fields `names` of samples `rows` lie in, in the order of the store."""
+        which = np.searchsorted(self.ends, rows, side="right")
+        found: list[RemoteFile] = []
+        for k in np.unique(which).tolist():
+            store = self.stores[k]
+            if store.origin is not None:
+                found += store.remote_items(rows[which == k] - (int(self.ends[k - 1]) if k else 0), names)
+        return found
+
+    def all_remote_items(self, names: Sequence[str]) -> list[RemoteFile]:
+        """All files behind URLs that fields `names` lie in."""
+        stores = [store for store in self.stores if store.origin is not None]
+        return [
+            item
+            for store in stores
+            for number in range(len(store.ends))
+            for item in store.items_of(number, tuple(names))
+        ]
+
+    def shard_table(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of all shards of all stores: the row after the last, and the bytes of fields `names` that must be fetched:
+        none of a store that lies here."""
+        ends = [store.ends + int(end) - len(store) for store, end in zip(self.stores, self.ends, strict=True)]
+        sizes = [
+            sum(record.bytes for record in store.files_of(shard, names)) if store.origin is not None else 0
+            for store in self.stores
+            for shard in store.manifest.shards
+        ]
+        return np.concatenate(ends), np.array(sizes, np.int64)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Bytes of all shard files."""
+        return sum(store.manifest.shard_bytes for store in self.stores)
+
+    @property
+    def key_digest(self) -> str:
+        """What identifies the samples and their rows, whatever the format: the same for equal keys in equal order."""
+        sums = [
+            record.xxh3
+            for store in self.stores
+            for columns in store.manifest.columns
+            for record in columns.files
+            if record.name in ("key.npy", "key.offset.npy")
+        ]
+        return xxhash.xxh3_64_hexdigest(" ".join(sums).encode())
+
+    def locate(self, row: int) -> tuple[Store, int]:
+        """The store that holds `row`, and the row there."""
+        k = int(np.searchsorted(self.ends, row, side="right"))
+        return self.stores[k], row - (int(self.ends[k - 1]) if k else 0)
+
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
+        if len(self.stores) == 1:
+            self.stores[0].read_into(name, rows, out)
+            return
+        gather = None if self.fields[name].planar else self._gather(name)
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
+        for store, local, at in self._by_store(rows):
+            store.read_into(name, local, out, at)
+
+    def read_planes(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i], (bytes of a sample,), with the planes of sample rows[i] as they are stored."""
+        gather = self._gather(name)
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
+        for store, local, at in self._by_store(rows):
+            store.read_planes(name, local, out, at)
+
+    def _by_store(self, rows: NDArray[np.int64]) -> Iterator[tuple[Store, NDArray[np.int64], NDArray[np.int64] | None]]:
+        """Rows as (store, its rows, their places in `rows`), store after store; None for all places."""
+        which = np.searchsorted(self.ends, rows, side="right")
+        for k in np.unique(which).tolist():
+            at = np.flatnonzero(which == k)
+            local = rows[at] - (int(self.ends[k - 1]) if k else 0)
+            yield self.stores[k], local, None if len(at) == len(rows) else at
+
+    def _gather(self, name: str) -> Gather | None:
+        """What reads an image field of all stores in one call, if they allow it."""
+        if not self.fields[name].in_shards:
+            return None
+        try:
+            return self._gathers[name]
+        except KeyError:
+            return self._gathers.setdefault(name, gather_of(self.stores, name))
+
+    def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""
+        store, at = self.locate(row)
+        return store.read(name, at, box, scale, out)
+
+    def located(self, name: str, rows: NDArray[np.int64]) -> Iterator[tuple[FieldReader, int]]:
+        """For each sample the reader of its shard's image field `name`, and its row there."""
+        if len(self.stores) == 1:
+            yield from self.stores[0].located(name, rows)
+            return
+        for row in rows.tolist():
+            store, at = self.locate(row)
+            shard, local = store.locate(at)
+            yield store.reader(shard, name), local
+
+    def readahead(self, name: str, rows: NDArray[np.int64]) -> None:
+        """Ask the disk for image field `name` of these samples; see `FieldReader.readahead`."""
+        for store, local, _ in self._by_store(rows):
+            store.readahead(name, local)
+
+    @property
+    def tells_cached(self) -> bool:
+        """Whether `is_cached` knows: of no files of other users."""
+        firsts = [store.path / store.manifest.shards[0].files[0].name for store in self.stores if store.manifest.shards]
+        return self.memory is not None or all(map(tells_cached, firsts))
+
+    def is_cached(self, name: str, row: int) -> bool:
+        """Whether an image lies in the page cache; see `FieldReader.is_cached`."""
+        store, at = self.locate(row)
+        return store.is_cached(name, at)
+
+    def check(self, name: str, row: int) -> None:
+        """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
+        store, at = self.locate(row)
+        store.check(name, at)
+
+    def check_columns(self) -> None:
+        """Raise DamagedStoreError unless all bytes of all columns are those that were packed."""
+        for store in self.stores:
+            store.columns.check_contents()
+
+    def look_at_files(self, *, now: bool = False) -> None:
+        """Raise DamagedStoreError where a file that is mapped here was written to since; see `MappedFiles.look`."""
+        for store in self.stores:
+            store.mapped.look(now=now)
+
+    def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
+        """Text field `name` of samples `rows`."""
+        if len(self.stores) == 1:
+            return self.stores[0].columns.text(name, rows)
+        places = [self.locate(row) for row in rows.tolist()]
+        return [store.columns.text(name, np.array([at]))[0] for store, at in places]
+
+    def ragged(self, name: str, rows: NDArray[np.int64]) -> list[Array]:
+        """Ragged field `name` of samples `rows`: (n, ...) each, read-only views of mapped columns."""
+        if len(self.stores) == 1:
+            return self.stores[0].columns.ragged(name, rows)
+        places = [self.locate(row) for row in rows.tolist()]
+        return [store.columns.ragged(name, np.array([at]))[0] for store, at in places]
+
+    def longest(self, name: str) -> int:
+        """The length of the longest sample of the ragged field `name`."""
+        return max(store.columns.longest(name) for store in self.stores)
+
+
+def _layout(store: Store) -> dict[str, object]:
+    """What must be the same for stores to be read as one: fields as the user sees them, and what labels mean."""
+    fields = {
+        name: ("boxes" if field.is_boxes else field.kind, field.dtype, field.shape)
+        for name, field in store.fields.items()
+    }
+    return {"fields": fields, "classes": store.manifest.classes}

@@ -1,0 +1,84 @@
+"""Shards in memory: read once from the disk, then shared by all workers of this reader."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.disk.manifest import FileRecord, Manifest
+from rawpack.disk.mapped import check_head, opened
+from rawpack.errors import DamagedStoreError
+from rawpack.system.memory import anonymous_file
+
+_PIECE = 8 << 20
+Hold = Callable[[FileRecord], AbstractContextManager[None]]
+"""Has a file there as long as it is read: see `Store.held`."""
+
+
+class Memory:
+    """The bytes of shard files in anonymous shared memory. Its descriptor and `layout` take it to a child process."""
+
+    def __init__(self, descriptor: int, places: dict[str, tuple[int, int]], size: int) -> None:
+        """places: path of a file -> offset and bytes. Takes the descriptor over."""
+        self.places, self.size, self.descriptor = places, size, descriptor
+        self._data = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+        self._data.flags.writeable = False
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def load(cls, stores: Sequence[tuple[Path, Manifest, Hold]], tick: Callable[[int], None]) -> Memory:
+        """Read all shards of some stores. tick: told the bytes read."""
+        places: dict[str, tuple[int, int]] = {}
+        end = 0
+        records: list[tuple[Path, FileRecord, Hold]] = []
+        for path, manifest, hold in stores:
+            for shard in manifest.shards:
+                for record in shard.files:
+                    places[str(path / record.name)] = (end, record.bytes)
+                    records.append((path / record.name, record, hold))
+                    end += -(-record.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        descriptor = anonymous_file(max(end, mmap.PAGESIZE))
+        try:
+            with mmap.mmap(descriptor, max(end, mmap.PAGESIZE)) as memory, memoryview(memory) as view:
+                for file, record, hold in records:
+                    start = places[str(file)][0]
+                    with hold(record), view[start : start + record.bytes] as target:
+                        _read(file, target, record, tick)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor, places, max(end, mmap.PAGESIZE))
+
+    @property
+    def layout(self) -> tuple[dict[str, tuple[int, int]], int]:
+        """What `Memory` needs beside its descriptor."""
+        return self.places, self.size
+
+    def open(self, path: Path) -> tuple[int, int]:
+        """A descriptor, for the caller to close, and where a file begins in it: whole pages."""
+        return os.dup(self.descriptor), self.places[str(path)][0]
+
+    def view(self, path: Path) -> NDArray[np.uint8]:
+        """The bytes of a file."""
+        offset, size = self.places[str(path)]
+        return self._data[offset : offset + size]
+
+
+def _read(path: Path, target: memoryview, record: FileRecord, tick: Callable[[int], None]) -> None:
+    """Read a file that the manifest names; refused as `map_file` refuses it."""
+    with opened(path, record) as descriptor, open(descriptor, "rb", buffering=0, closefd=False) as file:
+        done = 0
+        while done < len(target):
+            count = file.readinto(target[done : done + _PIECE])
+            if not count:
+                raise DamagedStoreError(f"{path} ends after {done} bytes; {len(target)} were packed")
+            done += count
+            tick(count)
+    check_head(path, record, target)

@@ -1,0 +1,74 @@
+"""Which samples of a reader a view of it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rawpack.errors import UsageError
+from rawpack.store.concatenated import ConcatenatedStore
+
+_BLOCK = 1 << 20
+
+
+def positions_of(
+    library: ConcatenatedStore,
+    rows: NDArray[np.int64] | None,
+    indices: ArrayLike | None,
+    mask: ArrayLike | None,
+    classes: Sequence[str] | None,
+) -> NDArray[np.int64]:
+    """Which of `rows` (None: all of the library) `Reader.select` was asked for: their positions, int64 (n,)."""
+    if sum(given is not None for given in (indices, mask, classes)) != 1:
+        raise UsageError("select() takes one of: indices, mask=, classes=")
+    length = len(library) if rows is None else len(rows)
+    if indices is not None:
+        chosen = np.asarray(indices)
+        if chosen.dtype == np.bool_:
+            mask, indices = chosen, None
+        else:
+            return _checked(chosen, length)
+    if mask is not None:
+        flags = np.asarray(mask)
+        if flags.dtype != np.bool_ or flags.shape != (length,):
+            raise UsageError(f"mask must hold {length} booleans, not {flags.dtype} {flags.shape}")
+        return np.flatnonzero(flags)
+    assert classes is not None
+    return _of_classes(library, rows, length, classes)
+
+
+def _checked(chosen: NDArray[Any], length: int) -> NDArray[np.int64]:
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+        raise UsageError(f"indices must be whole numbers in one dimension, not {chosen.dtype} {chosen.shape}")
+    wrong = chosen[(chosen < -length) | (chosen >= length)]
+    if wrong.size:
+        raise UsageError(f"there is no sample {wrong[0]}: the reader has {length}")
+    positive = chosen.astype(np.int64)
+    positive[positive < 0] += length
+    return positive
+
+
+def _of_classes(
+    library: ConcatenatedStore, rows: NDArray[np.int64] | None, length: int, classes: Sequence[str]
+) -> NDArray[np.int64]:
+    if isinstance(classes, str):
+        raise UsageError(f"classes={classes!r}: a list of names, such as [{classes!r}]")
+    if library.classes is None:
+        raise UsageError("these samples have no classes: select by indices or mask=")
+    if "label" not in library.fields:
+        raise UsageError("these samples have no label, only boxes of classes: select by indices or mask=")
+    known = {name: label for label, name in enumerate(library.classes)}
+    unknown = [name for name in classes if name not in known]
+    if unknown:
+        raise UsageError(f"there is no class {unknown[0]!r} to select; pass a list of names out of reader.classes")
+    wanted = np.array([known[name] for name in classes], np.int64)
+    found = [np.empty(0, np.int64)]
+    for start in range(0, length, _BLOCK):
+        stop = min(start + _BLOCK, length)
+        labels = np.empty(stop - start, np.int64)
+        library.read_into("label", np.arange(start, stop) if rows is None else rows[start:stop], labels)
+        found.append(np.flatnonzero(np.isin(labels, wanted)) + start)
+    return np.concatenate(found)

@@ -1,0 +1,365 @@
+"""A store, opened: its manifest, its columns, and its shards as they are needed. Order and batches are above."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.disk.columns import ColumnTable
+from rawpack.disk.manifest import Field, FileRecord, Shard, load, parse
+from rawpack.disk.mapped import MappedFiles, map_file, open_whole
+from rawpack.errors import DamagedStoreError
+from rawpack.formats import FORMATS, FieldReader, ShardField
+from rawpack.formats.field_reader import Array, Box
+from rawpack.formats.gather import Gather, RawShard
+from rawpack.store.preload import Memory
+
+if TYPE_CHECKING:
+    from rawpack.remote.fetch import RemoteFile
+    from rawpack.remote.origin import RemoteStore
+
+_RANDOM_ACCESS_BYTES = 16 << 10
+"""Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
+_LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
+"""How often it is looked whether mapped shards are still in the cache: at most a hundredth of the time is spent so."""
+_MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144, "png": 1032, "yuv420": 1, "yuv420_deflate": 1032}
+"""How many bytes of values one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
+before memory is taken for it."""
+
+
+class Store:
+    """One store. Shards are mapped when a sample of theirs is first read; nothing else is kept open.
+
+    Of a store behind a URL, `path` is where its files lie in the cache. Its shards are *fleeting*: they come when they
+    are needed, and what others need more may push them out. Then they are unmapped, so that the disk gets its space
+    back.
+
+    Safe to use from any number of threads. Not for sharing between processes: each opens its own.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        memory: Memory | None = None,
+        *,
+        random_access: bool = False,
+        manifest_bytes: bytes | None = None,
+        origin: RemoteStore | None = None,
+        evictable: bool = False,
+    ) -> None:
+        """memory: its shards, where they were read into memory before. random_access: samples will be read in no order.
+        manifest_bytes: the manifest by which the store was opened before, in place of the one that lies there now.
+        origin: the store behind a URL that this is. evictable: it is one, and another process sees to it that what is
+        read is there.
+
+        Raises StoreError and its kinds where the folder is not a whole store.
+        """
+        self.path, self._memory, self._random_access = path, memory, random_access
+        self.origin, self.evictable = origin, evictable or origin is not None
+        self._look_at = 0.0
+        self._inodes: dict[tuple[int, str], int] = {}
+        """Of mapped files that may go."""
+        self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
+        self.manifest, self.digest = load(path) if manifest_bytes is None else parse(manifest_bytes, str(path))
+        self._check_sizes()
+        self.mapped = MappedFiles()
+        self.columns = ColumnTable(path, self.manifest, self.mapped)
+        rows = [shard.rows for shard in self.manifest.shards]
+        self.ends = np.cumsum(rows, dtype=np.int64)
+        """(shards,): the row after each shard's last."""
+        self._gathers: dict[str, Gather | None] = {}
+        self._first_chunks: dict[str, NDArray[np.int64]] = {}
+        self._readers: dict[tuple[int, str], FieldReader] = {}
+
+    def __len__(self) -> int:
+        return self.manifest.samples
+
+    @property
+    def where(self) -> str:
+        """What a person knows the store by: its folder, or its URL without what is secret in it."""
+        return str(self.path if self.origin is None else self.origin.remote)
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        return self.manifest.fields
+
+    def locate(self, row: int) -> tuple[int, int]:
+        """The shard that holds sample `row`, and its row there."""
+        shard = int(np.searchsorted(self.ends, row, side="right"))
+        return shard, row - self.first(shard)
+
+    def first(self, shard: int) -> int:
+        """The store's row of a shard's first sample."""
+        return int(self.ends[shard - 1]) if shard else 0
+
+    def read_into(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
+        """Fill out[i], or out[at[i]], with image, mask or number field `name` of sample rows[i], rows of this store."""
+        if self.fields[name].kind == "number":
+            if at is None:
+                self.columns.take(name, rows, out)
+                return
+            values = np.empty((len(rows), *out.shape[1:]), out.dtype)
+            self.columns.take(name, rows, values)
+            out[at] = values
+            return
+        if len(self.ends) == 1:
+            self.reader(0, name).read_into(rows, out, at)
+            return
+        gather = self._gather(name) if at is None and not self.fields[name].planar else None
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
+        for shard, local, part in self._by_shard(rows):
+            where = part if at is None else at if part is None else at[part]
+            self.reader(shard, name).read_into(local, out, where)
+
+    def read_planes(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
+        """As `read_into`, of a planar field: its planes as they are stored, (n, bytes of a sample)."""
+        gather = self._gather(name) if at is None else None
+        if gather is not None:
+            gather.read_into(rows, out)
+            return
+        for i, (reader, row) in enumerate(self.located(name, rows)):
+            out[i if at is None else at[i]] = reader.stored(row)
+
+    def raw_shards(self, name: str) -> list[RawShard] | None:
+        """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
+        field = self.fields[name]
+        if field.encoding not in ("raw", "yuv420") or not field.uniform or (self.evictable and self._memory is None):
+            return None  # what lies in one range of addresses cannot be unmapped while others read there
+        found = []
+        for number, shard in enumerate(self.manifest.shards):
+            placed = shard.fields[name]
+            record = shard.files[placed.file]
+            found.append(RawShard(shard.rows, record.bytes, placed.offset, partial(self._open_raw, number, name)))
+        return found
+
+    def _open_raw(self, number: int, name: str) -> tuple[int, int]:
+        """See `RawShard.open`."""
+        self.reader(number, name)  # all that is to be checked is checked there
+        shard = self.manifest.shards[number]
+        record = shard.files[shard.fields[name].file]
+        if self._memory is not None:
+            return self._memory.open(self.path / record.name)
+        return open_whole(self.path, record), 0
+
+    def _gather(self, name: str) -> Gather | None:
+        try:
+            return self._gathers[name]
+        except KeyError:
+            return self._gathers.setdefault(name, gather_of([self], name))
+
+    def readahead(self, name: str, rows: NDArray[np.int64]) -> None:
+        """Ask the disk for image field `name` of these samples; see `FieldReader.readahead`."""
+        for shard, local, _ in self._by_shard(rows):
+            self.reader(shard, name).readahead(local)
+
+    def _by_shard(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64] | None]]:
+        """Rows of the store as (shard, its rows, their places in `rows`), shard after shard; None for all places."""
+        shards = np.searchsorted(self.ends, rows, side="right")
+        if len(shards) and shards[0] == shards[-1] and (shards == shards[0]).all():
+            yield int(shards[0]), rows - self.first(int(shards[0])), None
+            return
+        order = np.argsort(shards, kind="stable")
+        found, starts = np.unique(shards[order], return_index=True)
+        for shard, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            yield shard, rows[at] - self.first(shard), at
+
+    def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        """Image or mask `name` of one sample, or a part of it; see `FieldReader.read`."""
+        shard, at = self.locate(row)
+        return self.reader(shard, name).read(at, box, scale, out)
+
+    def located(self, name: str, rows: NDArray[np.int64]) -> Iterator[tuple[FieldReader, int]]:
+        """For each sample the reader of its shard's image field `name`, and its row there."""
+        shards = np.searchsorted(self.ends, rows, side="right")
+        firsts = np.concatenate([[0], self.ends[:-1]])
+        for shard, local in zip(shards.tolist(), (rows - firsts[shards]).tolist(), strict=True):
+            yield self.reader(shard, name), local
+
+    def reader(self, shard: int, name: str) -> FieldReader:
+        """The reader of one field of one shard, opened on first use."""
+        if self.evictable and self._memory is None:
+            self._let_go()
+        try:
+            return self._readers[shard, name]
+        except KeyError:
+            # Two threads may both open it, and one mapping is dropped again: cheaper than a lock, which a fork could
+            # leave held for ever.
+            return self._readers.setdefault((shard, name), self._open(shard, name))
+
+    def is_random_access(self, name: str) -> bool:
+        """Whether image field `name` is mapped for pieces in no order: then the disk wants to be asked ahead."""
+        shards = self.manifest.shards[:1]
+        return self._random_access and any(
+            shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES for shard in shards
+        )
+
+    def is_cached(self, name: str, row: int) -> bool:
+        """Whether an image lies in the page cache; see `FieldReader.is_cached`."""
+        shard, at = self.locate(row)
+        return self.reader(shard, name).is_cached(at)
+
+    def check(self, name: str, row: int) -> None:
+        """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
+        shard, at = self.locate(row)
+        stored = np.ascontiguousarray(self.reader(shard, name).stored(at))
+        packed = int(self.columns.piece(f"{name}.xxh3", row, 1)[0])
+        if xxhash.xxh3_64_intdigest(stored.data) != packed:
+            raise DamagedStoreError(f"{self.path}: {name} was changed after packing: its checksum does not fit")
+
+    def use(self, memory: Memory) -> None:
+        """Read shards from memory from now on."""
+        self._memory = memory
+        self._readers, self._gathers = {}, {}
+
+    @contextmanager
+    def held(self, record: FileRecord) -> Iterator[None]:
+        """Within this block a shard's file is there: fetched first, where the store lies behind a URL."""
+        if self.origin is None:
+            yield
+            return
+        with self.origin.held([record]):
+            yield
+
+    def files_of(self, shard: Shard, names: Sequence[str]) -> list[FileRecord]:
+        """The files that some fields of a shard lie in."""
+        return [shard.files[k] for k in dict.fromkeys(shard.fields[name].file for name in names)]
+
+    def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
+        """The files behind the URL that fields `names` of samples `rows` lie in."""
+        shards = np.unique(np.searchsorted(self.ends, rows, side="right")).tolist()
+        return [item for number in shards for item in self.items_of(number, tuple(names))]
+
+    def items_of(self, number: int, names: tuple[str, ...]) -> list[RemoteFile]:
+        """The files behind the URL that some fields of a shard lie in."""
+        assert self.origin is not None
+        try:
+            return self._items[number, names]
+        except KeyError:
+            found = [self.origin.item(record) for record in self.files_of(self.manifest.shards[number], names)]
+            return self._items.setdefault((number, names), found)
+
+    def _let_go(self) -> None:
+        """Unmap shards that are no longer in the cache. Whoever reads one of them keeps it until that is done."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY_S
+        for number, name in list(self._readers):
+            shard = self.manifest.shards[number]
+            path = self.path / shard.files[shard.fields[name].file].name
+            # One that was fetched again since is another file.
+            if not path.exists() or path.stat().st_ino != self._inodes.get((number, name)):
+                self._readers.pop((number, name), None)
+        # A store of very many shards is not looked at all the time.
+        self._look_at += _LOOK_SHARE * (time.monotonic() - now)
+
+    def _open(self, number: int, name: str) -> FieldReader:
+        shard = self.manifest.shards[number]
+        placement, field = shard.fields[name], self.fields[name]
+        record = shard.files[placement.file]
+        index: dict[str, NDArray[Any]] = {}
+        wanted = ["offset", "bytes"] if not field.uniform or field.encoded else []
+        if not field.uniform:
+            wanted.append("shape")
+        for part in wanted:
+            index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
+        if not field.uniform:
+            self._check_shapes(name, index["shape"])
+        if field.deflated:
+            skip = self._chunks_before(number, name)
+            index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
+        if self._memory is not None:
+            data = self._memory.view(self.path / record.name)
+        else:
+            random_access = self._random_access and placement.bytes >= shard.rows * _RANDOM_ACCESS_BYTES
+            data = self._mapped(record, random_access=random_access)
+            if self.evictable:
+                with contextlib.suppress(FileNotFoundError):
+                    self._inodes[number, name] = (self.path / record.name).stat().st_ino
+        where = str(self.path / record.name)
+        return FORMATS[self.manifest.format](ShardField(where, data, shard.rows, field, placement, index))
+
+    def _mapped(self, record: FileRecord, *, random_access: bool) -> NDArray[np.uint8]:
+        """A shard's file, mapped; of a store behind a URL, fetched where it is not in the cache as it was packed."""
+        try:
+            with self.held(record):
+                return map_file(self.path, record, random_access=random_access, mapped=self.mapped)
+        except DamagedStoreError as error:
+            if self.origin is None:
+                if not self.evictable:
+                    raise
+                raise DamagedStoreError(
+                    f"{error}: somebody has removed or changed it in the cache; what is missing there is fetched again "
+                    "in the next epoch, and `rawpack warm` fetches what is changed"
+                ) from None
+        self.origin.discard(record)
+        with self.held(record):
+            return map_file(self.path, record, random_access=random_access, mapped=self.mapped)
+
+    def _chunks_before(self, number: int, name: str) -> int:
+        """Compressed pieces of field `name` in the shards before `number` that share its folder of columns."""
+        if name not in self._first_chunks:
+            counts = [shard.fields[name].chunks for shard in self.manifest.shards]
+            self._first_chunks[name] = np.cumsum([0, *counts], dtype=np.int64)
+        before = self._first_chunks[name]
+        folder = max(first for first in self.columns.firsts if first <= self.first(number))
+        return int(before[number] - before[self.locate(folder)[0]])
+
+    def _check_shapes(self, name: str, shapes: NDArray[np.int32]) -> None:
+        """Refuse shapes (rows, 3) of samples that are not what the field says."""
+        for axis, length in enumerate(self.fields[name].shape):
+            wrong = shapes[:, axis] < 1 if length is None else shapes[:, axis] != length
+            if wrong.any():
+                raise DamagedStoreError(
+                    f"{self.path}: {name} has a sample of shape {tuple(shapes[wrong][0].tolist())}; "
+                    f"the manifest says {self.fields[name].shape}"
+                )
+
+    def _check_sizes(self) -> None:
+        """Refuse a manifest that promises more pixels than its files can hold."""
+        for name, field in self.fields.items():
+            if not field.in_shards:
+                continue
+            sample = np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) if field.uniform else 0
+            for shard in self.manifest.shards:
+                placement = shard.fields[name]
+                record = shard.files[placement.file]
+                need = max(sample * shard.rows, placement.chunks * placement.chunk_bytes)
+                if need > record.bytes * _MAX_INFLATION[field.encoding]:
+                    raise DamagedStoreError(
+                        f"{self.path}: {shard.rows} samples of {field.shape}, {need} bytes, cannot lie in the "
+                        f"{record.bytes} bytes of {record.name}"
+                    )
+
+
+def gather_of(stores: Sequence[Store], name: str) -> Gather | None:
+    """What reads rows of a field as they are stored, counted through all shards of some stores, in one call; None where
+    the field or the system does not allow that."""
+    shards: list[RawShard] = []
+    if len({store.fields[name].encoding for store in stores}) > 1:
+        return None
+    for store in stores:
+        more = store.raw_shards(name)
+        if more is None:
+            return None
+        shards += more
+    if not shards:
+        return None
+    field = stores[0].fields[name]
+    shape, dtype = field.stored_shape, np.dtype(field.dtype)
+    try:
+        return Gather(shards, dtype, shape, random_access=any(store.is_random_access(name) for store in stores))
+    except OSError:
+        return None

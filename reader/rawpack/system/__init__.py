@@ -1,0 +1,1 @@
+"""What this process has of the machine: CPUs, memory, and child processes."""

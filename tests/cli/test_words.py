@@ -1,0 +1,121 @@
+"""The words that summaries count in: one image, two images, frames that are no files, and no 1e+02."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from conftest import picture, run_here, save
+
+from rawpack_packer import text as show
+from rawpack_packer.job.counts import COUNTS
+
+WRONG = re.compile(
+    r"(?<![\d,.])1 (images|frames|files|samples|classes|shards|videos|rejects|boxes|links|columns|stores|times)\b"
+    r"|\d\.?\d*e[+-]\d+ times|\b1 times"
+)
+
+
+def test_one_of_everything_is_told_in_the_singular(tmp_path: Path) -> None:
+    """A store of a single image, class and reject: pack, dry run, append and inspect count each as one."""
+    source, store = tmp_path / "source", tmp_path / "store"
+    save(source / "cat" / "0.jpg", picture(40, 50, 0))
+    save(source / "cat" / "same.jpg", picture(40, 50, 0))
+    (source / "cat" / "note.txt").write_text("x")
+    (source / "cat" / ".hidden").write_text("x")
+    (source / "loose.jpg").write_text("no image")
+    args = ("--workers", 0, "--size", 64)
+    told = [
+        run_here("pack", "--dry-run", *args, source, store),
+        run_here("pack", *args, source, store),
+        run_here("pack", "--max-rejects", 1, *args, source, store),
+        run_here("inspect", store),
+    ]
+    save(source / "dog" / "1.jpg", picture(40, 50, 1))
+    told.append(run_here("append", "--workers", 0, "--skip-existing", source, store))
+    assert [ran.code for ran in told] == [0, 1, 0, 0, 0], told
+    for ran in told:
+        assert not WRONG.search(ran.out + ran.err), ran.out + ran.err
+    assert "1 file that is no image, skipped" in told[2].out
+    assert "1 of 3 images was rejected" in told[1].err
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_every_count_has_a_singular(name: str) -> None:
+    """For one, each count's words begin with a noun in the singular."""
+    words = show.counted(1, COUNTS[name]).split()
+    assert not WRONG.search(f"1 {' '.join(words)}")
+    assert any(not word.endswith("s") or word == "class" for word in words[:4])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("other_files", "file that is no image, skipped"),
+        ("identical_files", "file whose bytes are those of another"),
+        ("not_square", "video whose pixels are not square, stored as it is"),
+        ("began_without_key", "video that begins with frames that nothing can decode, which were left out"),
+        ("hidden", "hidden file or folder, skipped"),
+        ("special_files", "pipe, socket or device, never opened"),
+    ],
+)
+def test_these_read_well(name: str, words: str) -> None:
+    """The verb follows what is counted, and other nouns stay."""
+    assert show.counted(1, COUNTS[name]) == words
+
+
+def test_a_quotient_is_a_number_that_people_write() -> None:
+    """Large and small ones without an exponent, and equal amounts not as "1 times"."""
+    told = {ratio: show.times(ratio) for ratio in (102.3, 1234.0, 1.0, 1.25, 0.0234, 1e-6, 2.0)}
+    assert told == {
+        102.3: "102 times", 1234.0: "1,234 times", 1.0: "as much", 1.25: "1.25 times", 0.0234: "0.023 times",
+        1e-6: "under 0.001 times", 2.0: "2 times",
+    }  # fmt: skip
+
+
+def test_a_store_of_frames_is_held_against_the_video_files(tmp_path: Path) -> None:
+    """Inspect and pack tell the ratio to the bytes of the video files, also in JSON; equal frames are no files."""
+    pytest.importorskip("av")
+    from videos import encode
+
+    path, store = encode(tmp_path / "clip.avi", "mpeg4", 20), tmp_path / "store"
+    packed = run_here("pack", "--workers", 0, "--size", 32, path, store)
+    assert packed.code == 0
+    size = path.stat().st_size
+    about = json.loads(run_here("inspect", "--json", store).out)
+    assert about["bytes"]["source"] == size
+    assert about["bytes"]["of_source"] == round(about["bytes"]["shards"] / size, 4)
+    ratio = re.search(r"of video files in, .* out: ([\d.]+) times", packed.out)
+    assert ratio
+    assert float(ratio[1]) == pytest.approx(about["bytes"]["of_source"], rel=0.02)
+    text = run_here("inspect", store).out
+    assert re.search(r"packed from +[\d.]+ k?B of video files: ", text)
+    assert "files whose bytes" not in packed.out + text
+    assert "images" not in packed.out + text
+
+
+def test_a_reject_quotes_nothing_of_what_is_no_image(tmp_path: Path) -> None:
+    """A link that leads to a file of secrets, or one in place of a YOLO label, gives away none of its bytes."""
+    secret = tmp_path / "secret"
+    secret.write_text("root:x:0:0:root 0.5 0.5 0.5 0.5\n")
+    source, store = tmp_path / "source", tmp_path / "store"
+    save(source / "a.jpg", picture(20, 20, 0))
+    (source / "b.jpg").symlink_to(secret)
+    for begin in (b"\xff\x0a", b"8BPS"):
+        (source / f"{begin.hex()}.jpg").write_bytes(begin + b"hunter2hunter2")
+    ran = run_here("pack", "--workers", 0, "--size", 16, "--max-rejects", 3, source, store)
+    assert ran.code == 0
+    rejects = (store / "rejects.jsonl").read_text()
+    assert len(rejects.splitlines()) == 3
+    assert "not_an_image" in rejects
+    assert not re.search("root:x|hunter|0:0", rejects + ran.out + ran.err)
+    yolo = tmp_path / "yolo"
+    save(yolo / "images" / "a.jpg", picture(20, 20, 0))
+    (yolo / "labels").mkdir()
+    (yolo / "labels" / "a.txt").symlink_to(secret)
+    ran = run_here("pack", "--workers", 0, "--source", "yolo", yolo, tmp_path / "other")
+    assert ran.code == 2
+    assert "a value of a linked file: is no number of a class" in ran.err
+    assert "root:x" not in ran.err

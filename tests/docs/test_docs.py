@@ -1,0 +1,319 @@
+"""The documentation cannot rot: its code runs, its links resolve, and every public name and option stands in it.
+
+A page's blocks run in their order in one folder, where `photos/` lies; Python blocks share their names. In what a
+console block prints, `...` stands for any text, alone on a line for any lines; blanks count as one.
+A block that cannot run says so (```console notest), with the reason in a comment right before: <!-- notest: why -->.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import inspect
+import itertools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from conftest import Ran, environment, picture, run_here, save
+
+import rawpack
+import rawpack.transforms
+from rawpack import errors
+from rawpack_packer.cli import cli
+from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.job.counts import COUNTS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if path.exists()]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
+
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+TOLD_BY_ITERATORS = {"handed_over", "following", "ended"}
+"""Methods of `Batches` that are no business of a user."""
+LANGUAGES = {"python", "console", "text", "json", "toml", ""}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    words: tuple[str, ...]
+    """What follows the language: `notest`, `needs=torch`."""
+    code: str
+    line: int
+    """Where its first line stands in the page."""
+    before: str
+    """The page up to the block."""
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text("utf-8")
+    found = []
+    for match in FENCE.finditer(text):
+        language, *words = match[1].split() or [""]
+        line = text.count("\n", 0, match.start()) + 2
+        found.append(Block(language, tuple(words), match[2], line, text[: match.start()]))
+    return found
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+all_pages = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+# ---------------------------------------------------------------------------------------------- code
+
+
+@pytest.fixture(scope="session")
+def photos_of_docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the pages call `photos/`: two classes of twelve small JPEGs, no two of one size."""
+    root = tmp_path_factory.mktemp("docs") / "photos"
+    for number, (name, i) in enumerate(itertools.product(("cat", "dog"), range(12))):
+        save(root / name / f"{i:03}.jpg", picture(100 + 3 * number, 160 - 2 * number, number))
+    return root
+
+
+@all_pages
+def test_code_runs(page: Path, photos_of_docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python and console block of a page does what the page says."""
+    monkeypatch.chdir(tmp_path)
+    if name_of(page) not in BRINGS_ITS_OWN_PHOTOS:
+        copy_of(photos_of_docs, tmp_path / "photos")
+    monkeypatch.setenv("PATH", f"{commands(tmp_path / '.bin')}{os.pathsep}{os.environ['PATH']}")
+    for name in os.environ:
+        if name.startswith(("SLURM_", "OMPI_", "PMI_", "RAWPACK_")) or name in ("RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    namespace: dict[str, Any] = {"__name__": "__docs__"}
+    for block in blocks_of(page):
+        where = f"{name_of(page)}:{block.line}"
+        if block.language == "python":
+            # Compiled whether it runs or not: what is no Python is found in every block.
+            code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+            if not needs_missing(block) and "notest" not in block.words:
+                exec(code, namespace)
+        elif block.language == "console" and "notest" not in block.words:
+            run_console(block, where)
+    # Workers end with what started them; in this test, not in the next one.
+    namespace.clear()
+    gc.collect()
+
+
+@all_pages
+def test_blocks_are_marked_properly(page: Path) -> None:
+    """Fences have a known language; what is not run gives a reason; what needs a package names it."""
+    for block in blocks_of(page):
+        where = f"{name_of(page)}:{block.line}"
+        assert block.language in LANGUAGES, where
+        for word in block.words:
+            assert word == "notest" or word.startswith("needs="), where
+        if "notest" in block.words:
+            assert REASON.search(block.before), f"{where}: <!-- notest: reason --> must stand on the line before"
+        if block.language == "console":
+            assert block.code.startswith("$ "), where
+
+
+def needs_missing(block: Block) -> list[str]:
+    """Packages that the block needs and this environment has not."""
+    needs = [word.removeprefix("needs=") for word in block.words if word.startswith("needs=")]
+    return [name for name in needs if importlib.util.find_spec(name) is None]
+
+
+def copy_of(source: Path, target: Path) -> None:
+    for file in source.rglob("*.jpg"):
+        copied = target / file.relative_to(source)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(file.read_bytes())
+
+
+def commands(folder: Path) -> Path:
+    """A folder for PATH with `rawpack` and `python`, those of these tests."""
+    folder.mkdir()
+    for name, what in (("rawpack", "-m rawpack_packer"), ("python", "")):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {what} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def run_console(block: Block, where: str) -> None:
+    """Run the commands of a console block, and hold what they print against what the page says."""
+    for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        ran = run(command)
+        assert ran.code == 0, f"{where}: {command}: exit code {ran.code}\n{ran.out}{ran.err}"
+        printed = ran.err + ran.out
+        if expected.strip():
+            assert matches(expected, printed), f"{where}: {command} printed\n{printed}\nthe page says\n{expected}"
+
+
+def run(command: str) -> Ran:
+    """Run one command; a plain `rawpack` in this process, which starts ten times as fast."""
+    words = shlex.split(command)
+    if words[0] == "rawpack" and not set(command) & set(";|&<>$`*"):
+        if words[1] in ("pack", "convert", "merge", "subset") and "--workers" not in words:
+            words += ["--workers", "0"]  # the store is the same, and no worker has to start
+        return run_here(*words[1:])
+    done = subprocess.run(
+        command, shell=True, env=environment(), capture_output=True, encoding="utf-8", timeout=120, check=False
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def matches(expected: str, printed: str) -> bool:
+    def line(text: str) -> str:
+        return " ".join(text.split())
+
+    pattern = ""
+    for text in map(line, expected.strip("\n").splitlines()):
+        pattern += r"(?:.*\n)*?" if text == "..." else ".*".join(map(re.escape, text.split("..."))) + r"\n"
+    return re.fullmatch(pattern, "".join(line(text) + "\n" for text in printed.strip("\n").splitlines())) is not None
+
+
+# ---------------------------------------------------------------------------------------------- links
+
+
+@all_pages
+def test_links_resolve(page: Path) -> None:
+    """Every relative link leads to a file of the repository, and its anchor to a heading of that page."""
+    for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_relative_to(ROOT), f"{name_of(page)}: {target} leads out of the repository"
+        assert file.exists(), f"{name_of(page)}: {target}"
+        if anchor:
+            assert anchor in anchors_of(file), f"{name_of(page)}: {target}; there are {sorted(anchors_of(file))}"
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_page_can_be_found() -> None:
+    """Every page is linked from another one."""
+    linked = set()
+    for page in PAGES:
+        for target in LINK.findall(page.read_text("utf-8")):
+            path = target.partition("#")[0]
+            if path and ":" not in target:
+                linked.add((page.parent / path).resolve())
+    assert set(PAGES) - linked - {ROOT / "README.md"} == set()
+
+
+# ---------------------------------------------------------------------------------------------- completeness
+
+
+def text_of(*names: str) -> str:
+    return "\n".join((ROOT / name).read_text("utf-8") for name in names)
+
+
+def test_every_public_name_is_documented() -> None:
+    """What `rawpack` exports, and what users call on it, stands on the page of the Python API."""
+    page = text_of("docs/reference/python.md")
+    signature = ", ".join(str(part) for part in list(inspect.signature(rawpack.Reader).parameters.values())[1:])
+    assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
+    for name in rawpack.__all__:
+        assert name in page, name
+    for kind in (rawpack.Reader, rawpack.Batches):
+        for name in vars(kind):
+            if not name.startswith("_") and name not in TOLD_BY_ITERATORS:
+                assert f".{name}" in page, f"{kind.__name__}.{name}"
+
+
+def test_every_parameter_is_documented_with_its_default() -> None:
+    """The table of the parameters of `Reader.batches` is that of its signature, in its order."""
+    rows = re.findall(r"^\| `(\w+)` \| (?:`([^|]*)`)? ?\| .+ \|$", text_of("docs/reference/python.md"), re.MULTILINE)
+    parameters = list(inspect.signature(rawpack.Reader.batches).parameters.values())[1:]
+    expected = [
+        (parameter.name, "" if parameter.default is inspect.Parameter.empty else repr(parameter.default))
+        for parameter in parameters
+    ]
+    assert rows == expected
+
+
+def test_the_error_tree_is_the_one_of_the_code() -> None:
+    """The page draws the tree that `rawpack.errors` draws."""
+    tree = re.search(r"^RawpackError\n(?:[├│└].*\n)+", errors.__doc__ or "", re.MULTILINE)
+    assert tree
+    assert tree[0] in text_of("docs/reference/python.md")
+
+
+def test_reject_reasons_and_counts_are_documented() -> None:
+    """Every reason code and every count has its row, in the words of the code, and no other has one."""
+    page = text_of("docs/reference/counts-and-rejects.md")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
+    assert rows == dict(REASONS) | dict(COUNTS)
+
+
+def test_every_option_is_documented() -> None:
+    """Every option of every command stands on the page of the command."""
+    page = text_of("docs/reference/cli.md")
+    for command in cli.commands.values():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert all(name in page for name in option.opts), option.opts
+
+
+@pytest.mark.parametrize("script", ["make_cli_docs.py", "make_tree_docs.py"])
+def test_made_pages_are_fresh(script: str) -> None:
+    """The page of the command is what `--help` says, and the tree of modules is what lies there."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---------------------------------------------------------------------------------------------- these tests themselves
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "fits"),
+    [
+        ("a b\n", "a    b\n", True),
+        ("a ... c\n", "a b b c\n", True),
+        ("...\nc\n", "a\nb\nc\n", True),
+        ("a\n...\nc\n", "a\nc\n", True),
+        ("a\n", "a\nb\n", False),
+        ("a\n...\n", "b\na\n", False),
+    ],
+)
+def test_dots_stand_for_what_they_should(expected: str, printed: str, fits: bool) -> None:
+    """Dots match any text or any lines, and nothing else matches but itself."""
+    assert matches(expected, printed) is fits
+
+
+def test_a_wrong_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that fails, or prints something else than the page says, fails the test."""
+    monkeypatch.chdir(tmp_path)
+    block = Block("console", (), "$ echo one\ntwo\n", 1, "")
+    with pytest.raises(AssertionError, match="the page says"):
+        run_console(block, "here")
+    with pytest.raises(AssertionError, match="exit code 3"):
+        run_console(Block("console", (), "$ exit 3\n", 1, ""), "here")
+
+
+def test_every_step_of_a_transform_is_documented() -> None:
+    """Each name of `rawpack.transforms`, and each parameter of the steps, stands in the reference."""
+    page = (ROOT / "docs/reference/transforms.md").read_text()
+    for name in rawpack.transforms.__all__:
+        assert f"`{name}" in page or f" {name}" in page, name
+        for parameter in inspect.signature(getattr(rawpack.transforms, name)).parameters:
+            if not name.endswith("Step") and name not in ("Step", "Random", "Move", "Spec"):
+                assert parameter in page, (name, parameter)

@@ -1,0 +1,489 @@
+"""Images as planes of YCbCr 4:2:0: `--color yuv420`. Oracles: JFIF's formulas in float64, Pillow, and numpy alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from conftest import pack, picture, run_here, save
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+from planes import rgb_of, spread
+from reading import WAYS
+
+import rawpack_packer
+from rawpack import DamagedStoreError, Reader, UsageError
+from rawpack.disk.manifest import seal, unseal
+from rawpack.formats.codecs.raw import UniformRows
+from rawpack.formats.codecs.yuv420 import PlanarRows
+from rawpack.pixels.yuv420 import to_rgb
+from rawpack.transforms import CenterCrop, RandomCrop
+from rawpack_packer.images.yuv420 import from_rgb
+from rawpack_packer.sources import open_source
+from rawpack_packer.tune.plan.candidates import candidates
+from rawpack_packer.tune.plan.loss import as_read, psnr
+from rawpack_packer.tune.plan.sample import draw
+from rawpack_packer.tune.plan.trial import _loss
+
+Bytes = NDArray[np.uint8]
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "memmap": (),
+    "hdf5": ("--format", "hdf5"),
+    "hdf5-chunk4": ("--format", "hdf5", "--chunk", "4"),
+    "hdf5-gzip": ("--format", "hdf5", "--chunk", "3", "--compression", "gzip"),
+}
+TO_YCBCR = np.array(
+    [[0.299, 0.587, 0.114], [-0.168735892, -0.331264108, 0.5], [0.5, -0.418687589, -0.081312411]], np.float64
+)
+"""JFIF's matrix, from Kr = 0.299 and Kb = 0.114."""
+
+
+def planes_by_pillow(image: Bytes) -> list[Bytes]:
+    return [np.asarray(plane) for plane in Image.fromarray(image).convert("YCbCr").split()]
+
+
+sides = st.integers(1, 21)
+
+
+# ---------------------------------------------------------------------------------------------- pixels and planes
+
+
+@settings(max_examples=60, deadline=None)
+@given(sides, sides, st.integers(0, 2**32))
+def test_planes_become_the_rgb_of_the_formula(height: int, width: int, seed: int) -> None:
+    """Of any bytes and any size, odd ones too: within two levels of JFIF's formula over interpolated chroma, which is
+    rounded once before and once after it."""
+    stored = np.random.default_rng(seed).integers(0, 256, height * width + 2 * (-(-height // 2) * -(-width // 2)))
+    rgb = to_rgb(stored.astype(np.uint8), (height, width))
+    assert (rgb.dtype, rgb.shape) == (np.uint8, (height, width, 3))
+    assert np.abs(rgb - rgb_of(stored.astype(np.uint8), height, width)).max() <= 2
+
+
+@settings(max_examples=150, deadline=None)
+@given(sides, sides, st.data())
+def test_a_box_is_exactly_that_part_of_the_whole(height: int, width: int, data: st.DataObject) -> None:
+    """Whatever box is read, on even or odd pixels, it has the bytes that the whole image has there; into `out` too."""
+    y, x = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    box = y, x, data.draw(st.integers(1, height - y)), data.draw(st.integers(1, width - x))
+    count = height * width + 2 * (-(-height // 2) * -(-width // 2))
+    stored = np.random.default_rng(height * 100 + width).integers(0, 256, count).astype(np.uint8)
+    part = to_rgb(stored, (height, width))[y : y + box[2], x : x + box[3]]
+    np.testing.assert_array_equal(to_rgb(stored, (height, width), box), part)
+    out = np.zeros((box[2], box[3], 3), np.uint8)
+    assert to_rgb(stored, (height, width), box, out) is out
+    np.testing.assert_array_equal(out, part)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sides, sides, st.integers(0, 2**32))
+def test_luma_is_jfifs_and_chroma_is_the_best_that_can_be_stored(height: int, width: int, seed: int) -> None:
+    """Y is the formula rounded. Cb and Cr are within a level of the planes that numpy's least squares finds, of all
+    from which interpolation can make the pixels' chroma."""
+    image = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
+    luma, *chroma = np.moveaxis(image @ TO_YCBCR.T, 2, 0)
+    if height % 2:
+        luma, chroma, height_ = luma, [np.concatenate([plane, plane[-1:]]) for plane in chroma], height + 1
+    else:
+        height_ = height
+    if width % 2:
+        chroma, width_ = [np.concatenate([plane, plane[:, -1:]], axis=1) for plane in chroma], width + 1
+    else:
+        width_ = width
+    stored = from_rgb(image)
+    assert np.abs(stored[: height * width].reshape(height, width) - luma).max() <= 0.51
+    rows, columns = np.linalg.pinv(spread(height_)), np.linalg.pinv(spread(width_))
+    found = stored[height * width :].reshape(2, height_ // 2, width_ // 2)
+    for plane, values in zip(found, chroma, strict=True):
+        best = (rows @ values @ columns.T + 128).clip(0, 255)
+        assert np.abs(plane - best).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "color", [(0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 0, 255), (13, 200, 77), (127, 128, 129)]
+)
+def test_flat_colors_are_pillows(color: tuple[int, int, int]) -> None:
+    """An image of one colour has Pillow's Y, Cb and Cr within a level, everywhere, and comes back within two."""
+    image = np.full((9, 14, 3), color, np.uint8)
+    stored = from_rgb(image)
+    luma, blue, red = planes_by_pillow(image)
+    chroma = stored[9 * 14 :].reshape(2, 5, 7).astype(int)
+    assert np.abs(stored[: 9 * 14].reshape(9, 14).astype(int) - luma).max() <= 1
+    assert np.abs(chroma - [[[blue[0, 0]]], [[red[0, 0]]]]).max() <= 1
+    assert np.abs(to_rgb(stored, (9, 14)).astype(int) - image).max() <= 2
+
+
+def test_an_image_out_of_a_jpeg_of_420_hardly_loses_anything() -> None:
+    """What a JPEG of 4:2:0 decodes to comes back at 50 dB, where averages of four pixels would lose more."""
+    file = io.BytesIO()
+    y, x = np.mgrid[0:96, 0:120]
+    stripes = np.stack([128 + 90 * np.sin(x / 5), 128 + 90 * np.sin(y / 6), 128 + 90 * np.sin((x + y) / 7)], axis=2)
+    Image.fromarray(stripes.astype(np.uint8)).save(file, "JPEG", quality=90, subsampling="4:2:0")
+    image = np.asarray(Image.open(file))
+    ycbcr = image @ TO_YCBCR.T
+    means = ycbcr.reshape(48, 2, 60, 2, 3).mean(axis=(1, 3))[..., 1:] + 128
+    averaged = np.concatenate(
+        [from_rgb(image)[: 96 * 120], *means.round().astype(np.uint8).transpose(2, 0, 1)], axis=None
+    )
+    kept = psnr(image, to_rgb(from_rgb(image), (96, 120)))
+    assert kept > 50
+    assert kept > psnr(image, to_rgb(averaged, (96, 120))) + 1
+
+
+def test_photographs_keep_more_than_a_jpeg_of_quality_95(photos: Path) -> None:
+    """Of real photographs at 256 pixels, planes keep more, in the mean, than JPEG files of quality 95."""
+    source = [path.read_bytes() for path in sorted(photos.rglob("*.*"))[::40]]
+    planes, jpeg = candidates(["memmap", "lmdb"], ["256"], ["95"], ["rgb", "yuv420"], [])[1:]
+    found = []
+    for data in source:
+        pixels = rawpack_packer.samples.image.prepare(data, planes.raw_recipe).image
+        found.append([psnr(pixels, as_read(pixels, one.recipe)[0]) for one in (planes, jpeg)])
+    ours, theirs = np.mean(found, axis=0)
+    assert ours > 42
+    assert ours > theirs + 2
+
+
+# ---------------------------------------------------------------------------------------------- stores
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """70 pictures of odd and even sizes: two shards of 64, where shards are as small as can be."""
+    root = tmp_path_factory.mktemp("yuv420") / "source"
+    for i in range(70):
+        save(root / "ab"[i % 2] / f"{i:02}.png", picture(20 + i % 5, 31 - i % 7, i))
+    return root
+
+
+@pytest.fixture(scope="module")
+def stores(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Layout and size -> the store."""
+    folder = tmp_path_factory.mktemp("stores")
+    made = {}
+    for layout, options in LAYOUTS.items():
+        for size in ("17x22", "keep"):
+            if (layout, size) != ("hdf5-chunk4", "keep"):
+                options_here = [word for word in options if size != "keep" or word not in ("--chunk", "3")]
+                name = f"{layout}-{size}"
+                made[name] = pack(
+                    source, folder / name, *options_here, "--size", size, "--color", "yuv420", "--shard-size", "1"
+                )
+    made["rgb"] = pack(source, folder / "rgb", "--size", "17x22", "--shard-size", "1")
+    return made
+
+
+FIXED = [f"{layout}-17x22" for layout in LAYOUTS]
+KEPT = [f"{layout}-keep" for layout in LAYOUTS if layout != "hdf5-chunk4"]
+
+
+def stored_planes(store: Path) -> list[Bytes]:
+    """The stored samples by numpy and h5py alone."""
+    found: list[Bytes] = []
+    for path in sorted(store.glob("shard-*.npy")):
+        whole = np.load(path)
+        if whole.ndim == 1:
+            start = np.load(store / "columns-1" / "image.offset.npy") - 4096
+            size = np.load(store / "columns-1" / "image.bytes.npy")
+            found += [whole[a : a + n] for a, n in zip(start, size, strict=True)]
+        else:
+            found += list(whole)
+    for path in sorted(store.glob("shard-*.h5")):
+        with h5py.File(path) as file:
+            if "image_start" in file:
+                ends = np.append(file["image_start"][1:], len(file["image"]))
+                found += [file["image"][a:b] for a, b in zip(file["image_start"][:], ends, strict=True)]
+            else:
+                found += list(file["image"][:])
+    return found
+
+
+@pytest.mark.parametrize("name", FIXED + KEPT)
+def test_a_store_holds_planes_and_gives_rgb(name: str, stores: dict[str, Path], source: Path) -> None:
+    """In every layout, plain tools find one and a half bytes a pixel; the reader gives (H, W, 3) of the formula, near
+    the source's pixels; sizes of the field are those of RGB."""
+    reader, planes = Reader(stores[name]), stored_planes(stores[name])
+    field = reader.fields["image"]
+    assert field.encoding == ("yuv420_deflate" if "gzip" in name else "yuv420")
+    assert (field.dtype, field.shape) == ("uint8", (None, None, 3) if name.endswith("keep") else (17, 22, 3))
+    assert len(planes) == len(reader) == 70
+    for i in range(0, 70, 3):
+        image = reader[i]["image"]
+        height, width, _ = image.shape
+        assert len(planes[i]) == height * width + 2 * -(-height // 2) * -(-width // 2)
+        assert np.abs(image - rgb_of(planes[i], height, width)).max() <= 2
+        if name.endswith("keep"):
+            original = np.asarray(Image.open(source / reader[i]["key"]))
+            assert psnr(original, image) > 30
+            np.testing.assert_array_equal(planes[i], from_rgb(original))
+
+
+def test_every_layout_holds_the_same_planes(stores: dict[str, Path]) -> None:
+    """memmap and hdf5, in chunks or compressed, hold the same bytes of each sample."""
+    for names in (FIXED, KEPT):
+        first, *others = [stored_planes(stores[name]) for name in names]
+        for other in others:
+            for a, b in zip(first, other, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-gzip-17x22"])
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_are_rgb_whoever_makes_them(name: str, way: str, stores: dict[str, Path]) -> None:
+    """In this process, in threads and in processes, batches have the pixels that single samples have, shuffled too."""
+    reader = Reader(stores[name])
+    singles = [reader[i]["image"] for i in range(len(reader))]
+    seen = 0
+    for batch in reader.batches(16, shuffle=True, **WAYS[way]):
+        assert batch["image"].shape[1:] == (17, 22, 3)
+        for row, image in zip(batch["index"].tolist(), batch["image"], strict=True):
+            np.testing.assert_array_equal(image, singles[row])
+            seen += 1
+    assert seen == 70
+
+
+@pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-17x22", "hdf5-gzip-17x22"])
+@pytest.mark.parametrize("way", WAYS)
+def test_planes_come_as_they_are_stored(name: str, way: str, stores: dict[str, Path]) -> None:
+    """color="yuv420" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
+    reader, planes = Reader(stores[name], verify=way == "here"), stored_planes(stores[name])
+    rows = []
+    for batch in reader.batches(16, shuffle=True, color="yuv420", **WAYS[way]):
+        assert batch["image"].dtype == np.uint8
+        assert batch["image"].shape == (len(batch["index"]), 17 * 22 + 2 * 9 * 11)
+        for row, image in zip(batch["index"].tolist(), batch["image"], strict=True):
+            np.testing.assert_array_equal(image, planes[row])
+            rows.append(row)
+    assert sorted(rows) == list(range(70))
+
+
+def test_planes_come_from_several_stores_and_selections(stores: dict[str, Path]) -> None:
+    """Two stores as one, of one format or of two, and a selection of them: still the planes of the rows asked for."""
+    planes = stored_planes(stores["memmap-17x22"]) * 2
+    for second in ("memmap-17x22", "hdf5-gzip-17x22"):
+        reader = Reader([stores["memmap-17x22"], stores[second]])
+        chosen = reader.select([139, 3, 69, 70])
+        (batch,) = chosen.batches(4, color="yuv420", workers=0)
+        for row, image in zip((139, 3, 69, 70), batch["image"], strict=True):
+            np.testing.assert_array_equal(image, planes[row])
+
+
+def test_stores_of_planes_and_of_rgb_are_read_as_one(stores: dict[str, Path]) -> None:
+    """To its user both hold RGB, so they make one reader; each sample is what its own store gives."""
+    both = Reader([stores["rgb"], stores["memmap-17x22"]])
+    (batch,) = both.batches(140, workers=0)
+    for i in (0, 69):
+        np.testing.assert_array_equal(batch["image"][i], Reader(stores["rgb"])[i]["image"])
+        np.testing.assert_array_equal(batch["image"][70 + i], Reader(stores["memmap-17x22"])[i]["image"])
+    with pytest.raises(UsageError, match="--color yuv420"):
+        both.batches(4, color="yuv420")
+
+
+@pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-gzip-17x22", "memmap-keep"])
+def test_transforms_and_sizes_work_on_rgb(name: str, stores: dict[str, Path]) -> None:
+    """A crop has the pixels of the whole image's crop, exactly; image_size= resizes what the reader gives."""
+    reader = Reader(stores[name])
+    (batch,) = reader.batches(70, transform=[CenterCrop((9, 13))], workers=0)
+    assert batch["image"].shape == (70, 9, 13, 3)
+    for i in range(0, 70, 7):
+        whole = reader[i]["image"]
+        top, left = round((whole.shape[0] - 9) / 2), round((whole.shape[1] - 13) / 2)
+        np.testing.assert_array_equal(batch["image"][i], whole[top : top + 9, left : left + 13])
+    (batch,) = reader.batches(70, image_size=(8, 10), workers=2, backend="thread")
+    assert batch["image"].shape == (70, 8, 10, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("rgb", {}, "--color yuv420"),
+        ("memmap-17x22", {"fields": ["label"]}, "--color yuv420"),
+        ("memmap-17x22", {"color": "planes"}, "color='planes'"),
+        ("memmap-17x22", {"transform": [RandomCrop(9)]}, "transform="),
+        ("memmap-17x22", {"image_size": 9}, "image_size="),
+        ("memmap-keep", {}, "different sizes"),
+    ],
+)
+def test_what_has_no_planes_is_refused(name: str, options: dict[str, Any], words: str, stores: dict[str, Path]) -> None:
+    """Planes of a store that has none, of different sizes, or with a transform: one line that names the cure."""
+    with pytest.raises(UsageError) as refused:
+        Reader(stores[name]).batches(4, **{"color": "yuv420", **options})
+    assert words in str(refused.value)
+
+
+def test_a_reduced_box_is_the_average_of_that_box() -> None:
+    """`read` with a box and a scale gives the average of the box's pixels; what is not inside the image is refused."""
+    stored = np.random.default_rng(0).integers(0, 256, (3, 16 * 20 + 2 * 8 * 10)).astype(np.uint8)
+    reader = PlanarRows(UniformRows(stored.reshape(-1), 3, np.dtype(np.uint8), stored.shape[1:]), 3, (16, 20, 3))
+    part = reader.read(1)[4:12, 6:18].astype(np.float64)
+    means = part.reshape(4, 2, 6, 2, 3).mean(axis=(1, 3))
+    assert np.abs(reader.read(1, (4, 6, 8, 12), 2) - means).max() <= 0.5
+    for wrong in ((0, 0, 17, 1), (-1, 0, 2, 2), (0, 0, 0, 1)):
+        with pytest.raises(UsageError, match="not inside"):
+            reader.read(0, wrong)
+    with pytest.raises(UsageError, match="out has shape"):
+        reader.read(0, (0, 0, 2, 2), out=np.empty((2, 3, 3), np.uint8))
+    for row in (3, -1):
+        with pytest.raises(IndexError, match=str(row)):
+            reader.read(row)
+        with pytest.raises(IndexError, match=str(row)):
+            reader.read_into(np.array([0, row]), np.empty((2, 16, 20, 3), np.uint8))
+
+
+# ---------------------------------------------------------------------------------------------- kept stores
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def golden_images(keep: bool) -> list[Bytes]:
+    """The images that the kept stores hold: smooth, with an edge of colour, of one size or of three."""
+    images = []
+    for number in range(3):
+        y, x = np.mgrid[: 5 + number * keep, : 8 - number * keep]
+        image = np.stack([30 + 20 * x, 200 - 30 * y + 5 * x, 60 * number + 8 * x + 7 * y], axis=2)
+        image[:, 5:, 0] //= 3
+        images.append(image.astype(np.uint8))
+    return images
+
+
+@pytest.mark.parametrize("name", ["yuv420-memmap", "yuv420-hdf5-gzip-keep"])
+def test_kept_stores_stay_readable_and_would_be_packed_again(name: str) -> None:
+    """Stores of format version 1 that lie in the repository read as ever, and the same images still make their bytes:
+    another byte would be another version of the encoder."""
+    reader, images = Reader(GOLDEN / name, verify=True), golden_images("keep" in name)
+    assert [int(reader[i]["label"]) for i in range(len(reader))] == [0, 1, 2]
+    for i, (stored, image) in enumerate(zip(stored_planes(GOLDEN / name), images, strict=True)):
+        np.testing.assert_array_equal(stored, from_rgb(image))
+        read = reader[i]["image"]
+        assert np.abs(read - rgb_of(stored, *image.shape[:2])).max() <= 2
+        assert psnr(image, read) > 25
+
+
+# ---------------------------------------------------------------------------------------------- packing
+
+
+def test_the_store_does_not_depend_on_the_workers(source: Path, stores: dict[str, Path], tmp_path: Path) -> None:
+    """Two workers make the digest that none make; the recipe names what made the planes."""
+    options = ("--size", "17x22", "--color", "yuv420", "--shard-size", "1", "--workers", 2)
+    again = Reader(pack(source, tmp_path / "again", *options))
+    first = Reader(stores["memmap-17x22"])
+    assert again._library.stores[0].digest == first._library.stores[0].digest
+    recipe = json.loads((tmp_path / "again" / "store.json").read_text())["recipe"]
+    assert recipe["color"] == "yuv420"
+    assert recipe["libraries"]["encoder"].startswith("rawpack.yuv420 ")
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
+def test_damage_is_found_to_the_sample(layout: str, source: Path, tmp_path: Path) -> None:
+    """A store of planes is sound; one changed byte is found by `inspect --verify`, with the sample that it is of."""
+    store = pack(source, tmp_path / "store", *LAYOUTS[layout], "--size", "17x22", "--color", "yuv420")
+    assert run_here("inspect", "--verify", store).code == 0
+    (shard,) = store.glob("shard-*")
+    place = json.loads((store / "store.json").read_text())["shards"][0]["fields"]["image"]
+    at = place["offset"] + 5 * (17 * 22 + 2 * 9 * 11) + 7
+    if layout == "hdf5-gzip":
+        at = int(np.load(store / "columns-1" / "image.chunk.npy")[1, 0]) + 20
+    data = bytearray(shard.read_bytes())
+    data[at] ^= 255
+    shard.write_bytes(data)
+    ran = run_here("inspect", "--verify", store)
+    assert ran.code == 1
+    assert "sample 5 " in ran.out + ran.err
+
+
+def test_arrays_of_rgb_are_packed_as_planes(tmp_path: Path) -> None:
+    """A dataset of uint8 (H, W, 3) arrays, with masks beside them, packs; masks stay exact."""
+    random = np.random.default_rng(3)
+    images = [picture(15, 12, i) for i in range(9)]
+    masks = [random.integers(0, 9, (15, 12)).astype(np.uint8) for _ in range(9)]
+    samples = [{"image": image, "mask": mask} for image, mask in zip(images, masks, strict=True)]
+    for number, options in enumerate(({}, {"format": "hdf5", "compression": "gzip"})):
+        store = tmp_path / str(number)
+        rawpack_packer.pack(samples, store, fields={"mask": "mask"}, color="yuv420", workers=0, **options)
+        reader = Reader(store)
+        assert reader.fields["image"].shape == (15, 12, 3)
+        assert reader.fields["mask"].encoding == ("deflate" if options else "raw")
+        for i in range(9):
+            np.testing.assert_array_equal(reader[i]["mask"][..., 0], masks[i])
+            np.testing.assert_array_equal(reader[i]["image"], to_rgb(from_rgb(images[i]), (15, 12)))
+        (batch,) = reader.batches(9, color="yuv420", workers=0)
+        assert batch["image"].shape == (9, 15 * 12 + 2 * 8 * 6)
+        np.testing.assert_array_equal(batch["mask"][..., 0], masks)
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros((6, 5), np.uint8), np.zeros((6, 5, 3), np.float32), np.zeros((4,), np.uint8)]
+)
+def test_arrays_that_are_not_rgb_are_refused(image: NDArray[Any], tmp_path: Path) -> None:
+    """Grey arrays, floats and vectors have no planes: a UsageError, and nothing is written."""
+    with pytest.raises(UsageError, match="uint8 \\(height, width, 3\\)"):
+        rawpack_packer.pack([image], tmp_path / "store", color="yuv420", workers=0)
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_lmdb_store_has_no_planes_of_its_own(source: Path, tmp_path: Path) -> None:
+    """--color yuv420 with lmdb ends with 2, names --subsampling, and writes nothing."""
+    ran = run_here("pack", "--format", "lmdb", "--color", "yuv420", source, tmp_path / "store")
+    assert ran.code == 2
+    assert "--subsampling" in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_grey_pictures_become_planes_without_color(tmp_path: Path) -> None:
+    """A grey file packs as RGB does: its values are Y, its chroma is 128, and it comes back exactly."""
+    grey = picture(20, 24, 5)[..., 1]
+    save(tmp_path / "source" / "a.png", grey)
+    store = pack(tmp_path / "source", tmp_path / "store", "--size", "keep", "--color", "yuv420")
+    (stored,) = stored_planes(store)
+    np.testing.assert_array_equal(stored[: grey.size].reshape(grey.shape), grey)
+    assert (stored[grey.size :] == 128).all()
+    np.testing.assert_array_equal(Reader(store)[0]["image"], np.stack([grey] * 3, axis=2))
+
+
+def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
+    """Planes are candidates of raw formats, with their loss against the pixels of the others, not of lmdb."""
+    found = candidates(["memmap", "hdf5", "lmdb"], ["32"], ["90"], ["rgb", "yuv420"], ["none", "gzip"])
+    by_name = {one.name: one for one in found}
+    assert set(by_name) == {
+        "memmap 32", "hdf5 32", "hdf5 32 gzip", "lmdb 32 q90",
+        "memmap 32 yuv420", "hdf5 32 yuv420", "hdf5 32 yuv420 gzip",
+    }  # fmt: skip
+    planes = by_name["memmap 32 yuv420"]
+    assert planes.options == ("--format", "memmap", "--size", "32", "--color", "yuv420")
+    assert len({one.group for one in found}) == 1
+    sample = draw(open_source(source), 12, seed=0)
+    assert _loss(sample, by_name["memmap 32"]) is None
+    losses = [_loss(sample, by_name[name]) for name in ("memmap 32 yuv420", "hdf5 32 yuv420 gzip")]
+    assert losses[0] is not None
+    assert 30 < losses[0].psnr_db < 60
+    assert losses[0] == losses[1]
+    with pytest.raises(UsageError, match="lmdb"):
+        candidates(["lmdb"], ["32"], ["90"], ["yuv420"], [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {}, {"dtype": "uint16"}, {"shape": [17, 22, 1]}, {"shape": [17, 22]}, {"kind": "mask"}, {"encoding": "raw"},
+        {"encoding": "yuv420_deflate"}, {"shape": [17, 21, 3]}, {"shape": [34, 22, 3]},
+    ],
+)  # fmt: skip
+def test_a_manifest_that_lies_about_planes_is_refused(
+    change: dict[str, Any], stores: dict[str, Path], tmp_path: Path
+) -> None:
+    """Planes are of uint8 (H, W, 3) images, as many bytes as their shape says: anything else is DamagedStoreError."""
+    store = shutil.copytree(stores["memmap-17x22"], tmp_path / "store")
+    tree = json.loads(unseal((store / "store.json").read_bytes(), "it")[0])
+    tree["fields"]["image"] |= change
+    (store / "store.json").write_bytes(seal(json.dumps(tree, indent=1).encode()))
+    if not change:
+        assert Reader(store)[0]["image"].shape == (17, 22, 3)
+        return
+    with pytest.raises(DamagedStoreError):
+        Reader(store)[0]

@@ -1,0 +1,133 @@
+"""What an import costs, what is public, and that every command and option explains itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from conftest import environment
+
+import rawpack
+from rawpack_packer import engines
+from rawpack_packer.cli import cli
+
+HEAVY = (
+    "click",
+    "tqdm",
+    "cv2",
+    "torch",
+    "h5py",
+    "lmdb",
+    "simplejpeg",
+    "turbojpeg",
+    "PIL",
+    "matplotlib",
+    "jinja2",
+    "av",
+    "dask",
+    "ray",
+    "fsspec",
+    "aiohttp",
+    "s3fs",
+)
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that a new Python has loaded after running `code`."""
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", f"{code}\nimport sys\nprint(*sys.modules, sep='\\n')"],
+        capture_output=True, encoding="utf-8", env=environment(), check=True,
+    )  # fmt: skip
+    return set(ran.stdout.splitlines())
+
+
+def test_import_rawpack_is_light() -> None:
+    """`import rawpack` loads nothing that only packing, one format or one extra needs."""
+    loaded = loaded_by("import rawpack")
+    assert "rawpack.reader" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_a_packing_worker_is_light() -> None:
+    """What packs a part loads neither HDF5 before it writes such a shard nor anything that other machines need."""
+    loaded = loaded_by("import rawpack_packer.engines.local")
+    assert "rawpack_packer.part.part" in loaded
+    assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
+
+
+def test_engines_are_loaded_when_asked_for() -> None:
+    """All public engines can be had and are listed; what is none is an error of the usual kind."""
+    for name in engines.__all__:
+        assert getattr(engines, name) is not None
+        assert name in dir(engines)
+    with pytest.raises(AttributeError, match="Nonsense"):
+        engines.Nonsense  # noqa: B018
+
+
+def test_the_reader_never_needs_the_packer() -> None:
+    """No module of rawpack imports one of rawpack_packer."""
+    code = "import pkgutil, importlib, rawpack\nfor m in pkgutil.walk_packages(rawpack.__path__, 'rawpack.'):\n"
+    loaded = loaded_by(code + "    importlib.import_module(m.name)")
+    assert not [name for name in loaded if name.split(".")[0] == "rawpack_packer"]
+    assert "click" not in loaded
+
+
+def test_the_public_names_are_these() -> None:
+    """`rawpack.__all__` is sorted, all of it is there, and it changes only on purpose."""
+    assert rawpack.__all__ == sorted(rawpack.__all__)
+    assert rawpack.__all__ == [
+        "Batches",
+        "DamagedStoreError",
+        "DecodeError",
+        "MissingExtraError",
+        "PackError",
+        "RawpackError",
+        "Reader",
+        "StoreError",
+        "UnfinishedStoreError",
+        "UsageError",
+        "WorkerError",
+    ]
+    assert all(hasattr(rawpack, name) for name in rawpack.__all__)
+
+
+def test_errors_have_one_root() -> None:
+    """`except RawpackError` catches every error of the package."""
+    errors = [getattr(rawpack, name) for name in rawpack.__all__ if name.endswith("Error")]
+    assert all(issubclass(error, rawpack.RawpackError) for error in errors)
+    assert issubclass(rawpack.UsageError, ValueError)
+    assert issubclass(rawpack.MissingExtraError, ImportError)
+
+
+def commands(group: click.Group = cli, path: str = "rawpack") -> Iterator[tuple[str, click.Command]]:
+    """Every command with its full name."""
+    yield path, group
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
+def test_every_command_and_option_has_help(name: str, command: click.Command) -> None:
+    """--help of each command says what it does, and every option what it means."""
+    assert command.help
+    if name != "rawpack":
+        assert command.short_help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.opts[0]}"
+    context = click.Context(command, info_name=name)
+    assert command.get_help(context).startswith("Usage: ")
+
+
+def test_help_tells_height_by_width_from_crop() -> None:
+    """The help of `pack` warns that --size is height by width and --crop is not, with an example."""
+    command = cli.commands["pack"]
+    text = " ".join(command.get_help(click.Context(command, info_name="pack", max_content_width=200)).split())
+    assert "--size is height by width, --crop is not" in text
+    assert "224 high, 160 wide" in text

@@ -1,0 +1,502 @@
+"""`rawpack append`: what a store holds afterwards, what stays as it was, and appends that are stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import FORMATS, Ran, environment, files_of, pack, picture, run_here, save, started
+from PIL import Image
+
+import rawpack_packer
+from rawpack import PackError, Reader, UsageError
+
+SMALL = ("--size", "16", "--shard-size", "1")
+BY_DOCS = Path(__file__).parents[1] / "support" / "readers_by_docs.py"
+
+
+def folder(root: Path, classes: Mapping[str, int], first: int = 0) -> Path:
+    """So many different PNG files in each class, numbered from `first` on."""
+    for k, (name, count) in enumerate(classes.items()):
+        for i in range(first, first + count):
+            save(root / name / f"{i:03d}.png", picture(16, 16, 1000 * k + i))
+    return root
+
+
+def append(source: Path, store: Path, *options: object) -> Ran:
+    return run_here("append", "--workers", 0, *options, source, store)
+
+
+def appended(source: Path, store: Path, *options: object) -> Path:
+    """Append in this process, and insist that it went well."""
+    ran = append(source, store, "--quiet", *options)
+    assert (ran.code, ran.out, ran.err) == (0, "", ""), ran
+    return store
+
+
+def sums(store: Path) -> dict[str, str]:
+    """Every file below a store -> SHA-256."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files_of(store).items()}
+
+
+def settled(store: Path) -> dict[str, bytes]:
+    """The files that must be those of an undisturbed run: all but provenance."""
+    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance")}
+
+
+def truth(*sources: Path) -> list[tuple[str, str, bytes]]:
+    """What a store of 16 x 16 files holds, by their folders alone: key, name of the class, pixels; of those that are
+    not called bad."""
+    return [
+        (path.relative_to(source).as_posix(), path.parent.name, np.asarray(Image.open(path)).tobytes())
+        for source in sources
+        for path in sorted(source.glob("*/*.png"))
+        if not path.name.endswith("bad.png")
+    ]
+
+
+def held(reader: Reader, **options: Any) -> list[tuple[str, str, bytes]]:
+    """The same, of a reader."""
+    found = []
+    for batch in reader.batches(7, fields=["image", "label", "key"], **options):
+        for image, label, key in zip(batch["image"], batch["label"], batch["key"], strict=True):
+            found.append((key, (reader.classes or ())[label], image.tobytes()))
+    return found
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+def test_a_store_has_the_samples_of_all_sources_one_after_another(tmp_path: Path, layout: str) -> None:
+    """Two appends: samples follow in order, classes keep their numbers, new ones come at the end; readers that were
+    written from the format's pages alone see the same."""
+    options = (*FORMATS[layout], "--quality", "100", "--subsampling", "444") if layout == "lmdb" else FORMATS[layout]
+    sources = [
+        folder(tmp_path / "a", {"dog": 70, "cat": 3}),
+        folder(tmp_path / "b", {"bird": 2, "dog": 66}, first=100),
+        folder(tmp_path / "c", {"ant": 1, "bird": 2}, first=200),
+    ]
+    store = pack(sources[0], tmp_path / "store", *SMALL, *options)
+    for source in sources[1:]:
+        appended(source, store)
+    reader = Reader(store)
+    assert reader.classes == ("cat", "dog", "bird", "ant")
+    found, expected = held(reader), truth(*sources)
+    assert [one[:2] for one in found] == [one[:2] for one in expected]
+    if layout != "lmdb":
+        assert found == expected
+    assert reader[73]["key"] == "bird/100.png"
+    assert [path.name for path in sorted(store.glob("columns-*"))] == ["columns-1", "columns-2", "columns-3"]
+    assert run_here("inspect", "--verify", store).code == 0
+    ran = subprocess.run(
+        [sys.executable, str(BY_DOCS), str(tmp_path / "read.npz"), str(store)],
+        capture_output=True, encoding="utf-8", env=environment(), check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    with np.load(tmp_path / "read.npz") as read:
+        assert read["store/keys"].tolist() == [key for key, *_ in expected]
+
+
+@pytest.mark.parametrize("size", ["16", "keep"])
+def test_no_file_that_a_manifest_named_changes(tmp_path: Path, size: str) -> None:
+    """Of all files that were there, the manifest alone is another after each append: by their SHA-256."""
+    store = pack(folder(tmp_path / "a", {"x": 5, "y": 4}), tmp_path / "store", "--size", size, "--shard-size", 1)
+    for k in range(2):
+        before = sums(store)
+        appended(folder(tmp_path / f"more {k}", {"x": 2, f"new {k}": 2}, first=50 * (k + 1)), store)
+        after = sums(store)
+        assert [name for name in before if after[name] != before[name]] == ["store.json"]
+    assert len(Reader(store)) == 17
+
+
+def test_a_reader_that_is_open_goes_on(tmp_path: Path) -> None:
+    """Batches that were begun before an append, and epochs begun after it, have the old samples, in workers that start
+    only then; a reader that is opened afterwards has all."""
+    first, second = folder(tmp_path / "a", {"x": 40}), folder(tmp_path / "b", {"x": 30, "y": 1}, first=500)
+    store = pack(first, tmp_path / "store", *SMALL)
+    reader = Reader(store)
+    ways = [{"workers": 2, "backend": "process"}, {"workers": 2, "backend": "thread"}, {"workers": 0}]
+    running = [iter(reader.batches(7, fields=["image", "label", "key"], **way)) for way in ways]  # type: ignore[arg-type]
+    keys = [list(next(batches)["key"]) for batches in running]
+    appended(second, store)
+    for seen, batches in zip(keys, running, strict=True):
+        for batch in batches:
+            seen += batch["key"]
+        assert seen == [key for key, *_ in truth(first)]
+    assert held(reader, workers=2, backend="process") == truth(first)
+    assert len(reader) == 40
+    assert held(Reader(store), workers=2) == truth(first, second)
+
+
+def test_labels_and_fields_of_arrays_are_counted_on(tmp_path: Path) -> None:
+    """Samples without names get the numbers after those that are there; fields of every kind follow."""
+    images = np.arange(5 * 4 * 4 * 3, dtype=np.uint8).reshape(5, 4, 4, 3)
+
+    def dataset(start: int) -> list[dict[str, Any]]:
+        return [
+            {"image": images[i], "text": f"sample {start + i}", "boxes": np.full((i, 2), start, np.float32)}
+            for i in range(5)
+        ]
+
+    store = tmp_path / "store"
+    fields = {"boxes": "float32[?,2]"}
+    rawpack_packer.pack(dataset(0), store, fields=fields, workers=0)
+    done = rawpack_packer.append(dataset(5), store, fields=fields, workers=0)
+    assert (done.added, done.summary.manifest.samples) == (5, 10)
+    reader = Reader(store)
+    batch = next(iter(reader.batches(10, fields=["image", "key", "text", "boxes"])))
+    assert batch["key"] == [f"{i:08d}" for i in range(10)]
+    assert batch["text"] == [f"sample {i}" for i in range(10)]
+    assert [boxes.tolist() for boxes in batch["boxes"]] == [[[5 * (i // 5)] * 2] * (i % 5) for i in range(10)]
+    assert np.array_equal(batch["image"], np.concatenate([images, images]))
+
+
+def test_what_does_not_fit_is_refused_and_named(tmp_path: Path) -> None:
+    """Other fields, labels without names, no store, an unfinished one, the store itself: one line, nothing written."""
+    store = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "store", *SMALL)
+    plain = save(tmp_path / "plain" / "1.png", picture(16, 16, 1)).parent
+    np.savez(tmp_path / "set.npz", image=np.zeros((3, 16, 16, 3), np.uint8), label=np.zeros(3, np.int64))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half" / ".rawpack").mkdir(parents=True)
+    before = files_of(tmp_path)
+    for source, destination, words in (
+        (plain, store, "has classes and"),
+        (tmp_path / "set.npz", store, "has classes and"),
+        (tmp_path / "a", tmp_path / "none", "`rawpack pack` makes one"),
+        (tmp_path / "a", tmp_path / "empty", "`rawpack pack` makes one"),
+        (tmp_path / "a", tmp_path / "half", "packing did not finish"),
+        (store, store, "is the source itself"),
+    ):
+        ran = append(source, destination)
+        assert (ran.code, ran.out) == (2, ""), ran
+        assert words in ran.err
+        assert len(ran.err.strip().splitlines()) <= 2
+    assert files_of(tmp_path) == before
+    numbered = tmp_path / "numbered"
+    rawpack_packer.pack(np.zeros((3, 8, 8, 3), np.uint8), numbered, workers=0)
+    with pytest.raises(UsageError, match=r"image: image uint8 \(8, 8, 3\) raw there, image uint8 \(9, 8, 3\) raw here"):
+        rawpack_packer.append(np.zeros((3, 9, 8, 3), np.uint8), numbered, workers=0)
+
+
+def test_keys_that_exist_are_named_and_can_be_skipped(tmp_path: Path) -> None:
+    """A folder that has grown: the first ten of what is there are named; --skip-existing packs what is new, and once
+    more has nothing to do. A file that was changed since is told, one that was rejected is tried again then."""
+    source = folder(tmp_path / "photos", {"cat": 12, "dog": 2})
+    (source / "cat" / "bad.png").write_text("no image")
+    store = pack(source, tmp_path / "store", *SMALL, "--max-rejects", 1)
+    folder(source, {"cat": 2, "eel": 1}, first=100)
+    before = files_of(store)
+    ran = append(source, store)
+    assert ran.code == 2
+    assert "has or has rejected 15 of 18 samples" in ran.err
+    assert "(cat/000.png, cat/001.png," in ran.err
+    assert "cat/009.png, and 5 more)" in ran.err
+    assert files_of(store) == before
+    told = json.loads(append(source, store, "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"], told["changed"], told["samples"]) == (3, 15, 0, 17)
+    assert Reader(store).classes == ("cat", "dog", "eel")
+    before = files_of(store)
+    told = json.loads(append(source, store, "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"], told["nothing_to_do"]) == (0, 18, True)
+    assert files_of(store) == before
+    save(source / "cat" / "bad.png", picture(16, 16, 77))
+    save(source / "cat" / "000.png", picture(16, 16, 78))
+    told = json.loads(append(source, store, "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"], told["changed"], told["rejects"]) == (1, 17, 1, 1)
+    assert Reader(store)[-1]["key"] == "cat/bad.png"
+    told = json.loads(append(source, store, "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"]) == (0, 18)
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+def test_rejects_and_counts_are_those_of_all_sources(tmp_path: Path) -> None:
+    """The file of rejects lists those of every source in order; counts add up; limits are of the new samples alone."""
+    first = folder(tmp_path / "a", {"cat": 2, "dog": 1})
+    (first / "cat" / "0 bad.png").write_text("no image")
+    store = pack(first, tmp_path / "store", *SMALL, "--max-rejects", 1)
+    second = folder(tmp_path / "b", {"cat": 1, "dog": 1, "eel": 1}, first=50)
+    (second / "dog" / "0 bad.png").write_text("")
+    (second / "notes.txt").write_text("no image")
+    before = files_of(store)
+    ran = append(second, store)
+    assert ran.code == 1
+    assert "1 of 4 images was rejected (empty 1), and --max-rejects allows 0" in ran.err
+    assert {name: files_of(store)[name] for name in before} == before
+    assert held(Reader(store)) == truth(first)
+    appended(second, store, "--max-rejects", 1)
+    lines = [json.loads(line) for line in (store / "rejects-2.jsonl").read_text().splitlines()]
+    assert [(line["sample"], line["key"], line["reason"]) for line in lines] == [
+        (0, "cat/0 bad.png", "not_an_image"),
+        (5, "dog/0 bad.png", "empty"),
+    ]
+    manifest = json.loads((store / "store.json").read_text())
+    assert manifest["rejects"]["reasons"] == {"empty": 1, "not_an_image": 1}
+    counts = manifest["counts"]
+    assert (counts["other_files"], counts["classes_of_one"], counts["empty_classes"]) == (1, 1, 0)
+    told = json.loads(run_here("inspect", "--json", store).out)
+    assert [one["source"]["root"] for one in told["appends"]] == [str(second)]
+    assert told["classes"] == {"cat": 3, "dog": 2, "eel": 1}
+
+
+def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path) -> None:
+    """Two equal stores, one append with two workers and one with none: every file but provenance is the same."""
+    source = folder(tmp_path / "b", {"x": 150, "z": 3}, first=1000)
+    stores = [pack(folder(tmp_path / "a", {"x": 3, "y": 2}), tmp_path / f"store {k}", *SMALL) for k in range(2)]
+    appended(source, stores[0])
+    ran = run_here("append", "--quiet", "--workers", 2, source, stores[1])
+    assert ran.code == 0, ran
+    assert settled(stores[0]) == settled(stores[1])
+
+
+def test_other_libraries_are_refused_unless_allowed(tmp_path: Path) -> None:
+    """Where OpenCV is another than that which packed the store, what differs is named; allowed, both are recorded."""
+    store = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "store", *SMALL)
+    before = files_of(store)
+    with mock.patch("cv2.__version__", "99.1"):
+        source = folder(tmp_path / "b", {"x": 2}, first=10)
+        ran = append(source, store)
+        assert ran.code == 2
+        assert "resizer: opencv" in ran.err
+        assert "opencv 99.1, rawpack.area" in ran.err
+        assert "--other-libraries" in ran.err
+        assert files_of(store) == before
+        appended(source, store, "--other-libraries")
+        appended(folder(tmp_path / "c", {"x": 1}, first=20), store)
+    resizer = json.loads((store / "store.json").read_text())["recipe"]["libraries"]["resizer"]
+    assert resizer.count("opencv") == 2
+    assert ", then opencv 99.1" in resizer
+
+
+def test_another_pillow_is_refused_where_it_made_pixels(tmp_path: Path) -> None:
+    """A store of JPEG files alone goes on with another Pillow, one with a GIF in it only with --other-libraries."""
+    jpegs = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "jpegs", *SMALL)
+    source = folder(tmp_path / "b", {"x": 2})
+    Image.new("P", (40, 40)).save(source / "x" / "one.gif")
+    both = pack(source, tmp_path / "both", *SMALL)
+    with mock.patch("PIL.__version__", "99.1"):
+        later = folder(tmp_path / "c", {"x": 2}, first=10)
+        appended(later, jpegs)
+        ran = append(later, both)
+        assert ran.code == 2
+        assert "; " not in ran.err
+        assert "99.1 now" in ran.err
+        appended(later, both, "--other-libraries")
+    for store in (jpegs, both):
+        assert json.loads((store / "store.json").read_text())["recipe"]["libraries"]["pillow"].endswith(", then 99.1")
+
+
+def test_packing_the_source_again_leaves_what_was_appended(tmp_path: Path) -> None:
+    """The command that packed a store says that it is complete, also after an append."""
+    first = folder(tmp_path / "a", {"dog": 3})
+    store = pack(first, tmp_path / "store", *SMALL)
+    appended(folder(tmp_path / "b", {"cat": 2}, first=9), store)
+    before = files_of(store)
+    ran = run_here("pack", *SMALL, first, store)
+    assert (ran.code, "is complete already: 5 samples" in ran.out) == (0, True), ran
+    folder(first, {"dog": 1}, first=50)
+    ran = run_here("pack", *SMALL, first, store)
+    assert ran.code == 2
+    assert "added: dog/050.png" in ran.err
+    assert "rawpack append" in ran.err
+    assert files_of(store) == before
+
+
+# ---------------------------------------------------------------------------------------------- stopped in the middle
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
+def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(tmp_path: Path) -> None:
+    """Before files that are opened, renamed, removed or synced: the store reads as one of the two, and the same append
+    then ends in the very bytes of an undisturbed one. What was not synced may be torn."""
+    first, second = folder(tmp_path / "a", {"x": 70}), folder(tmp_path / "b", {"w": 1, "x": 69}, first=100)
+    (second / "x" / "bad.png").write_text("no image")
+    store = pack(first, tmp_path / "store", *SMALL)
+    shutil.copytree(store, tmp_path / "undisturbed")
+    undisturbed = settled(appended(second, tmp_path / "undisturbed", "--max-rejects", 1))
+    (tmp_path / "killed").mkdir()
+    every = 1 if os.environ.get("RAWPACK_SOAK") else 3
+    ran = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[1] / "support" / "append_child.py"),
+         str(second), str(store), str(tmp_path / "killed"), "0", str(every)],
+        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
+    )  # fmt: skip
+    assert ran.stderr == ""
+    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(turns) >= 45 // every
+    old = [key for key, *_ in truth(first)]
+    new = [key for key, *_ in truth(first, second)]
+    seen = set()
+    for at, what, killed, keys, again in turns:
+        assert (killed, again) == (-signal.SIGKILL, 0), what
+        assert keys in (old, new), what
+        seen.add(len(keys))
+        assert settled(tmp_path / "killed" / f"{at}") == undisturbed, what
+    assert seen == {len(old), len(new)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
+def test_an_append_killed_at_random_moments_goes_on(tmp_path: Path) -> None:
+    """SIGKILL to a run with workers, four times, while a reader is open, which goes on; each time the store is the old
+    one, or whole. Another source is refused until the append has ended."""
+    first = folder(tmp_path / "a", {"x": 20})
+    second = tmp_path / "b"
+    for k in range(6):
+        save(second / "x" / f"{k:04d}.jpg", picture(150, 170, k))
+    for k in range(6, 420):
+        os.link(second / "x" / f"{k % 6:04d}.jpg", second / "x" / f"{k:04d}.jpg")
+    store = pack(first, tmp_path / "store", *SMALL)
+    shutil.copytree(store, tmp_path / "undisturbed")
+    undisturbed = settled(appended(second, tmp_path / "undisturbed"))
+    dice, reader, kills = random.Random("append"), Reader(store), 0
+    while True:
+        done = len(list((store / ".rawpack").glob("part-*.done")))
+        with started("append", "--workers", 1 + kills % 2, second, store) as run:
+            while kills < 4 and run.poll() is None:
+                if len(list((store / ".rawpack").glob("part-*.done"))) > done:
+                    time.sleep(dice.random() * 0.05)
+                    run.kill()
+                    break
+                time.sleep(0.002)
+            _, err = run.communicate(timeout=60)
+        assert "Traceback" not in err
+        if run.returncode == 0:
+            break
+        kills += 1
+        assert run.returncode == -signal.SIGKILL, err
+        assert held(reader) == truth(first)
+        assert len(Reader(store)) in (20, 440)
+        assert held(Reader(store))[:20] == truth(first)
+        if kills == 1:
+            other = folder(tmp_path / "c", {"x": 3}, first=900)
+            ran = append(other, store)
+            assert ran.code == 2
+            assert "an append to" in ran.err
+            assert "was begun with another source" in ran.err
+            about = json.loads(run_here("inspect", "--verify-quick", "--json", store).out)
+            assert (about["appending"], about["problems"]) == (True, [])
+    assert kills >= 1
+    assert settled(store) == undisturbed
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+@pytest.mark.parametrize("then", ["restart", "pack --restart"])
+def test_a_half_append_can_be_dropped(tmp_path: Path, then: str) -> None:
+    """An append that failed at its end: --restart with another source leaves nothing of it, and every old file; so does
+    packing anew."""
+    first, second = folder(tmp_path / "a", {"x": 5}), folder(tmp_path / "b", {"x": 70, "y": 1}, first=100)
+    store = pack(first, tmp_path / "store", *SMALL)
+    before = sums(store)
+    with mock.patch("rawpack_packer.job.append.commit_store", side_effect=OSError(5, "Input/output error")):
+        ran = append(second, store)
+    assert (ran.code, "the same command goes on" in ran.err) == (1, True), ran
+    ran = run_here("pack", *SMALL, first, store)
+    assert (ran.code, "is complete already: 5 samples" in ran.out) == (0, True), ran
+    assert len(list(store.glob("shard-*"))) == 3
+    if then == "restart":
+        third = folder(tmp_path / "c", {"x": 2}, first=500)
+        appended(third, store, "--restart")
+        after = sums(store)
+        assert {name: after[name] for name in before if name != "store.json"} == {
+            name: data for name, data in before.items() if name != "store.json"
+        }
+        assert held(Reader(store)) == truth(first, third)
+    else:
+        ran = run_here("pack", "--quiet", "--workers", 0, "--restart", *SMALL, first, store)
+        assert ran.code == 0, ran
+        assert settled(store) == settled(pack(first, tmp_path / "fresh", *SMALL))
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+def test_a_run_killed_after_its_manifest_appends_nothing_twice(tmp_path: Path) -> None:
+    """The last step left undone: the same append ends it, also where samples have no names."""
+    store, images = tmp_path / "store", np.zeros((3, 8, 8, 3), np.uint8)
+    rawpack_packer.pack(images, store, workers=0)
+    with (
+        mock.patch("rawpack_packer.job.commit.tidy", side_effect=OSError(5, "Input/output error")),
+        pytest.raises(PackError),
+    ):
+        rawpack_packer.append(images, store, workers=0)
+    assert len(Reader(store)) == 6
+    assert (store / ".rawpack").is_dir()
+    done = rawpack_packer.append(images, store, workers=0)
+    assert (done.added, done.summary.already, len(Reader(store))) == (0, True, 6)
+    assert not (store / ".rawpack").exists()
+    assert rawpack_packer.append(images, store, workers=0).added == 3
+
+
+def test_files_that_come_after_a_killed_append_are_for_the_next(tmp_path: Path) -> None:
+    """A folder that grows on: the begun append ends as it was begun, and says what is left to be appended."""
+    source = folder(tmp_path / "photos", {"x": 5})
+    store = pack(source, tmp_path / "store", *SMALL)
+    folder(source, {"x": 3}, first=50)
+    with mock.patch("rawpack_packer.job.append.commit_store", side_effect=OSError(5, "Input/output error")):
+        assert append(source, store, "--skip-existing").code == 1
+    folder(source, {"x": 2, "y": 1}, first=90)
+    told = json.loads(append(source, store, "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"], told["later"], told["samples"]) == (3, 5, 3, 8)
+    told = json.loads(append(source, store, "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"], told["later"], told["samples"]) == (3, 8, 0, 11)
+
+
+def test_a_split_that_grows_keeps_the_numbers_of_all(tmp_path: Path) -> None:
+    """Classes that come to one split, then others to another: no number ever means two classes."""
+    for name in ("train", "val"):
+        folder(tmp_path / "root" / name, {"cat": 2, "dog": 2})
+    sets = tmp_path / "sets"
+    ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, "--splits", "train,val", tmp_path / "root", sets)
+    assert ran.code == 0, ran
+    appended(folder(tmp_path / "b", {"ant": 2}, first=9), sets / "train")
+    appended(folder(tmp_path / "c", {"bee": 2}, first=9), sets / "val")
+    assert Reader(sets, split="train").classes == ("cat", "dog", "ant")
+    assert Reader(sets, split="val").classes == ("cat", "dog", "ant", "bee")
+    assert run_here("inspect", "--verify", sets).code == 0
+    ran = append(tmp_path / "b", sets)
+    assert (ran.code, "append to one of them" in ran.err) == (2, True)
+
+
+def test_what_was_held_out_does_not_come_into_another_split(tmp_path: Path) -> None:
+    """A folder that was divided by a draw and has grown: new files come into the split that is named, those of the
+    others do not; samples without names get numbers that no split has."""
+    source, sets = folder(tmp_path / "photos", {"cat": 10, "dog": 10}), tmp_path / "sets"
+    assert run_here("pack", "--quiet", "--workers", 0, *SMALL, "--holdout", "val=0.3", source, sets).code == 0
+    folder(source, {"cat": 2, "eel": 1}, first=50)
+    ran = append(source, sets / "train")
+    assert (ran.code, "has or has rejected 20 of 23 samples" in ran.err) == (2, True), ran
+    told = json.loads(append(source, sets / "train", "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"], told["samples"]) == (3, 20, 17)
+    keys = [{one["key"] for one in Reader(sets, split=name)} for name in ("train", "val")]
+    assert not keys[0] & keys[1]
+    assert len(keys[0] | keys[1]) == 23
+    images = np.zeros((10, 8, 8, 3), np.uint8)
+    rawpack_packer.pack_splits(images, tmp_path / "arrays", holdout={"val": 3}, workers=0)
+    for name in ("train", "val"):
+        rawpack_packer.append(images[:2], tmp_path / "arrays" / name, workers=0)
+    numbers = [one["key"] for name in ("train", "val") for one in Reader(tmp_path / "arrays", split=name)]
+    assert sorted(numbers) == [f"{i:08d}" for i in range(14)]
+
+
+def test_an_append_of_bad_files_alone_is_one(tmp_path: Path) -> None:
+    """Where nothing new can be packed and that is allowed, the rejects are recorded, and later appends go on."""
+    source = folder(tmp_path / "photos", {"x": 3})
+    store = pack(source, tmp_path / "store", *SMALL)
+    (source / "x" / "bad.png").write_text("no image")
+    told = json.loads(append(source, store, "--skip-existing", "--max-rejects", 1, "--json").out)
+    assert (told["added"], told["rejected"], told["samples"]) == (0, 1, 3)
+    assert len(Reader(store)) == 3
+    assert not (store / "columns-2").exists()
+    folder(source, {"x": 1}, first=10)
+    told = json.loads(append(source, store, "--skip-existing", "--json").out)
+    assert (told["added"], told["existing"], told["rejects"], told["samples"]) == (1, 4, 1, 4)
+    assert [path.name for path in sorted(store.glob("columns-*"))] == ["columns-1", "columns-3"]
+    assert run_here("inspect", "--verify", store).code == 0

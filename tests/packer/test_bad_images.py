@@ -1,0 +1,124 @@
+"""A folder of bad images, packed by the command: what decodes is right, what does not is in the rejects."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bad_images import cases, expected_pixels
+from conftest import FORMATS, run_command, run_here
+
+from rawpack import Reader
+from rawpack_packer.destination.rejects import REASONS
+
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
+KEEP = ("--size", "keep", "--max-rejects", "100%", "--json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All of the corpus."""
+    root = tmp_path_factory.mktemp("bad") / "source"
+    root.mkdir()
+    for case in cases():
+        (root / case.name).write_bytes(case.data)
+    return root
+
+
+def rejects_of(store: Path) -> dict[str, dict[str, Any]]:
+    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text("utf-8").splitlines()]
+    return {line["key"]: line for line in lines}
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, of the files that it takes for bombs
+def test_what_decodes_is_right_and_the_rest_is_rejected(folder: Path, tmp_path: Path) -> None:
+    """Every file is either a sample with the right pixels or a line with the right reason, and nothing else is said."""
+    store = tmp_path / "store"
+    ran = run_command("pack", "--workers", 2, *KEEP, folder, store)
+    assert (ran.code, ran.err) == (0, "")
+    told = json.loads(ran.out)
+    assert told["seen"] == len(cases()) == told["samples"] + told["rejects"]
+    rejects, reader = rejects_of(store), Reader(store, verify=True)
+    rows = {reader[i]["key"]: i for i in range(len(reader))}
+    assert len(rejects) == told["rejects"]
+    assert rows.keys() | rejects.keys() == {case.name for case in cases()}
+    assert "crashed" not in told["reject_reasons"]
+    wrong = []
+    for case in cases():
+        if case.reasons:
+            reason = rejects.get(case.name, {"reason": "packed"})["reason"]
+            if reason not in case.reasons:
+                wrong.append(f"{case.name}: {reason}, not {sorted(case.reasons)}")
+        elif case.name in rejects:
+            wrong.append(f"{case.name}: {rejects[case.name]}")
+        else:
+            image, expected = reader[rows[case.name]]["image"].astype(int), expected_pixels(case)
+            if image.shape != expected.shape:
+                wrong.append(f"{case.name}: {image.shape}, not {expected.shape}")
+            elif (off := int(np.abs(image - expected).max())) > case.tolerance:
+                wrong.append(f"{case.name}: {off} levels off")
+    assert not wrong, "\n".join(wrong)
+    assert all(line["detail"].isprintable() for line in rejects.values())
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+@pytest.mark.parametrize(
+    "options", [("--quality", "keep", "--check", "decode"), ("--quality", "90")], ids=["passed through", "re-encoded"]
+)
+def test_a_jpeg_store_takes_and_refuses_the_same(folder: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Passing through or not, lmdb accepts the very files that memmap accepts; what it holds can be read."""
+    raw, jpeg = tmp_path / "raw", tmp_path / "jpeg"
+    assert run_here("pack", "--workers", 1, *KEEP, folder, raw).code == 0
+    assert run_here("pack", "--workers", 1, *KEEP, *FORMATS["lmdb"], *options, folder, jpeg).code == 0
+    reasons = [{key: line["reason"] for key, line in rejects_of(store).items()} for store in (raw, jpeg)]
+    assert reasons[0] == reasons[1]
+    one, other = Reader(raw), Reader(jpeg, verify=True)
+    for i in range(len(one)):
+        assert one[i]["image"].shape == other[i]["image"].shape, one[i]["key"]
+
+
+@pytest.mark.timeout(3600 if SOAK else 300)
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_photographs_that_are_damaged_by_dice(photos: Path, tmp_path: Path, layout: str) -> None:
+    """Bits flipped, bytes overwritten, blocks zeroed or moved, ends cut off: samples + rejects = files, no worker dies
+    of any, a file that was cut is never a sample, and an untouched one always is."""
+    dice = np.random.default_rng(2 if layout == "memmap" else 3)
+    originals = sorted(path for path in photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    originals = [path for path in originals if path.stat().st_size < 300_000]
+    source, store = tmp_path / "source", tmp_path / "store"
+    source.mkdir()
+    for number in range(5000 if SOAK else 120):
+        data = bytearray(originals[int(dice.integers(len(originals)))].read_bytes())
+        what = ("untouched", "cut", "flipped", "overwritten", "zeroed", "moved", "head")[number % 7]
+        if what == "cut":
+            del data[int(dice.integers(3, len(data) * 9 // 10)) :]
+        elif what == "flipped":
+            for _ in range(int(dice.integers(1, 9))):
+                data[int(dice.integers(len(data)))] ^= 1 << int(dice.integers(8))
+        elif what == "head":
+            for _ in range(int(dice.integers(1, 4))):
+                data[int(dice.integers(2, 700))] = int(dice.integers(256))
+        elif what != "untouched":
+            size = int(dice.integers(1, min(5000, len(data) // 2)))
+            at = int(dice.integers(len(data) - size))
+            block = bytes(size) if what == "zeroed" else dice.bytes(size)
+            if what == "moved":
+                block = bytes(data[: size // 2]) + bytes(data[at : at + size - size // 2])
+            data[at : at + size] = block
+        (source / f"{number:05d} {what}.jpg").write_bytes(data)
+    options = ("--workers", 2, "--size", "32", "--max-rejects", "100%", "--json", *FORMATS[layout])
+    ran = run_command("pack", *options, source, store)
+    assert (ran.code, ran.err) == (0, "")
+    told, rejects = json.loads(ran.out), rejects_of(store)
+    names = {path.name for path in source.iterdir()}
+    assert told["seen"] == len(names) == told["samples"] + len(rejects)
+    reader = Reader(store, verify=True)
+    assert {reader[i]["key"] for i in range(len(reader))} == names - rejects.keys()
+    assert {line["reason"] for line in rejects.values()} <= REASONS.keys() - {"crashed", "unreadable"}
+    assert {name for name in names if "cut" in name} <= rejects.keys()
+    assert not {name for name in rejects if "untouched" in name}
+    assert run_here("inspect", "--verify", store).code == 0

@@ -1,0 +1,372 @@
+"""Boxes move with their images: while packing, by `image_size=`, and through every transform.
+
+What is right is said by pixels: a bright box is painted into each image, and found again in what a store holds.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import pack, run_here
+from numpy.typing import NDArray
+from PIL import Image
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack.disk.manifest import load, parse, seal, unseal
+from rawpack.errors import DamagedStoreError
+from rawpack.transforms import (
+    CenterCrop,
+    ColorJitter,
+    Lambda,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    ToCHW,
+)
+
+COUNT = 24
+
+
+def painted(i: int) -> tuple[NDArray[np.uint8], tuple[int, int, int, int]]:
+    """A dark image with one bright box, and where that is: left, top, right, bottom."""
+    rng = np.random.default_rng(i)
+    height, width = int(rng.integers(90, 160)), int(rng.integers(90, 160))
+    left, top = int(rng.integers(20, 40)), int(rng.integers(20, 40))
+    right, bottom = left + int(rng.integers(24, 40)), top + int(rng.integers(24, 40))
+    image = np.zeros((height, width, 3), np.uint8)
+    image[top:bottom, left:right] = 255
+    return image, (left, top, right, bottom)
+
+
+def found(image: NDArray[Any]) -> tuple[int, int, int, int] | None:
+    """Where the bright pixels of an image (H, W, C) lie; None where there are none."""
+    bright = np.asarray(image, np.float64).mean(axis=2) > 127
+    if not bright.any():
+        return None
+    rows, columns = np.flatnonzero(bright.any(axis=1)), np.flatnonzero(bright.any(axis=0))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def check(image: NDArray[Any], boxes: NDArray[Any], slack: float = 1.0) -> bool:
+    """Compare what a sample says with what its pixels show. Whether there was a box to see."""
+    seen = found(image)
+    if seen is None:
+        assert len(boxes) == 0 or min(boxes[0, 2] - boxes[0, 0], boxes[0, 3] - boxes[0, 1]) < slack
+        return False
+    assert len(boxes) == 1
+    np.testing.assert_allclose(boxes[0, :4], seen, atol=slack)
+    assert boxes[0, 4] == 7
+    return True
+
+
+class Painted:
+    """A dataset of painted images, their boxes written in one of the forms."""
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        image, (left, top, right, bottom) = painted(i)
+        height, width = image.shape[:2]
+        row = {
+            "xyxy": [left, top, right, bottom, 7],
+            "xywh": [left, top, right - left, bottom - top, 7],
+            "yolo": [7, (left + right) / 2 / width, (top + bottom) / 2 / height,
+                     (right - left) / width, (bottom - top) / height],
+        }[self.form]  # fmt: skip
+        mask = (image[..., 0] > 0).astype(np.uint8)
+        return {"image": Image.fromarray(image), "boxes": np.array([row], np.float64), "mask": mask}
+
+
+def packed(path: Path, form: str = "xyxy", **options: Any) -> Path:
+    rawpack_packer.pack(Painted(form), path, workers=0, fields={"boxes": form, "mask": "mask"}, **options)
+    return path
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The painted images, each at its own size."""
+    return packed(tmp_path_factory.mktemp("boxes") / "store", size="keep", format="hdf5")
+
+
+@pytest.mark.parametrize("form", ["xyxy", "xywh", "yolo"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": "keep"},
+        {"size": 64},
+        {"size": (48, 96)},
+        {"size": (48, 96), "fit": "stretch"},
+        {"size": 40, "crop": "25,30,60,50"},
+        {"size": "keep", "crop": "25,30,60,50"},
+    ],
+    ids=str,
+)
+def test_boxes_lie_where_the_pixels_do(options: dict[str, Any], form: str, tmp_path: Path) -> None:
+    """Whatever the recipe cuts and scales, a stored box is around what it was around, however the source writes it."""
+    reader = Reader(packed(tmp_path / "store", form, **options))
+    assert reader.fields["boxes"].shape == (None, 5)
+    samples = [reader[i] for i in range(COUNT)]
+    assert sum(check(sample["image"], sample["boxes"]) for sample in samples) > COUNT // 2
+
+
+def test_boxes_are_cut_to_the_image_and_counted(tmp_path: Path) -> None:
+    """What sticks out is cut off; a box of which nothing is left goes; both are counted, and the summary says so."""
+    samples = [
+        {
+            "image": Image.fromarray(np.zeros((100, 200, 3), np.uint8)),
+            "boxes": [
+                [40, 0, 60, 100, 1],
+                [0, 0, 50, 100, 2],
+                [60, 10, 140, 90, 3],
+                [5, 5, 9, 9, 4],
+                [70, 20, 70, 60, 5],
+            ],
+        }
+    ]
+    summary = rawpack_packer.pack(samples, tmp_path / "s", size=50, workers=0, fields={"boxes": "xyxy"})
+    # 200 x 100 becomes 100 x 50, of which columns 25 to 75 stay.
+    expected = [[0, 0, 5, 50, 1], [5, 5, 45, 45, 3]]
+    np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["boxes"], np.array(expected, np.float32))
+    assert summary.manifest.counts["boxes_cut"] == 1
+    assert summary.manifest.counts["boxes_outside"] == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "boxes", "words"),
+    [
+        ("xyxy", [[10, 10, 5, 20, 0]], "right - left"),
+        ("xywh", [[10, 10, -5, 20, 0]], "a width or height"),
+        ("xyxy", [[10, 10, float("nan"), 20, 0]], "not finite"),
+        ("yolo", [[0, 30, 30, 10, 10]], "shares of the image"),
+        ("xyxy", [[1, 2, 3, 4]], "boxes has shape"),
+        ("xyxy", [["a", "b", "c", "d", "e"]], "no number"),
+    ],
+)
+def test_what_is_no_box_is_rejected(form: str, boxes: Any, words: str, tmp_path: Path) -> None:
+    """A row that can be no box rejects its sample as bad_field, with the numbers."""
+    good = [[0.1, 0.1, 0.2, 0.2, 0.3]] if form != "yolo" else [[0, 0.5, 0.5, 0.2, 0.3]]
+    image = Image.fromarray(np.zeros((20, 20, 3), np.uint8))
+    samples = [{"image": image, "boxes": good}, {"image": image, "boxes": boxes}]
+    rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0, fields={"boxes": form}, max_rejects=1)
+    reject = json.loads((tmp_path / "s" / "rejects.jsonl").read_text())
+    assert reject["reason"] == "bad_field"
+    assert words in reject["detail"]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        None,
+        [RandomHorizontalFlip(1.0)],
+        [RandomHorizontalFlip(), RandomVerticalFlip(), ColorJitter(brightness=0.1)],
+        [RandomCrop(40), Resize((60, 50))],
+        [RandomCrop(70, padding=12), RandomHorizontalFlip()],
+        [RandomResizedCrop(48), RandomHorizontalFlip()],
+        [Resize(80), CenterCrop(50)],
+    ],
+    ids=str,
+)
+def test_boxes_of_batches_move_with_their_images(transform: Any, kept: Path) -> None:
+    """After image_size= and any transform, random or not, boxes are around their pixels, epoch after epoch."""
+    batches = Reader(kept).batches(
+        8, shuffle=True, seed=3, fields=["image", "boxes"], image_size=72, transform=transform, workers=0
+    )
+    seen = [check(image, boxes, 1.6) for _ in range(2) for batch in batches for image, boxes in _pairs(batch)]
+    assert len(seen) == 2 * COUNT
+    assert sum(seen) > COUNT
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_boxes_are_moved_by_what_workers_drew(backend: Any, kept: Path) -> None:
+    """What workers do to an image is done to its boxes in the process that hands them over."""
+    batches = Reader(kept).batches(
+        8, shuffle=True, fields=["image", "boxes"], workers=2, backend=backend,
+        transform=[RandomResizedCrop(48), RandomHorizontalFlip()],
+    )  # fmt: skip
+    assert sum(check(image, boxes, 1.6) for batch in batches for image, boxes in _pairs(batch)) > COUNT // 2
+
+
+def _pairs(batch: dict[str, Any]) -> Any:
+    return zip(batch["image"], batch["boxes"], strict=True)
+
+
+@pytest.mark.parametrize("fields", [["mask", "image", "boxes"], ["boxes", "image", "mask"]], ids=str)
+def test_boxes_masks_and_images_move_together(fields: list[str], kept: Path) -> None:
+    """Where a batch has masks too, all three move alike, in whatever order they were named."""
+    transform = [RandomResizedCrop(40), RandomHorizontalFlip(), RandomVerticalFlip()]
+    for batch in Reader(kept).batches(12, fields=fields, transform=transform, workers=0):
+        for image, mask, boxes in zip(batch["image"], batch["mask"], batch["boxes"], strict=True):
+            check(image, boxes, 1.6)
+            check(mask * np.uint8(255), boxes, 1.6)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_boxes_move_with_the_frames_of_clips(workers: int, tmp_path: Path) -> None:
+    """All frames of a clip are cropped and turned alike, and each frame's boxes with them."""
+    frames = []
+    for i in range(40):
+        left, top = 20 + 3 * (i % 20), 60 - 2 * (i % 20)
+        image = np.zeros((120, 140, 3), np.uint8)
+        image[top : top + 30, left : left + 26] = 255
+        boxes = np.array([[left, top, left + 26, top + 30, 7]], np.float64)
+        frames.append({"image": image, "boxes": boxes, "video": i // 20, "frame": i % 20})
+    rawpack_packer.pack(frames, tmp_path / "s", workers=0, fields={"boxes": "xyxy"})
+    batches = Reader(tmp_path / "s").clips(5, step=2).batches(
+        4, shuffle=True, fields=["image", "boxes"], workers=workers,
+        transform=[RandomResizedCrop(64), RandomHorizontalFlip(), RandomVerticalFlip()],
+    )  # fmt: skip
+    seen = [
+        check(image, boxes, 1.6)
+        for batch in batches
+        for clip, its in _pairs(batch)
+        for image, boxes in zip(clip, its, strict=True)
+    ]
+    assert len(seen) == 16 * 5
+    assert sum(seen) > 40
+
+
+def test_boxes_move_where_images_differ_in_size(kept: Path) -> None:
+    """Without image_size=, each box moves by the size of its own image; values and axes may change after that."""
+    transform = [RandomHorizontalFlip(), Resize(64), CenterCrop(48), Normalize((0.0,) * 3, (1.0,) * 3), ToCHW()]
+    reader = Reader(kept)
+    for batch in reader.batches(8, fields=["image", "boxes"], transform=transform, workers=0):
+        for image, boxes in _pairs(batch):
+            check(image.transpose(1, 2, 0) * 255, boxes, 1.6)
+
+
+def test_padded_boxes_say_how_many_there_are(kept: Path) -> None:
+    """ragged="pad" counts the boxes that are left, not those that are stored."""
+    batches = Reader(kept).batches(
+        COUNT, fields=["image", "boxes"], transform=[RandomResizedCrop(32, scale=(0.05, 0.1))], ragged="pad", workers=0
+    )
+    batch = next(iter(batches))
+    lengths = [int(found(image) is not None) for image in batch["image"]]
+    assert 0 < sum(lengths) < COUNT
+    assert abs(batch["boxes.length"] - lengths).sum() <= 3  # a box of part of a pixel is there, and cannot be seen
+    assert batch["boxes"].shape == (COUNT, 1, 5)
+
+
+def test_boxes_alone_move_as_with_their_images(kept: Path) -> None:
+    """A batch of boxes without images has those that it has with them."""
+    options: dict[str, Any] = {"image_size": 56, "transform": [RandomHorizontalFlip()], "workers": 0}
+    alone = next(iter(Reader(kept).batches(COUNT, fields=["boxes"], **options)))
+    both = next(iter(Reader(kept).batches(COUNT, fields=["image", "boxes"], **options)))
+    for one, other in zip(alone["boxes"], both["boxes"], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_function_that_resizes_is_refused_beside_boxes(kept: Path) -> None:
+    """A function says nothing of points: with boxes in the batch that is an error; without them it is not."""
+    transform = [Lambda(lambda image: image[:16, :16], shape=(16, 16, 3))]
+    with pytest.raises(UsageError, match=r"does not say where their boxes go.*move\(\)"):
+        Reader(kept).batches(4, fields=["image", "boxes"], transform=transform)
+    assert next(iter(Reader(kept).batches(4, fields=["image"], transform=transform, workers=0)))["image"].shape[1] == 16
+
+
+def test_boxes_are_stored_as_given_where_nothing_moves(tmp_path: Path) -> None:
+    """Numbers with many digits come back as float32 has them; other columns than the sides are untouched."""
+    rng = np.random.default_rng(0)
+    boxes = np.concatenate([rng.random((9, 2)), 1 + rng.random((9, 2)) * 8, rng.random((9, 3)) * 1e6], axis=1)
+    samples = [{"image": Image.fromarray(np.zeros((20, 20, 3), np.uint8)), "boxes": boxes}]
+    rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0, fields={"boxes": "xyxy[7]"})
+    np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["boxes"], boxes.astype(np.float32))
+
+
+def test_boxes_lie_in_pictures_alone(tmp_path: Path) -> None:
+    """Beside arrays that are no pictures, boxes are refused; beside arrays of pixels they move as beside files."""
+    with pytest.raises(UsageError, match="which lie in pictures"):
+        rawpack_packer.pack(
+            [{"image": np.zeros(7, np.float32), "boxes": [[0, 0, 1, 1, 0]]}], tmp_path / "s", fields={"boxes": "xyxy"}
+        )
+    samples = [{"image": np.zeros((40, 80, 3), np.float32), "boxes": [[20, 0, 40, 20, 0]]}]
+    rawpack_packer.pack(samples, tmp_path / "t", size=20, workers=0, fields={"boxes": "xyxy"})
+    assert Reader(tmp_path / "t")[0]["boxes"].tolist() == [[0, 0, 10, 10, 0]]
+
+
+def annotated(folder: Path, names: list[str]) -> Path:
+    """A COCO file of two images, each with a box of every one of these classes; the first box is 8 wide, ..."""
+    folder.mkdir()
+    for i in range(2):
+        Image.new("RGB", (64, 32)).save(folder / f"{folder.name}{i}.png")
+    tree = {
+        "images": [{"id": i, "file_name": f"{folder.name}{i}.png", "height": 32, "width": 64} for i in range(2)],
+        "categories": [{"id": number, "name": name} for number, name in enumerate(names)],
+        "annotations": [
+            {"id": 10 * i + number, "image_id": i, "category_id": number, "bbox": [0, 0, 8 + number, 8]}
+            for i in range(2)
+            for number in range(len(names))
+        ],
+    }
+    (folder / "boxes.json").write_text(json.dumps(tree))
+    return folder / "boxes.json"
+
+
+@pytest.mark.parametrize("way", ["merge", "append", "convert and subset"])
+def test_boxes_keep_the_names_of_their_classes(way: str, tmp_path: Path) -> None:
+    """Stores whose classes have other numbers are made one: every box has the class that it had, by its name."""
+    wanted = {"a": ["cat", "dog"], "b": ["bird", "cat"], "c": ["dog", "eel", "bird"]}
+    stores = [
+        pack(annotated(tmp_path / name, names), tmp_path / f"store {name}", "--size", "keep")
+        for name, names in wanted.items()
+    ]
+    made = tmp_path / "all"
+    commands: dict[str, list[tuple[object, ...]]] = {
+        "merge": [("merge", *stores, made)],
+        "append": [("convert", stores[0], made), *(("append", store, made) for store in stores[1:])],
+        "convert and subset": [
+            ("merge", *stores, tmp_path / "merged"),
+            ("convert", "--format", "hdf5", tmp_path / "merged", tmp_path / "converted"),
+            ("subset", "--limit", 6, tmp_path / "converted", made),
+        ],
+    }
+    for command in commands[way]:
+        ran = run_here(command[0], "--workers", 0, *command[1:])
+        assert (ran.code, "without an image" in ran.out) == (0, False), ran
+    reader = Reader(made)
+    assert reader.classes == ("cat", "dog", "bird", "eel")
+    for i in range(6):
+        sample = reader[i]
+        names = wanted[sample["key"][0]]
+        assert [reader.classes[int(box[4])] for box in sample["boxes"]] == names
+        assert sample["boxes"][:, 2].tolist() == [8 + number for number in range(len(names))]
+
+
+def test_no_class_of_boxes_is_empty_after_an_append(tmp_path: Path) -> None:
+    """Classes that boxes have are not counted as classes without an image, however the samples came."""
+    store = pack(annotated(tmp_path / "a", ["cat", "dog"]), tmp_path / "store", "--size", "keep")
+    assert run_here("append", annotated(tmp_path / "b", ["bird", "cat"]), store).code == 0
+    assert json.loads((store / "store.json").read_bytes())["counts"]["empty_classes"] == 0
+
+
+def test_the_manifest_says_what_boxes_are(kept: Path, images: Path, tmp_path: Path) -> None:
+    """`boxes` stands in the manifest of such a field, and nowhere else: other stores have the bytes they had."""
+    tree = json.loads((kept / "store.json").read_bytes())
+    assert {name: field.get("boxes") for name, field in tree["fields"].items()} == {
+        "image": None, "boxes": "xyxy", "mask": None, "key": None,
+    }  # fmt: skip
+    assert b'"boxes"' not in (pack(images, tmp_path / "plain", "--size", 16) / "store.json").read_bytes()
+    about = run_here("inspect", kept)
+    assert "float32 ?x5 xyxy" in about.out
+
+
+@pytest.mark.parametrize("wrong", [{"boxes": "xywh"}, {"kind": "number", "shape": [5]}, {"shape": [None, 3]}], ids=str)
+def test_a_manifest_whose_boxes_are_none_is_refused(wrong: dict[str, Any], kept: Path) -> None:
+    """A reader refuses forms that it does not know, and boxes that are no rows of four floats."""
+    assert load(kept)[0].fields["boxes"].is_boxes
+    text, _ = unseal((kept / "store.json").read_bytes(), "it")
+    tree = json.loads(text)
+    tree["fields"]["boxes"] |= wrong
+    with pytest.raises(DamagedStoreError):
+        parse(seal(json.dumps(tree, indent=1).encode()), "it")

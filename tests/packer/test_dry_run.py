@@ -1,0 +1,142 @@
+"""What is said before a run: how many samples, how much space, how long; and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import FORMATS, PHOTOS, files_of, pack, picture, run_here, save
+from troubled import die, opening
+
+from rawpack import Reader
+
+COUNT = 200
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 names of 20 images, and two files that are none."""
+    root = tmp_path_factory.mktemp("dry") / "source"
+    firsts = [save(root / f"{k:03d}.jpg", picture(140 + k, 170, k)) for k in range(20)]
+    for i in range(20, COUNT - 2):
+        os.link(firsts[i % 20], root / f"{i:03d}.jpg")
+    for i in (0, 100):
+        (root / f"{i:03d} bad.jpg").write_text("no image")
+    return root
+
+
+def planned(*args: object) -> dict[str, Any]:
+    ran = run_here("pack", "--dry-run", "--json", *args)
+    assert (ran.code, ran.err) == (0, "")
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+@pytest.mark.parametrize("size", ["128", "keep"])
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+def test_a_dry_run_knows_what_the_run_will_take(source: Path, tmp_path: Path, layout: str, size: str) -> None:
+    """Samples, rejects among those tried, and bytes within a tenth of what the store then has; nothing is written."""
+    options = ["--workers", 1, "--size", size, *FORMATS[layout], source, tmp_path / "store"]
+    plan = planned(*options)
+    assert list(tmp_path.iterdir()) == []
+    assert plan["samples"] == COUNT
+    assert plan["tried"] >= 24
+    assert 1 <= plan["rejected"] <= 2
+    assert plan["free_bytes"] > 1_000_000
+    store = pack(source, tmp_path / "store", "--max-rejects", 2, *options[2:-2])
+    took = sum(len(data) for name, data in files_of(store).items() if not name.startswith("provenance."))
+    assert 0.9 < plan["store_bytes"] / took < 1.1
+    assert (plan["spare_bytes"] > 0) == layout.startswith("hdf5")
+
+
+def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> None:
+    """Samples that take a hundredth of a second each: 200 take two seconds in one worker, one second in two."""
+    with opening(lambda _: time.sleep(0.01)):
+        for workers in (0, 1, 2):
+            plan = planned("--workers", workers, "--size", 16, source, tmp_path / "store")
+            assert plan["seconds"] >= COUNT * 0.01 / max(1, workers)
+
+
+def test_it_is_told_to_a_person(source: Path, tmp_path: Path) -> None:
+    """Shape, bytes of a sample, time, and what is wrong: here a disk that is too small."""
+    args = ("pack", "--dry-run", "--size", "24x32", source, tmp_path / "store")
+    told = " ".join(run_here(*args).out.split())
+    assert "samples 200, 24x32x3" in told
+    assert "store about 481 kB, 2.4 kB a sample" in told
+    assert "time about" in told
+    assert "of the 24 samples tried" in told
+    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=1000):
+        assert "1 kB - too little" in " ".join(run_here(*args).out.split())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
+def test_samples_that_kill_the_decoder_do_not_kill_the_estimate(source: Path, tmp_path: Path) -> None:
+    """Neither a dry run nor the look at the free space before a run: they are rejects, and the run goes on."""
+    killers = {8, 50, 199}
+
+    def trouble(number: int) -> None:
+        if number in killers:
+            die()
+
+    args = ["--workers", 1, "--size", "keep", "--max-rejects", 5, *FORMATS["lmdb"], source, tmp_path / "store"]
+    with opening(trouble):
+        assert planned(*args)["rejected"] == 3
+        ran = run_here("pack", "--quiet", *args)
+    assert (ran.code, ran.err) == (0, "")
+    assert len(Reader(tmp_path / "store")) == COUNT - 2 - len(killers)
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source: Path, tmp_path: Path) -> None:
+    """Also where only the images tell how much they will take."""
+    for layout, size in (("memmap", "64"), ("lmdb", "64"), ("lmdb", "keep"), ("hdf5", "keep")):
+        with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=50_000):
+            ran = run_here("pack", "--workers", 1, *FORMATS[layout], "--size", size, source, tmp_path / "store")
+        assert ran.code == 2, (layout, size)
+        assert "free some space" in ran.err
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", ["", "--compression gzip", "--size keep", "--size keep --compression gzip"])
+def test_hdf5_is_not_refused_where_it_fits(tmp_path: Path, options: str) -> None:
+    """What a run to hdf5 needs beside the store is the spool of the parts that run at its end, and not one more for
+    each worker: 168 images in parts of 64, 64 and 40 fit where shards and spools of the last two do."""
+    root = tmp_path / "source"
+    for k in range(168):
+        save(root / f"{k:03d}.jpg", picture(60 + k % 30, 90, k))
+    size = [] if "--size" in options else ["--size", "40"]
+    args = ["--format", "hdf5", "--workers", 2, "--shard-size", 1, *size, *options.split(), root, tmp_path / "store"]
+    plan = planned(*args)
+    store = pack(root, tmp_path / "store", *args[:2], *args[4:-2])
+    took = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    assert 0.93 < plan["store_bytes"] / took < 1.07
+    if "keep" in options:
+        raw = sum(int(np.prod(one["image"].shape)) for one in Reader(store))
+        assert 0.97 < plan["spare_bytes"] / raw < 1.03  # a shard of 1,024 takes all of them
+    else:
+        assert plan["spare_bytes"] < 1.1 * (64 + 40) * 40 * 40 * 3
+    with mock.patch(
+        "rawpack_packer.destination.folder.free_bytes", return_value=plan["store_bytes"] + plan["spare_bytes"]
+    ):
+        assert run_here("pack", "--quiet", "--restart", *args).code == 0
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+@pytest.mark.skipif(not PHOTOS.is_dir(), reason="needs the photographs of the checkout's shared data")
+def test_photographs_of_their_own_size_are_estimated_closely(tmp_path: Path, layout: str) -> None:
+    """Where each image keeps its size, few large ones do not mislead the estimate: headers of many are looked at."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for number, photo in enumerate(sorted(path for path in PHOTOS.rglob("*") if path.is_file())[::3]):
+        (source / f"{number:04d}{photo.suffix}").symlink_to(photo)
+    args = ["--workers", 1, "--size", "keep", *FORMATS[layout]]
+    plan = planned(*args, source, tmp_path / "store")
+    store = pack(source, tmp_path / "store", *args[2:])
+    took = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    assert 0.96 < plan["store_bytes"] / took < 1.04

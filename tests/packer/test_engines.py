@@ -1,0 +1,808 @@
+"""One contract, every engine: the same bytes as `local`, whatever dies; real clusters of Dask and Ray among them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import pickle
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import cloudpickle
+import psutil  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from clusters import cluster_environment, dask_cluster, environment_without_rawpack, ray_cluster
+from conftest import FORMATS, files_of, pack, picture, run_command, run_here, save, states_of
+from held import Held, held, let_go
+from troubled import At, Trouble, Troubled, die
+
+import rawpack_packer
+from rawpack import MissingExtraError, PackError, UsageError
+from rawpack_packer.cli.progress import Bar, Lines
+from rawpack_packer.destination import run_token
+from rawpack_packer.engines import (
+    DaskEngine,
+    Engine,
+    ExecutorEngine,
+    InlineEngine,
+    LocalEngine,
+    RayEngine,
+    pooled,
+    remote_worker,
+)
+from rawpack_packer.job.job import Limits, NoProgress
+from rawpack_packer.job.job import pack as run_job
+from rawpack_packer.part.part import PartTask
+from rawpack_packer.recipe import recipe as recipes
+from rawpack_packer.sources import open_source
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
+    # Of Dask and Ray, about themselves.
+    pytest.mark.filterwarnings("default"),
+]
+
+COUNT = 200
+SMALL = ("--size", "64", "--shard-size", "1")
+"""Parts of 64 samples: four."""
+CLUSTERS = ("dask", "ray")
+ENGINES = ("here", "local", "threads", "processes", *CLUSTERS)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 files in two classes, one of them no image: four parts."""
+    root = tmp_path_factory.mktemp("engines") / "source"
+    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(70, 80, k)) for k in range(4)]
+    for i in range(4, COUNT - 1):
+        os.link(firsts[i % 4], root / f"class {i % 2}" / f"{i:03d}.jpg")
+    (root / "class 1" / "077 bad.jpg").write_text("no image")
+    return root
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+    """`undisturbed(layout)`: the files of a store that one process made, part after part."""
+    stores: dict[str, dict[str, bytes]] = {}
+
+    def get(layout: str) -> dict[str, bytes]:
+        if layout not in stores:
+            where = tmp_path_factory.mktemp("undisturbed") / "store"
+            stores[layout] = settled(pack(source, where, *FORMATS[layout], *SMALL))
+        return stores[layout]
+
+    return get
+
+
+def settled(store: Path) -> dict[str, bytes]:
+    """The files that must be those of an undisturbed run: all but provenance."""
+    return {name: data for name, data in files_of(store).items() if not name.startswith(("provenance.", "provenance-"))}
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[str]:
+    with dask_cluster(*[cluster_environment()] * 2) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[str]:
+    with ray_cluster() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def by_dask(dask: str) -> Iterator[Engine]:
+    with DaskEngine(dask) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def by_ray(ray: str) -> Iterator[Engine]:
+    with RayEngine(ray) as engine:
+        yield engine
+
+
+Opened = Callable[[str], AbstractContextManager[Engine]]
+
+
+@pytest.fixture
+def opened(request: pytest.FixtureRequest) -> Opened:
+    """`with opened("dask") as engine`: an engine of that name, its cluster started where it needs one."""
+
+    @contextmanager
+    def get(name: str) -> Iterator[Engine]:
+        if name == "here":
+            yield InlineEngine()
+        elif name == "local":
+            yield LocalEngine(2)
+        elif name == "threads":
+            with ThreadPoolExecutor(2) as threads:
+                yield ExecutorEngine(threads)
+        elif name == "processes":
+            with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+                yield ExecutorEngine(processes)
+        else:
+            yield request.getfixturevalue(f"by_{name}")
+
+    return get
+
+
+def recipe(layout: str = "memmap") -> recipes.Recipe:
+    return recipes.make_recipe(size="64", shard_size="1", format=layout)
+
+
+def run(
+    source: Path, store: Path, engine: Engine, trouble: Trouble | None = None, layout: str = "memmap", **more: Any
+) -> Any:
+    """Pack by an engine, from a source with trouble in it."""
+    opened = open_source(source)
+    limits = Limits(max_rejects=20, strict=more.pop("strict", False), restart=more.pop("restart", False))
+    return run_job(
+        opened if trouble is None else Troubled(opened, trouble), store, recipe(layout), limits, engine=engine, **more
+    )
+
+
+class Watching(NoProgress):
+    """Notes what a bar would show."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+        self.said: list[str] = []
+
+    def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
+        self.seen.append((samples, rejects))
+
+    def waits(self, why: str) -> None:
+        self.said.append(why)
+
+
+# ---------------------------------------------------------------------------------------------- the contract
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_same_bytes_by_every_engine(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str, layout: str
+) -> None:
+    """Every engine makes the files of one process that works alone; progress comes to all samples and rejects."""
+    progress = Watching()
+    with opened(name) as engine:
+        run(source, tmp_path / "store", engine, layout=layout, progress=progress)
+    assert settled(tmp_path / "store") == undisturbed(layout)
+    assert progress.seen[-1] == (COUNT, 1)
+
+
+@pytest.mark.parametrize("name", ["processes", *CLUSTERS])
+def test_all_that_makes_a_store_takes_an_engine(source: Path, tmp_path: Path, opened: Opened, name: str) -> None:
+    """Splits, appends, conversions, merges and subsets are, by an engine, what one process makes of them."""
+    more = tmp_path / "more"
+    for k in range(70):
+        save(more / "class 2" / f"{k:03d}.jpg", picture(30, 40, k))
+
+    def make(folder: Path, **by: Any) -> list[dict[str, bytes]]:
+        by |= {"max_rejects": 20}
+        rawpack_packer.pack_splits(source, folder / "sets", holdout={"val": 0.4}, size=64, shard_size=1, **by)
+        rawpack_packer.append(more, folder / "sets" / "train", **by)
+        rawpack_packer.convert(folder / "sets" / "train", folder / "converted", format="lmdb", **by)
+        rawpack_packer.merge([folder / "sets" / name for name in ("train", "val")], folder / "merged", **by)
+        rawpack_packer.subset(folder / "merged", folder / "part", every=2, **by)
+        return [settled(folder / name) for name in ("sets/train", "sets/val", "converted", "merged", "part")]
+
+    with opened(name) as engine:
+        made = make(tmp_path / "by engine", engine=engine)
+    assert made == make(tmp_path / "alone", workers=0)
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "here"])
+def test_a_sample_that_kills_costs_itself_alone(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str
+) -> None:
+    """A decoder that crashes at one sample: the sample is rejected, and all others are packed, by the same workers."""
+    with opened(name) as engine:
+        summary = run(source, tmp_path / name, engine, At(100, die))
+    assert summary.manifest.rejects.reasons == {"crashed": 1, "not_an_image": 1}
+    with opened("local") as engine:
+        run(source, tmp_path / "by local", engine, At(100, die))
+    assert settled(tmp_path / name) == settled(tmp_path / "by local")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_other_libraries_than_the_recipes_are_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Opened, name: str
+) -> None:
+    """Workers whose resizer is not the recipe's pack nothing; the error says what differs, and where."""
+    here = recipes.libraries(recipe())
+    monkeypatch.setattr("rawpack_packer.recipe.fields.libraries", lambda *_, **__: here | {"resizer": "stone 0.1"})
+    with opened(name) as engine, pytest.raises(PackError, match=r"resizer opencv.*the recipe has stone 0.1") as raised:
+        run(source, tmp_path / "store", engine)
+    assert not list((tmp_path / "store").glob("shard-*"))
+    assert name in ("here", "local") or f"on host {os.uname().nodename}: " in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["threads", *CLUSTERS])
+def test_what_stops_a_worker_stops_the_run(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str
+) -> None:
+    """A reject under strict stops the run with its key; no packing process is left, and without strict it goes on."""
+    store = tmp_path / "store"
+    with opened(name) as engine:
+        with pytest.raises(PackError, match=r"077 bad\.jpg"):
+            run(source, store, engine, strict=True)
+        assert not (store / ".rawpack" / "run").exists()
+        run(source, store, engine)
+    assert settled(store) == undisturbed("memmap")
+
+
+# ---------------------------------------------------------------------------------------------- deaths
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_worker_that_is_killed_in_the_middle_of_its_part(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str
+) -> None:
+    """SIGKILL to the cluster's worker that is known to be at sample 100: another does its part, to the same bytes."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        ((packer, worker),) = held(tmp_path)
+        assert psutil.Process(packer).ppid() == worker
+        os.kill(worker, signal.SIGKILL)
+        killed.append(worker)
+        held(tmp_path, 2)
+        let_go(tmp_path)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with opened(name) as engine:
+        run(source, tmp_path / "store", engine, Held(100, tmp_path))
+    killer.join()
+    assert settled(tmp_path / "store") == undisturbed("memmap")
+    packers = held(tmp_path, 2)
+    assert {parent for _, parent in packers} > set(killed)
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid, _ in packers if psutil.pid_exists(pid)], timeout=30)
+    assert not alive
+
+
+def test_an_executor_that_breaks(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened
+) -> None:
+    """A pool of processes of which one is killed takes nothing more: said so, and a new one goes on."""
+    store = tmp_path / "store"
+
+    def kill() -> None:
+        ((_, worker),) = held(tmp_path)
+        os.kill(worker, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with opened("processes") as engine, pytest.raises(PackError, match=r"BrokenProcessPool.*with a new executor goes"):
+        run(source, store, engine, Held(100, tmp_path))
+    killer.join()
+    let_go(tmp_path)
+    done = {path.name: path.stat().st_mtime_ns for path in store.glob("shard-*")}
+    with opened("processes") as engine:
+        run(source, store, engine)
+    assert settled(store) == undisturbed("memmap")
+    assert {name: (store / name).stat().st_mtime_ns for name in done} == done
+
+
+@contextmanager
+def held_run(engine: str, address: str, at: int, folder: Path, *args: object) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, on a cluster, from a source that stops at one sample."""
+    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "held.py"), str(at), str(folder), "pack"]
+    process = subprocess.Popen(
+        [*command, "--engine", engine, "--address", address, *map(str, args)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=cluster_environment(),
+    )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_run_that_ends_leaves_no_work_on_the_cluster(
+    request: pytest.FixtureRequest, source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path,
+    opened: Opened, name: str, how: signal.Signals,
+) -> None:  # fmt: skip
+    """The run is killed, or interrupted as by Ctrl-C, while a worker is in the middle of a part. The same command goes
+    on beside it; the worker of the run that is gone ends without a trace, and finished parts are not done again."""
+    store, folder = tmp_path / "store", tmp_path / "notes"
+    folder.mkdir()
+    args = ("--max-rejects", 20, *SMALL, source, store)
+    with held_run(name, request.getfixturevalue(name), 100, folder, *args) as first:
+        ((packer, _),) = held(folder)
+        first.send_signal(how)
+        if how == signal.SIGINT:
+            let_go(folder)
+        _, err = first.communicate(timeout=60)
+    assert first.returncode == (130 if how == signal.SIGINT else -how), err
+    assert "Traceback" not in err
+    done = states_of(store) if how == signal.SIGINT else {}
+    done = {shard: state for shard, state in done.items() if shard.startswith("shard-")}
+    threading.Timer(0.5, let_go, [folder]).start()
+    with opened(name) as engine:
+        run(source, store, engine)
+    assert settled(store) == undisturbed("memmap")
+    assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
+    _, alive = psutil.wait_procs([psutil.Process(packer)] if psutil.pid_exists(packer) else [], timeout=30)
+    assert not alive
+
+
+def test_a_part_ends_with_its_run_in_the_middle_of_a_sample(source: Path, tmp_path: Path, opened: Opened) -> None:
+    """A worker that sits at one sample for long, as at a large video, notices all the same that its run has ended: its
+    process goes, and leaves nothing half written."""
+    store, gone = tmp_path / "store", []
+
+    def end() -> None:
+        ((packer, _),) = held(tmp_path)
+        process = psutil.Process(packer)
+        run_token.end(store)
+        gone.extend(psutil.wait_procs([process], timeout=40)[0])
+        let_go(tmp_path)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with (
+        opened("threads") as engine,
+        pytest.raises(PackError, match=r"the run that asked for this part of .* has ended"),
+    ):
+        run(source, store, engine, Held(100, tmp_path))
+    ending.join()
+    assert len(gone) == 1
+    assert not [path for path in (store / ".rawpack").iterdir() if "shard-00001" in path.name]
+
+
+def test_a_part_that_is_begun_after_its_run_is_refused(source: Path, tmp_path: Path) -> None:
+    """What a cluster's queue still holds of a run that has ended, or was killed and taken up by another, is given back
+    at once: nobody waits for a network's file system to show a run that is over."""
+    orders: list[bytes] = []
+
+    class Keeping:
+        def submit(self, function: Callable[[bytes], Any], order: bytes) -> Any:
+            orders.append(order)
+            raise RuntimeError("shut down")
+
+    store = tmp_path / "store"
+    for _ in range(2):
+        with pytest.raises(PackError, match="takes no more parts"):
+            run(source, store, ExecutorEngine(Keeping(), slots=2))
+    run_token.begin(store)  # as by a run that is killed now
+    with pytest.raises(PackError, match="takes no more parts"):
+        run(source, store, ExecutorEngine(Keeping(), slots=2))
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    outcomes = [remote_worker.run_remote(order) for order in orders]
+    assert [outcome.error for outcome in outcomes] == [f"the run that asked for this part of {store} has ended"] * 3
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+@pytest.mark.usefixtures("by_ray")
+def test_ray_is_never_asked_to_cancel(source: Path, tmp_path: Path) -> None:
+    """Where `ray.cancel` meets the end of its task, Ray aborts the process that asked: a run that ends with parts under
+    way does without."""
+    with mock.patch("ray.cancel") as cancel, pytest.raises(PackError, match=r"077 bad\.jpg"):
+        run(source, tmp_path / "store", RayEngine(), strict=True)
+    cancel.assert_not_called()
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(150, marks=pytest.mark.soak)])
+def test_ray_runs_that_end_while_their_parts_do(source: Path, tmp_path: Path, ray: str, rounds: int) -> None:
+    """Run after run stops at one sample while other parts begin, go on, and end: the command's process lives through
+    all of it, and the run after them makes a sound store."""
+    program = Path(__file__).parents[1] / "support" / "ending.py"
+    ended = subprocess.run(
+        [sys.executable, str(program), ray, str(rounds), str(source), str(tmp_path)],
+        env=cluster_environment(), capture_output=True, encoding="utf-8", timeout=60 + 10 * rounds, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (0, "sound\n"), ended.stderr
+
+
+# ---------------------------------------------------------------------------------------------- strange pools
+
+
+class Calls:
+    """An executor as submitit has it: no callbacks, and jobs that are ended from outside."""
+
+    def __init__(self, work: Callable[[Callable[[bytes], Any], PartTask], Any]) -> None:
+        self._threads, self._work = ThreadPoolExecutor(4), work
+
+    def submit(self, function: Callable[[bytes], Any], order: bytes) -> Any:
+        task = cloudpickle.loads(pickle.loads(order)[1])
+        return Job(self._threads.submit(self._work, function, task))
+
+
+class Job:
+    def __init__(self, future: Future[Any]) -> None:
+        self.done, self.result, self.cancel = future.done, future.result, future.cancel
+
+
+class UncompletedJobError(RuntimeError):
+    """What submitit raises for a job that was ended."""
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooled, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(pooled, "_SAY_AFTER_S", 0.1)
+
+
+def once(function: Callable[[bytes], Any], task: PartTask) -> Any:
+    return function(remote_worker.packed(task))
+
+
+@pytest.mark.usefixtures("hurry")
+def test_two_workers_at_one_part(source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path) -> None:
+    """A worker that was taken for dead and lives writes beside the one that does its part again: the same bytes, and
+    nothing half written."""
+
+    def twice(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        with ThreadPoolExecutor(2) as both:
+            outcomes = list(both.map(function, [remote_worker.packed(task)] * 2))
+        assert [outcome.error for outcome in outcomes] == [None, None]
+        return outcomes[0]
+
+    run(source, tmp_path / "store", ExecutorEngine(Calls(twice), slots=2))
+    assert settled(tmp_path / "store") == undisturbed("memmap")
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_part_that_kills_every_worker_is_packed_here(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    """Three workers die of one part: the run packs it where it runs itself."""
+    died = []
+
+    def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        if task.number == 1:
+            died.append(task.number)
+            raise UncompletedJobError("the job was ended")
+        return once(function, task)
+
+    run(source, tmp_path / "store", ExecutorEngine(Calls(deadly), slots=2))
+    assert died == [1, 1, 1]
+    assert settled(tmp_path / "store") == undisturbed("memmap")
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_cluster_on_which_everything_dies(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When part after part kills its workers, the run ends with what they died of, and packs nothing itself."""
+    monkeypatch.setattr(pooled, "_CARED_PARTS", 2)
+
+    def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        raise UncompletedJobError("the job was ended")
+
+    with pytest.raises(PackError, match=r"workers keep dying.*the job was ended"):
+        run(source, tmp_path / "store", ExecutorEngine(Calls(deadly), slots=2))
+    assert not list((tmp_path / "store").glob("shard-*"))
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize("what", ["destination", "source"])
+def test_a_machine_that_does_not_see_the_folders(source: Path, tmp_path: Path, what: str) -> None:
+    """A worker whose machine has not the destination, or not the source: its host and the path are named."""
+    gone = str(tmp_path / "not here")
+
+    def elsewhere(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        change = {"destination": gone} if what == "destination" else {"root": gone}
+        return once(function, replace(task, **change))  # type: ignore[arg-type]
+
+    words = f"on host {os.uname().nodename}: {gone} is not here: every machine must see the {what} at the same path"
+    with pytest.raises(PackError, match=words):
+        run(source, tmp_path / "store", ExecutorEngine(Calls(elsewhere), slots=2))
+    assert not Path(gone).exists()
+
+
+@pytest.mark.usefixtures("hurry")
+def test_another_folder_of_the_same_name(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A destination that is a disk of each machine's own: noticed before anything is written into it."""
+    monkeypatch.setattr("rawpack_packer.destination.run_token._SEEN_WITHIN_S", 0.1)
+    own = tmp_path / "own disk"
+    own.mkdir()
+    with pytest.raises(PackError, match="own disk is another folder here than where the job runs"):
+        run(
+            source, tmp_path / "store",
+            ExecutorEngine(Calls(lambda function, task: once(function, replace(task, destination=str(own)))), slots=2),
+        )  # fmt: skip
+    assert not list(own.iterdir())
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize("late_s", [0.3, 1000.0])
+def test_files_that_are_seen_late(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    late_s: float,
+) -> None:  # fmt: skip
+    """What a worker has written may be seen only after a while, as on NFS: the run waits, and not for ever."""
+    seen = pooled.read_record
+    first: dict[int, float] = {}
+
+    def late(destination: Path, number: int) -> Any:
+        since = time.monotonic() - first.setdefault(number, time.monotonic())
+        return seen(destination, number) if since > late_s else None
+
+    monkeypatch.setattr(pooled, "read_record", late)
+    monkeypatch.setattr(pooled, "_SEEN_WITHIN_S", 2.0)
+    engine = ExecutorEngine(Calls(once), slots=2)
+    if late_s < 1:
+        run(source, tmp_path / "store", engine)
+        assert settled(tmp_path / "store") == undisturbed("memmap")
+    else:
+        with pytest.raises(PackError, match=f"host {os.uname().nodename} has packed part .* not seen"):
+            run(source, tmp_path / "store", engine)
+
+
+def test_files_that_are_removed_while_they_are_open(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS keeps the locks' files under other names until they are closed: the work folder goes all the same."""
+    removed, work = shutil.rmtree, tmp_path / "store" / ".rawpack"
+
+    def as_on_nfs(path: Path, *args: Any, **options: Any) -> None:
+        if Path(path) != work:
+            return removed(path, *args, **options)
+        for entry in work.iterdir():
+            removed(entry) if entry.is_dir() else entry.unlink()
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+
+    monkeypatch.setattr("rawpack_packer.job.commit.shutil.rmtree", as_on_nfs)
+    run(source, tmp_path / "store", InlineEngine())
+    assert settled(tmp_path / "store") == undisturbed("memmap")
+    assert not work.exists()
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_cluster_without_workers(source: Path, tmp_path: Path) -> None:
+    """Nothing is waited for without an end: the user is told soon what is wrong, and the error says it."""
+
+    class Nothing:
+        def slots(self) -> int:
+            return 0
+
+        def room(self) -> str:
+            return "there is nobody"
+
+        def submit(self, function: Any, order: bytes, /) -> Any:
+            return Future[Any]()
+
+        def deaths(self, error: BaseException, /) -> int:
+            return 0
+
+    progress = Watching()
+    with pytest.raises(PackError, match=r"no worker has taken a part for 0\.3 s: there is nobody"):
+        run(source, tmp_path / "store", pooled.PooledEngine(Nothing(), timeout=0.3), progress=progress)
+    assert progress.said == ["there is nobody; waiting up to 0.3 s for a worker to take a part"]
+
+
+def test_a_dask_worker_without_rawpack(source: Path, tmp_path: Path) -> None:
+    """One of two workers has no rawpack: the command ends in one line that names its host, and what it lacks; the
+    worker lives on, for whoever else uses the cluster."""
+    distributed = pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
+
+    with (
+        dask_cluster(cluster_environment(), environment_without_rawpack(tmp_path)) as address,
+        distributed.Client(address, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        before = set(client.nthreads())
+        ran = run_command("pack", "-q", *SMALL, "--engine", "dask", "--address", address, source, tmp_path / "store")
+        assert set(client.nthreads()) == before
+    words = rf"on host {os.uname().nodename} \(tcp://127\.0\.0\.1:\d+\): No module named 'rawpack_packer'"
+    assert re.fullmatch(rf"rawpack: workers of the cluster cannot take parts, .*: {words}\n", ran.err), ran.err
+    assert ran.code == 1
+    assert not list((tmp_path / "store").glob("shard-*"))
+
+
+def test_a_ray_worker_that_lacks_what_packs(
+    source: Path, tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that cannot import what packs a part: its host is named, and what it lacks."""
+    module = types.ModuleType("only_here")
+    exec("def run_far(order):\n    raise NotImplementedError", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with opened("ray") as engine:
+        monkeypatch.setattr(remote_worker, "run_far", module.run_remote)
+        with pytest.raises(
+            PackError, match=f"cannot take parts.* on host {os.uname().nodename}: No module .*only_here"
+        ):
+            run(source, tmp_path / "store", engine)
+
+
+@pytest.mark.parametrize("kind", [Bar, Lines])
+def test_why_nothing_is_packed_is_a_line_of_its_own(kind: type[Bar | Lines]) -> None:
+    """At a terminal and in a log, the reason stands on a line of its own."""
+    stream = io.StringIO()
+    progress = kind(stream)
+    progress.begin(3, 0)
+    progress.waits("no worker is there")
+    progress.end()
+    assert "rawpack: no worker is there" in re.split(r"[\r\n]", stream.getvalue())
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_dask_cluster_without_workers(source: Path, tmp_path: Path) -> None:
+    """A scheduler that no worker has come to: the user is told at once, and the run ends when the time is up."""
+    distributed = pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
+    progress = Watching()
+    with dask_cluster() as address, distributed.Client(address, set_as_default=False) as client:
+        engine = DaskEngine(client, timeout=0.5)
+        with pytest.raises(PackError, match=r"for 0\.5 s: the Dask cluster has no workers.*--engine-timeout"):
+            run(source, tmp_path / "store", engine, progress=progress)
+    assert progress.said == ["the Dask cluster has no workers; waiting up to 0.5 s for a worker to take a part"]
+
+
+@pytest.mark.usefixtures("hurry", "by_ray")
+def test_a_ray_cluster_whose_cpus_are_taken(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    """All CPUs belong to somebody else: the run says so and ends when the time is up. Its parts, which are begun when
+    the CPUs are free again, end at once without a trace, and a new run goes on."""
+    import ray
+
+    @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator, unused-ignore]
+    class Other:
+        def ready(self) -> None: ...
+
+    others = [Other.remote() for _ in range(2)]  # type: ignore[attr-defined, unused-ignore]
+    try:
+        ray.get([other.ready.remote() for other in others])
+        with pytest.raises(PackError, match=r"for 0\.5 s: \d of 2 CPUs of the Ray cluster"):
+            run(source, tmp_path / "store", RayEngine(timeout=0.5))
+    finally:
+        for other in others:
+            ray.kill(other)
+    run(source, tmp_path / "store", RayEngine())
+    assert settled(tmp_path / "store") == undisturbed("memmap")
+
+
+def test_other_versions_of_rawpack_are_refused(tmp_path: Path) -> None:
+    """A worker with another rawpack reads nothing of what it is sent."""
+    outcome = remote_worker.run_remote(pickle.dumps(("0.0.1", b"not to be read")))
+    assert outcome.error is not None
+    assert "0.0.1 where the job runs" in outcome.error
+
+
+def test_idle_packing_processes_end(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that a worker keeps for its next part goes when there is none."""
+    monkeypatch.setattr(remote_worker, "_IDLE_S", 1.0)
+    monkeypatch.setattr(remote_worker, "dismiss", lambda: None)
+    before = psutil.Process().children()
+    with ThreadPoolExecutor(2) as threads:
+        run(source, tmp_path / "store", ExecutorEngine(threads))
+    kept = [process for process in psutil.Process().children() if process not in before]
+    assert kept
+    assert not psutil.wait_procs(kept, timeout=20)[1]
+
+
+# ---------------------------------------------------------------------------------------------- asked wrongly
+
+NO_ADDRESSES = (
+    "", "nonsense", "http://example.org", "http://example.org:80", "host:", ":8786", "host:0", "host:65536", "host:99x",
+    "a host:8786", "host:8786/path", "host:8786\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--engine", "dask"], "--engine dask needs --address: tcp://host:8786"),
+        (["--engine", "ray"], "--engine ray needs --address: auto"),
+        (["--address", "tcp://127.0.0.1:8786"], "--address applies to a cluster"),
+        (["--engine-timeout", "3"], "--engine-timeout applies to a cluster"),
+        *[
+            (["--engine", "dask", "--address", address], f"{address!r} is not the address of a Dask scheduler")
+            for address in (*NO_ADDRESSES, "ray://host:1", "auto")
+        ],
+        *[
+            (["--engine", "ray", "--address", address], f"{address!r} is not the address of a Ray cluster")
+            for address in (*NO_ADDRESSES, "tcp://host:1", "local")
+        ],
+        (["--engine", "dask", "--address", "x", "--workers", "3"], "--workers is of --engine local"),
+    ],
+)
+def test_engines_that_are_asked_for_wrongly(source: Path, tmp_path: Path, options: list[str], words: str) -> None:
+    """One line with the cure, exit code 2, nothing written."""
+    ran = run_here("pack", *options, source, tmp_path / "store")
+    assert (ran.code, words in ran.err, ran.err.count("\n")) == (2, True, 1), ran.err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "address", "words"),
+    [
+        ("dask", "distributed", "tcp://127.0.0.1:9", "no Dask scheduler answers at tcp://127.0.0.1:9"),
+        ("ray", "ray", "127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9"),
+    ],
+)
+def test_a_cluster_that_does_not_answer(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, address: str, words: str
+) -> None:
+    """The address is named in one line, before the source is looked at."""
+    pytest.importorskip(library, reason=f"no {name}: pip install 'rawpack[{name}]'")
+    monkeypatch.setattr(f"rawpack_packer.engines.{name}.ANSWER_S", 0.3)
+    ran = run_here("pack", "--engine", name, "--address", address, source, tmp_path / "store")
+    assert (ran.code, words in ran.err) == (1, True), ran.err
+    assert not (tmp_path / "store").exists()
+    rawpack_packer.pack([picture(20, 20, k) for k in range(3)], tmp_path / "small", workers=0)
+    for words_of in (["convert"], ["subset", "--limit", "2"]):
+        ran = run_here(*words_of, "--engine", name, "--address", address, tmp_path / "small", tmp_path / "store")
+        assert (ran.code, words in ran.err) == (1, True), ran.err
+        assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(("library", "engine"), [("distributed", DaskEngine), ("ray", RayEngine)])
+def test_a_library_that_is_missing(library: str, engine: Any) -> None:
+    """The extra that brings it is named."""
+    with mock.patch.dict(sys.modules, {library: None}), pytest.raises(MissingExtraError, match=r"pip install 'rawpack"):
+        engine("host:8786")
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "scheme"), [("dask", "distributed", "tcp://"), ("ray", "ray", ""), ("ray", "ray", "ray://")]
+)
+def test_what_listens_is_no_cluster(source: Path, tmp_path: Path, name: str, library: str, scheme: str) -> None:
+    """What takes connections and says nothing is named when the time is up: one line, no log and no traceback of the
+    cluster's library, exit code 1."""
+    pytest.importorskip(library, reason=f"no {name}: pip install 'rawpack[{name}]'")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"{scheme}127.0.0.1:{silent.getsockname()[1]}"
+        ran = run_command(
+            "pack", "--engine", name, "--address", address, "--engine-timeout", 0.5, source, tmp_path / "store"
+        )
+    assert re.fullmatch(rf"rawpack: no (Dask scheduler|Ray cluster) answers at {address}: not within 0\.5 s\n", ran.err)
+    assert ran.code == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_address_serves_in_a_notebook(dask: str) -> None:
+    """Where an event loop runs already, as in every cell of a notebook, an engine connects all the same."""
+
+    async def cell() -> None:
+        with DaskEngine(dask):
+            pass
+
+    asyncio.run(cell())
+
+
+def test_a_host_that_has_no_address(source: Path, tmp_path: Path) -> None:
+    """A name that stands for no machine is said to be one, for either kind of cluster."""
+    for name, library in (("dask", "distributed"), ("ray", "ray")):
+        pytest.importorskip(library, reason=f"no {name}: pip install 'rawpack[{name}]'")
+        with mock.patch("socket.getaddrinfo", side_effect=socket.gaierror(-2, "Name or service not known")):
+            ran = run_here("pack", "--engine", name, "--address", "no-such-host:8786", source, tmp_path / "store")
+        assert ran.err.endswith(" answers at no-such-host:8786: Name or service not known\n")
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
+
+
+def test_an_executor_serves_from_python(tmp_path: Path) -> None:
+    """`pack(..., engine=executor)` takes any executor as it is, and refuses what is none."""
+    data = [picture(20, 20, k) for k in range(70)]
+    with ThreadPoolExecutor(2) as executor:
+        summary = rawpack_packer.pack(data, tmp_path / "store", engine=executor)
+    assert summary.manifest.samples == 70
+    rawpack_packer.pack(data, tmp_path / "alone", workers=0)
+    assert settled(tmp_path / "store") == settled(tmp_path / "alone")
+    wrong: Any = "dask"
+    with pytest.raises(UsageError, match="not a str"):
+        rawpack_packer.pack(data, tmp_path / "wrong", engine=wrong)
+    with pytest.raises(UsageError, match="workers= is for processes of this machine"):
+        rawpack_packer.pack(data, tmp_path / "wrong", engine=InlineEngine(), workers=2)

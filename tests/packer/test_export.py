@@ -1,0 +1,609 @@
+"""`rawpack export`: a store back into files, each the very sample, none outside the folder.
+
+What is right is read by Pillow, numpy, OpenCV and liblmdb, and said by the samples themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+import unicodedata
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import cv2
+import lmdb
+import numpy as np
+import pytest
+from conftest import Ran, files_of, picture, run_here, save, started, states_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import rawpack_packer
+from rawpack import PackError, Reader, UsageError
+from rawpack_packer.export.names import Names, check_names, folded, refused
+from rawpack_packer.sources import KINDS, FieldKind
+
+JPEG = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
+
+
+def packed(path: Path, samples: Any, **options: Any) -> Path:
+    rawpack_packer.pack(samples, path, **{"workers": 0, "shard_size": "1"} | options)
+    return path
+
+
+def export(*args: object) -> Ran:
+    return run_here("export", "-q", *args)
+
+
+def listing_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "listing.jsonl").read_text("utf-8").splitlines()]
+
+
+def note_of(folder: Path) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads((folder / "export.json").read_text("utf-8"))
+    return note
+
+
+def packed_again(folder: Path, destination: Path) -> tuple[int, str]:
+    """Give the command that `export.json` names, in its folder; its exit code and what it said in errors."""
+    words = shlex.split(note_of(folder)["pack_again"])
+    assert (words[:2], words[-1]) == (["rawpack", "pack"], "DST")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        ran = run_here("pack", "-q", "--workers", 0, *words[2:-1], destination)
+    finally:
+        os.chdir(here)
+    return ran.code, ran.err
+
+
+def assert_same(store: Path, other: Path) -> None:
+    """Both have the same classes, fields and samples."""
+    one, two = Reader(store), Reader(other)
+    assert one.classes == two.classes
+    assert {name: (f.kind, f.dtype, f.shape, f.boxes) for name, f in one.fields.items()} == {
+        name: (f.kind, f.dtype, f.shape, f.boxes) for name, f in two.fields.items()
+    }
+    assert len(one) == len(two)
+    for i in range(len(one)):
+        for name in one.fields:
+            np.testing.assert_array_equal(one[i][name], two[i][name])
+
+
+def lines_of(ran: Ran) -> int:
+    return len(ran.err.splitlines())
+
+
+# ---------------------------------------------------------------------------------------------- what is written
+
+
+def test_jpeg_files_come_back_as_they_were(tmp_path: Path) -> None:
+    """A folder that was packed as it is comes back: the same names, the same bytes, and a listing beside."""
+    for i in range(9):
+        pixels = picture(20 + i, 30, i)
+        save(
+            tmp_path / "in" / "ab"[i % 2] / f"n°{i} ü.jpg", pixels if i % 4 else pixels[..., 0], progressive=i % 3 == 0
+        )
+    save(tmp_path / "in" / "deep" / "er" / "x.JPEG", picture(9, 9, 1), format="JPEG")
+    assert run_here("pack", "-q", "--workers", 0, *JPEG, tmp_path / "in", tmp_path / "store").code == 0
+    ran = export(tmp_path / "store", tmp_path / "out")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    out, before = files_of(tmp_path / "out"), files_of(tmp_path / "in")
+    assert {name: out[name] for name in before} == before
+    assert out.keys() - before.keys() == {"listing.jsonl", "export.json", "classes.txt"}
+    assert [(one["path"], one["key"]) for one in listing_of(tmp_path / "out")] == [(key, key) for key in sorted(before)]
+    assert (tmp_path / "out" / "classes.txt").read_text() == "a\nb\ndeep\n"
+
+
+def test_pixels_become_png(tmp_path: Path) -> None:
+    """Raw images, grey and RGB, of 8 and 16 bits, and masks: files that hold the very values."""
+    rng = np.random.default_rng(0)
+    for number, (dtype, channels) in enumerate([("uint8", 3), ("uint8", 1), ("uint16", 3), ("uint16", 1)]):
+        top = np.iinfo(dtype).max
+        images = rng.integers(0, top, (5, 13, 17, channels), endpoint=True).astype(dtype)
+        depth = rng.integers(0, 1 << 16, (5, 13, 17)).astype(np.uint16)
+        given = [{"image": image, "depth": mask} for image, mask in zip(images, depth, strict=True)]
+        keys = [f"{i}.jpg" for i in range(5)]
+        store = packed(tmp_path / f"{number}", given, fields={"depth": "mask"}, keys=keys, format="hdf5")
+        assert export(store, tmp_path / f"out {number}").code == 0
+        for i, line in enumerate(listing_of(tmp_path / f"out {number}")):
+            assert (line["path"], line["depth"]) == (f"{i}.png", f"masks/depth/{i}.png")
+            read = cv2.imread(str(tmp_path / f"out {number}" / line["path"]), cv2.IMREAD_UNCHANGED)
+            assert read is not None
+            found = read[..., ::-1] if channels == 3 else read[..., None]
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, images[i])
+            if dtype == "uint8":
+                pillow = np.asarray(Image.open(tmp_path / f"out {number}" / line["path"]))
+                np.testing.assert_array_equal(pillow.reshape(images[i].shape), images[i])
+            mask = cv2.imread(str(tmp_path / f"out {number}" / line["depth"]), cv2.IMREAD_UNCHANGED)
+            np.testing.assert_array_equal(mask, depth[i])
+
+
+def test_arrays_become_npy(tmp_path: Path) -> None:
+    """What no PNG holds: numpy's own files, of the dtype and shape that the arrays had."""
+    images = np.random.default_rng(0).random((4, 2, 3, 5, 2)).astype(np.float16)
+    assert export(packed(tmp_path / "store", images), tmp_path / "out").code == 0
+    for i, line in enumerate(listing_of(tmp_path / "out")):
+        assert line["path"] == f"0000000{i}.npy"
+        found = np.load(tmp_path / "out" / line["path"])
+        assert found.dtype == np.float16
+        np.testing.assert_array_equal(found, images[i])
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["pack_again"] is None
+
+
+ALL = [
+    {
+        "image": picture(14 + i % 3, 18, i),
+        "label": (i % 3) - (i == 4),
+        "number": -(1 << 62) + i,
+        "yes": bool(i % 2),
+        "vector": np.array([[0.1 * i, np.nan], [np.inf, -1]], np.float32),
+        "boxes": np.arange(4 * (i % 3), dtype=np.float32).reshape(-1, 4) / 7,
+        "words": '"naïve", {}\n文' if i else "",
+        "mask": np.full((14 + i % 3, 18), i, np.uint8),
+    }
+    for i in range(7)
+]
+SAID = {"boxes": "float32[?,4]", "mask": "mask"}
+
+
+def test_the_listing_has_every_field(tmp_path: Path) -> None:
+    """Each sample is a line: its file, its key, the name of its class, numbers, arrays, texts, and its mask's file."""
+    store = packed(
+        tmp_path / "store", ALL, fields=SAID, image=("uint8", (None, None, 3)), classes=["z", "b", "a"],
+        keys=[f"some/{i}" for i in range(7)],
+    )  # fmt: skip
+    assert export(store, tmp_path / "out").code == 0
+    for i, line in enumerate(listing_of(tmp_path / "out")):
+        one = ALL[i]
+        assert list(line) == ["path", "key", "label", "number", "yes", "vector", "boxes", "words", "mask"]
+        assert line["path"] == f"some/{i}.png"
+        assert line["label"] == (["z", "b", "a"][one["label"]] if one["label"] >= 0 else None)
+        for name in ("number", "yes", "words"):
+            assert line[name] == one[name]
+        for name in ("vector", "boxes"):
+            found = np.array(line[name], np.float32).reshape(one[name].shape)
+            np.testing.assert_array_equal(found, one[name])
+    assert (tmp_path / "out" / "classes.txt").read_text() == "z\nb\na\n"
+
+
+@pytest.mark.skipif("listing" not in KINDS, reason="needs a source that reads listings")
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("numbered", [False, True], ids=["by key", "numbered"])
+def test_what_was_exported_packs_again_to_the_same_samples(tmp_path: Path, layout: str, numbered: bool) -> None:
+    """The command that `export.json` names makes a store with the same fields, classes, keys, values and pixels; of
+    JPEG files the same bytes."""
+    store = packed(
+        tmp_path / "store", ALL, fields=SAID, image=("uint8", (None, None, 3)), classes=["z", "b", "a", "none"],
+        keys=[f"some/{i}" for i in range(7)], format=layout,
+    )  # fmt: skip
+    assert export(*(["--numbered"] if numbered else []), store, tmp_path / "out").code == 0
+    assert "differs" not in note_of(tmp_path / "out")
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert_same(tmp_path / "again", store)
+    if layout == "lmdb":
+        for row in range(7):
+            files = []
+            for path in (store, tmp_path / "again"):
+                shard = str(path / "shard-00000.lmdb")
+                with lmdb.open(shard, subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+                    files.append(transaction.get(b"%012d" % row))
+            assert files[0] == files[1]
+
+
+@pytest.fixture(params=["coco", "yolo"])
+def boxes(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Images with boxes of three classes, of which no box has the last, as a file of COCO or a folder of YOLO."""
+    root = tmp_path / "in"
+    for i in range(3):
+        save(root / f"images/{i}.jpg", picture(40, 50, i))
+    if request.param == "coco":
+        tree = {
+            "images": [{"id": 9 - i, "file_name": f"images/{i}.jpg"} for i in range(3)],
+            "annotations": [
+                {"image_id": 9, "category_id": 5, "bbox": [1.1, 2, 30, 20.3]},
+                {"image_id": 7, "category_id": 2, "bbox": [0, 0, 50, 40], "iscrowd": 1},
+                {"image_id": 9, "category_id": 2, "bbox": [5, 6, 7, 8]},
+            ],
+            "categories": [{"id": 8, "name": "ant"}, {"id": 5, "name": "cat"}, {"id": 2, "name": "dog 2"}],
+        }
+        (root / "all.json").write_text(json.dumps(tree))
+        return root / "all.json"
+    (root / "labels").mkdir()
+    (root / "labels/0.txt").write_text("1 0.5 0.5 0.3 0.7\n0 0.1 0.2 0.1 0.1\n")
+    (root / "classes.txt").write_text("dog 2\ncat\nant\n")
+    return root
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_boxes_and_the_names_of_their_classes_pack_again(boxes: Path, tmp_path: Path, layout: str) -> None:
+    """A store of COCO's or YOLO's boxes, which have classes and no labels: the command makes it again, each box of its
+    class and each class of its name."""
+    keep = ["--size", "keep"] + (["--quality", "keep"] if layout == "lmdb" else [])
+    assert run_here("pack", "-q", "--workers", 0, "--format", layout, *keep, boxes, tmp_path / "store").code == 0
+    assert export(tmp_path / "store", tmp_path / "out").code == 0
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert_same(tmp_path / "again", tmp_path / "store")
+    again = Reader(tmp_path / "again")
+    assert again.classes == ("dog 2", "cat", "ant")
+    assert again[0]["boxes"][:, 4].tolist() == [1, 0]
+    assert "differs" not in note_of(tmp_path / "out")
+
+
+def test_samples_without_any_label_pack_again(tmp_path: Path) -> None:
+    """Labels that are all -1 stay numbers, and the classes theirs."""
+    given = [{"image": picture(8, 8, i), "label": -1} for i in range(2)]
+    store = packed(tmp_path / "store", given, classes=["b", "a"])
+    assert export(store, tmp_path / "out").code == 0
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert_same(tmp_path / "again", store)
+
+
+def test_a_class_without_a_name_is_said_to_be_lost(tmp_path: Path) -> None:
+    """No label in a listing is the empty text: what is of that class has none in the store that the command makes."""
+    for i, labels in enumerate(([0, 1], [0, 0])):
+        given = [{"image": picture(8, 8, label), "label": label} for label in labels]
+        store, out = packed(tmp_path / f"{i}", given, classes=["", "b"]), tmp_path / f"out {i}"
+        assert export(store, out).code == 0
+        assert "'' is none" in note_of(out)["differs"][0]
+        assert packed_again(out, tmp_path / f"again {i}") == (0, "")
+        again = Reader(tmp_path / f"again {i}")
+        assert (again.fields["label"].dtype, again[0]["label"]) == ("int64", -1)
+
+
+def test_what_packs_again_otherwise_is_said(tmp_path: Path) -> None:
+    """What no listing can say: a field that is called path, classes that stand on no line, boxes that are no float32,
+    one size of files that are kept, planes of YCbCr. The command still packs, and the export says what will differ."""
+    pixels = [picture(8, 8, i) for i in range(3)]
+    labelled = [{"image": one, "label": i % 2} for i, one in enumerate(pixels)]
+    boxed = [{"image": one, "boxes": np.array([[0, 0, 0.1, 5]])} for one in pixels]
+    stores = {
+        "field path is called path_": packed(tmp_path / "p", [{"image": one, "path": "x"} for one in pixels]),
+        "classes are the names": packed(tmp_path / "c", labelled, classes=["", " b"]),
+        "not float64": packed(
+            tmp_path / "b", boxed, fields={"boxes": FieldKind("float64", (None, 4), boxes="xyxy")}
+        ),
+        "all are 8x8": packed(tmp_path / "j", pixels, format="lmdb"),
+        "planes of YCbCr": packed(tmp_path / "y", pixels, color="yuv420"),
+    }  # fmt: skip
+    for words, store in stores.items():
+        out = tmp_path / f"out {store.name}"
+        ran = run_here("export", store, out)
+        (said,) = note_of(out)["differs"]
+        assert (ran.code, words in said, said in ran.out) == (0, True, True), (words, said, ran)
+        assert json.loads(run_here("export", "--json", store, out).out)["differs"] == [said]
+        assert packed_again(out, tmp_path / f"again {store.name}") == (0, ""), words
+        before, after = Reader(store), Reader(tmp_path / f"again {store.name}")
+        assert (before.classes, before.fields) != (after.classes, after.fields) or words == "planes of YCbCr"
+
+
+def test_names_of_classes_of_boxes_that_cannot_be_kept_are_said_to_be_lost(tmp_path: Path) -> None:
+    """A name that begins with a blank stands on no line of a file: the command packs the boxes, without names."""
+    save(tmp_path / "in/a.jpg", picture(8, 8, 0))
+    annotation = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}
+    tree = {"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 1, "name": " a"}]}
+    (tmp_path / "in/all.json").write_text(json.dumps(tree | {"annotations": [annotation]}))
+    assert run_here("pack", "-q", "--workers", 0, tmp_path / "in/all.json", tmp_path / "store").code == 0
+    assert export(tmp_path / "store", tmp_path / "out").code == 0
+    (said,) = note_of(tmp_path / "out")["differs"]
+    assert "names of the classes are gone" in said
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    assert Reader(tmp_path / "again").classes is None
+    np.testing.assert_array_equal(Reader(tmp_path / "again")[0]["boxes"], Reader(tmp_path / "store")[0]["boxes"])
+
+
+@pytest.mark.parametrize("shape", ["single", "array", "ragged"])
+def test_numbers_that_no_listing_holds_name_no_command(tmp_path: Path, shape: str) -> None:
+    """uint64 from 2^63 on: no command that would fail, but why there is none; what is below packs again."""
+    kind = {"single": "uint64", "array": "uint64[2]", "ragged": "uint64[?]"}[shape]
+    for top in ((1 << 63) - 1, 1 << 63):
+        values = [np.array(top, np.uint64) if shape == "single" else np.array([top, 5], np.uint64) for _ in range(2)]
+        given = [{"image": picture(8, 8, i), "id": one} for i, one in enumerate(values)]
+        out, store = tmp_path / f"out {top}", packed(tmp_path / f"{top}", given, fields={"id": kind})
+        ran = run_here("export", store, out)
+        note = note_of(out)
+        if top == 1 << 63:
+            assert (ran.code, note["pack_again"], "field id has numbers above" in note["why_not"]) == (0, None, True)
+            assert note["why_not"] in ran.out
+        else:
+            assert packed_again(out, tmp_path / "again") == (0, "")
+            assert_same(tmp_path / "again", store)
+
+
+def test_an_empty_key_names_no_command(tmp_path: Path) -> None:
+    """A listing's lines need keys: where one is empty, the export says so."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(2)], keys=["a", ""])
+    assert export("--numbered", store, tmp_path / "out").code == 0
+    assert (note_of(tmp_path / "out")["pack_again"], "key" in note_of(tmp_path / "out")["why_not"]) == (None, True)
+
+
+def test_names_by_number_and_by_kind(tmp_path: Path) -> None:
+    """--numbered names files by their row; the end of an image's name gives way to what the file is, others stay."""
+    keys = ["a.jpg", "b.PNG", "c", "d.tar.gz", "e.webp", "v1.5", ".hidden"]
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(7)], keys=keys)
+    assert export(store, tmp_path / "out").code == 0
+    names = [line["path"] for line in listing_of(tmp_path / "out")]
+    assert names == ["a.png", "b.PNG", "c.png", "d.tar.gz.png", "e.png", "v1.5.png", ".hidden.png"]
+    assert export("--numbered", store, tmp_path / "numbers").code == 0
+    lines = listing_of(tmp_path / "numbers")
+    assert [(line["path"], line["key"]) for line in lines] == [(f"{i:08d}.png", key) for i, key in enumerate(keys)]
+    assert all((tmp_path / "numbers" / line["path"]).is_file() for line in lines)
+
+
+def test_odd_names_that_are_fine_are_kept(images: Path, packed_images: Path, tmp_path: Path) -> None:
+    """Blanks, line breaks and letters of any script in keys and classes are names of files as they were; where a class
+    has a line break, no list of lines can have the classes, and none is written."""
+    assert export(packed_images, tmp_path / "out").code == 0
+    lines, reader = listing_of(tmp_path / "out"), Reader(packed_images)
+    assert [one["key"] for one in lines] == [reader[i]["key"] for i in range(len(reader))]
+    for i, line in enumerate(lines):
+        assert (tmp_path / "out" / line["path"]).parent.relative_to(tmp_path / "out") == Path(line["key"]).parent
+        assert (images / line["key"]).is_file()
+        assert line["label"] == (line["key"].split("/")[0] if "/" in line["key"] else None)
+        found = cv2.imdecode(np.fromfile(tmp_path / "out" / line["path"], np.uint8), cv2.IMREAD_COLOR)
+        np.testing.assert_array_equal(found[..., ::-1], reader[i]["image"])
+    assert not (tmp_path / "out" / "classes.txt").exists()
+    assert "--classes" not in json.loads((tmp_path / "out" / "export.json").read_text())["pack_again"]
+
+
+@pytest.fixture
+def packed_images(images: Path, tmp_path: Path) -> Path:
+    assert run_here("pack", "-q", "--workers", 0, "--size", 24, images, tmp_path / "store").code == 0
+    return tmp_path / "store"
+
+
+def test_a_field_that_is_called_path_makes_room(tmp_path: Path) -> None:
+    """The listing's own column of paths keeps its name, and the field gets another."""
+    store = packed(tmp_path / "store", [{"image": picture(8, 8, i), "path": f"x{i}"} for i in range(2)])
+    assert export(store, tmp_path / "out").code == 0
+    assert listing_of(tmp_path / "out")[1] == {"path": "00000001.png", "key": "00000001", "path_": "x1"}
+
+
+def test_a_field_that_has_the_other_name_keeps_its_values(tmp_path: Path) -> None:
+    """Beside fields `path` and `path_`, in whatever case, each stands in the listing once, with its own values."""
+    given = [{"image": picture(8, 8, i), "path": f"x{i}", "Path_": i, "path__": -i} for i in range(2)]
+    assert export(packed(tmp_path / "store", given), tmp_path / "out").code == 0
+    line = {"path": "00000001.png", "key": "00000001", "path___": "x1", "Path_": 1, "path__": -1}
+    assert listing_of(tmp_path / "out")[1] == line
+    assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
+    sample = Reader(tmp_path / "again")[1]
+    assert (sample["path___"], sample["Path_"], sample["path__"]) == ("x1", 1, -1)
+
+
+# ---------------------------------------------------------------------------------------------- strange keys
+
+HOSTILE = {
+    "/etc/passwd": "absolute",
+    "../outside": "climbs out",
+    "a/../../outside": "climbs out",
+    "a/..": "climbs out",
+    "a//b": "empty part",
+    "./a": "empty part",
+    "": "is empty",
+    "C:\\x": "backslash",
+    "c:/x": "drive",
+    "a\\..\\b": "backslash",
+    "nul\0byte": "zero byte",
+    "aux": "device",
+    "a/COM1.png/x": "device",
+    "lpt9.jpg": "device",
+    "trailing./x": "dot or space",
+    "trailing /x": "dot or space",
+    "x" * 300: "255 bytes",
+    "ü" * 130: "255 bytes",
+    "/".join(["y" * 200] * 25): "too long",
+    "listing.jsonl/x": "name of a file beside it",
+    ".RawPack/x": "name of a file beside it",
+}
+
+
+@pytest.mark.parametrize(("key", "reason"), HOSTILE.items(), ids=[repr(key)[:20] for key in HOSTILE])
+def test_a_key_that_leads_elsewhere_is_refused_by_name(tmp_path: Path, key: str, reason: str) -> None:
+    """One line with the key and why, nothing written anywhere; --numbered exports the same store."""
+    store = packed(tmp_path / "store", [picture(8, 8, 0), picture(8, 8, 1)], keys=["fine.png", key])
+    before = states_of(tmp_path)
+    ran = export(store, tmp_path / "in" / ".." / "out")
+    assert (ran.code, reason in ran.err, "--numbered" in ran.err, lines_of(ran)) == (2, True, True, 1), ran.err
+    assert states_of(tmp_path) == before
+    assert not (tmp_path / "out").exists()
+    assert export("--numbered", store, tmp_path / "out").code == 0
+    assert [line["key"] for line in listing_of(tmp_path / "out")] == ["fine.png", key]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (["cat/1.jpg", "cat/1.JPG"], "'cat/1.jpg' would be one file, 'cat/1.png'"),
+        (["a.jpg", "a.gif"], "'a.jpg' would be one file, 'a.png'"),
+        (["Cat/1.jpg", "cat/2.jpg"], "the same folder as 'Cat'"),
+        (["straße", "STRASSE"], "would be one file"),
+        ([unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")], "would be one file"),
+        (["a.png", "a.png/b"], "is a folder of other keys"),
+        (["A.PNG/b", "a"], "is a folder of other keys"),
+    ],
+)
+def test_keys_that_collide_on_some_disk_are_refused(tmp_path: Path, keys: list[str], words: str) -> None:
+    """By case, by Unicode form, by their new end, or as a folder and a file: named, and nothing written."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)], keys=["other", *keys])
+    ran = export(store, tmp_path / "out")
+    assert (ran.code, words in ran.err, lines_of(ran)) == (2, True, 1), ran.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_first_ten_are_named(tmp_path: Path) -> None:
+    """Of many bad keys ten are named, and all are counted; nothing in them moves the cursor."""
+    keys = [f"../\x1b[2J{i}" for i in range(14)]
+    ran = export(packed(tmp_path / "store", [picture(8, 8, 0)] * 14, keys=keys), tmp_path / "out")
+    assert (ran.code, "14 keys cannot" in ran.err, "and 4 more" in ran.err, ran.err.count("climbs")) == (
+        2,
+        True,
+        True,
+        10,
+    )
+    assert "\x1b" not in ran.err
+
+
+NAMES = Names({"image": ".png", "mask": ".png"}, by_number=False)
+PARTS = st.text(st.sampled_from("aAéE\u0301.: /\\\x00ß~nulNUL1"), max_size=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PARTS, min_size=1, max_size=6, unique=True))
+def test_what_is_not_refused_lies_in_the_folder_alone(keys: list[str]) -> None:
+    """Whatever keys: either they are refused, or each file has a place of its own below the folder, on any system."""
+    try:
+        check_names(NAMES, lambda: keys, Path("/some/folder"))
+    except UsageError:
+        return
+    files = [path for row, key in enumerate(keys) for path in NAMES.paths(row, key).values()]
+    places = {os.path.normpath(f"/some/folder/{path}") for path in files}
+    assert all(place.startswith("/some/folder/") for place in places)
+    spelled = {unicodedata.normalize("NFKD", path).lower().rstrip(". ") for path in places}
+    assert len(spelled) == len(files)
+    assert not any(one.startswith(other + "/") for one in spelled for other in spelled)
+
+
+def test_folding_knows_what_disks_do() -> None:
+    """Case and Unicode form do not count; all else does."""
+    assert folded("Ünï/É.PNG") == folded(unicodedata.normalize("NFD", "üNÏ/é.png"))
+    assert folded("a") != folded("á")
+    assert refused("fine/name.jpg") is None
+
+
+# ---------------------------------------------------------------------------------------------- the folder
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    """A stranger's folder, a store, a half-made store, a file, the export of another store: nothing is touched."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
+    other = packed(tmp_path / "other", [picture(8, 8, i + 1) for i in range(3)])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "photo.jpg").write_text("mine")
+    (tmp_path / "half" / ".rawpack").mkdir(parents=True)
+    (tmp_path / "half" / ".rawpack" / "job").write_text("x")
+    (tmp_path / "file").write_text("x")
+    assert export(other, tmp_path / "exported").code == 0
+    before = states_of(tmp_path)
+    for name in ("mine", "half", "file", "other", "exported"):
+        ran = export(store, tmp_path / name)
+        assert (ran.code, lines_of(ran), name in ran.err) == (2, 1, True), ran.err
+    assert export("--numbered", other, tmp_path / "exported").code == 2
+    assert states_of(tmp_path) == before
+
+
+def test_no_link_is_followed_out_of_the_folder(tmp_path: Path) -> None:
+    """A link that was put into a half-done export leads nowhere: nothing is written behind it."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)], keys=["a/1", "a/2", "b/3"])
+    assert export(store, tmp_path / "out").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "b" / "3.png").unlink()
+    (tmp_path / "out" / "b").rmdir()
+    (tmp_path / "out" / "b").symlink_to(tmp_path / "elsewhere")
+    ran = export(store, tmp_path / "out")
+    assert (ran.code, "a link that leads elsewhere" in ran.err) == (1, True)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path) -> None:
+    """Too little room: the sizes, and no folder."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
+    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=1000):
+        ran = export(store, tmp_path / "out")
+    assert (ran.code, "free some space" in ran.err, (tmp_path / "out").exists()) == (2, True, False)
+
+
+# ---------------------------------------------------------------------------------------------- going on
+
+
+def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
+    """What is complete stays as it is; a file that was removed comes back, and no other is written."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(100)], format="lmdb")
+    assert export(store, tmp_path / "out").code == 0
+    before = states_of(tmp_path / "out")
+    said = json.loads(run_here("export", "--json", store, tmp_path / "out").out)
+    assert (said["already_complete"], said["samples"], said["written_now"]) == (True, 100, 0)
+    assert states_of(tmp_path / "out") == before
+    (tmp_path / "out" / "00000017.jpg").unlink()
+    assert json.loads(run_here("export", "--json", store, tmp_path / "out").out)["written_now"] == 1
+    after = states_of(tmp_path / "out")
+    assert after.keys() == before.keys()
+    assert {name for name in before if after[name] != before[name]} == {
+        "00000017.jpg", "listing.jsonl", "export.json"
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
+def test_a_killed_export_goes_on(tmp_path: Path) -> None:
+    """SIGKILL in the middle: every file that has its name is whole and is not written again, and what the same command
+    leaves in the end is what a run leaves that nobody disturbed."""
+    store = packed(tmp_path / "store", np.random.default_rng(0).integers(0, 256, (1_300, 32, 32, 3)).astype(np.uint8))
+    assert export(store, tmp_path / "whole").code == 0
+    out = tmp_path / "out"
+    with started("export", "--workers", 2, store, out) as began:
+        while began.poll() is None and not (out / "00000000.png").exists():
+            time.sleep(0.002)
+        began.kill()
+    assert began.returncode == -9
+    assert not (out / "export.json").exists()
+    whole = files_of(tmp_path / "whole")
+    done = {name: state for name, state in states_of(out).items() if name.endswith(".png")}
+    assert 0 < len(done) < 1_300
+    assert all((out / name).read_bytes() == whole[name] for name in done)
+    assert export(store, out).code == 0
+    assert files_of(out) == whole
+    assert states_of(out).items() >= done.items()
+
+
+# ---------------------------------------------------------------------------------------------- damage
+
+
+def test_damaged_samples_are_rejected_and_listed(tmp_path: Path) -> None:
+    """One bit of one sample: no file of it, no line in the listing, a line in rejects.jsonl; too many are an error, and
+    the others' files are there when the same command may reject more."""
+    store = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb")
+    offsets = np.load(store / "columns-1" / "image.offset.npy")
+    data = bytearray((store / "shard-00000.lmdb").read_bytes())
+    data[offsets[11] + 700] ^= 1
+    (store / "shard-00000.lmdb").write_bytes(data)
+    ran = export(store, tmp_path / "out")
+    assert (ran.code, "00000011" in ran.err, "--max-rejects" in ran.err, lines_of(ran)) == (1, True, True, 1)
+    assert not (tmp_path / "out" / "export.json").exists()
+    ran = run_here("export", "--max-rejects", "1", store, tmp_path / "out")
+    assert (ran.code, "rejected" in ran.out) == (0, True)
+    (line,) = (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
+    assert (json.loads(line)["key"], json.loads(line)["reason"]) == ("00000011", "damaged")
+    assert not (tmp_path / "out" / "00000011.jpg").exists()
+    assert [one["key"] for one in listing_of(tmp_path / "out")] == [f"{i:08d}" for i in range(20) if i != 11]
+    assert len(list((tmp_path / "out").glob("*.jpg"))) == 19
+
+
+def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
+    """As text and as JSON, and writes nothing; what Python gives says the same."""
+    store = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb")
+    before = states_of(tmp_path)
+    assert "Nothing was written" in run_here("export", "--dry-run", store, tmp_path / "out").out
+    said = json.loads(run_here("export", "--dry-run", "--json", store, tmp_path / "out").out)
+    assert states_of(tmp_path) == before
+    done = rawpack_packer.export(store, tmp_path / "out")
+    assert (done.samples, done.files, done.written_now, done.already) == (20, 20, 20, False)
+    assert done.bytes_written <= said["files_bytes"] <= 20 * 8192 + 20 * 300
+    with pytest.raises(UsageError, match="holds the files of another store"):
+        rawpack_packer.export(store, tmp_path / "out", numbered=True)
+
+
+def test_what_the_disk_refuses_is_one_line(tmp_path: Path) -> None:
+    """A file that cannot be written ends the run with its name and how to go on; then the same command does."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
+    with (
+        mock.patch("rawpack_packer.export.run.Path.write_bytes", side_effect=OSError(28, "No space left on device")),
+        pytest.raises(PackError, match="No space left"),
+    ):
+        rawpack_packer.export(store, tmp_path / "out")
+    assert rawpack_packer.export(store, tmp_path / "out").written_now == 3

@@ -1,0 +1,90 @@
+"""`--fast`: large JPEGs decoded at a reduced scale give nearly the pixels of the exact way, in the same place."""
+
+from __future__ import annotations
+
+import io
+import math
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import Pixels
+from PIL import Image
+
+from rawpack import jpeg
+from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.samples.image import prepare
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "measure_fast.py"
+
+
+def psnr(one: Pixels, other: Pixels) -> float:
+    """In dB of full scale."""
+    error = float(np.square(one.astype(np.float64) - other).mean())
+    return 10 * math.log10(255**2 / error) if error else math.inf
+
+
+def waves(height: int, width: int, orientation: int = 1) -> bytes:
+    """A JPEG of fine waves, of which a shift by half a target pixel shows at once."""
+    y, x = np.mgrid[:height, :width]
+    wave = 127 + 100 * np.sin(2 * np.pi * x / 24) * np.sin(2 * np.pi * y / 24)
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.stack([wave.astype(np.uint8)] * 3, -1)).save(file, "JPEG", quality=95, exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("size", ["64", "96x80"])
+@pytest.mark.parametrize("shape", [(375, 500), (333, 500), (501, 377), (355, 500), (1203, 811)])
+def test_nothing_is_shifted(shape: tuple[int, int], size: str) -> None:
+    """Sides that no scale divides: the centre that is cut out is the same part of the picture."""
+    data = waves(*shape)
+    with mock.patch("rawpack.jpeg.decode", wraps=jpeg.decode) as decode:
+        fast = prepare(data, make_recipe(size=size, fast=True)).image
+    assert decode.call_args.kwargs["scale"] > 1
+    assert psnr(prepare(data, make_recipe(size=size)).image, fast) > 22
+
+
+def test_turned_photographs_are_turned() -> None:
+    """Orientation and reduced scale together."""
+    for orientation in range(1, 9):
+        data = waves(512, 768, orientation)
+        exact, fast = (prepare(data, make_recipe(size="48x64", fast=fast)).image for fast in (False, True))
+        assert psnr(exact, fast) > 22, orientation
+
+
+def test_small_images_are_decoded_in_full() -> None:
+    """Where half of the image would be smaller than the size, the pixels are those of the exact way."""
+    data = waves(100, 120)
+    exact, fast = (prepare(data, make_recipe(size="64", fast=fast)).image for fast in (False, True))
+    assert np.array_equal(exact, fast)
+
+
+def test_real_photographs_come_out_alike(photos: Path) -> None:
+    """Half of them within 33 dB of the exact way, none below 20."""
+    found = sorted(path for path in photos.rglob("*") if path.is_file())[::8]
+    ratios = []
+    for path in found:
+        exact, fast = (prepare(path.read_bytes(), make_recipe(size="96", fast=fast)).image for fast in (False, True))
+        ratios.append(psnr(exact, fast))
+    assert statistics.median(ratios) > 33
+    assert min(ratios) > 20
+
+
+def test_it_is_measured_by_a_script(tmp_path: Path) -> None:
+    """`scripts/measure_fast.py` prints a line for each size and scale."""
+    for k, shape in enumerate(((300, 400), (700, 900), (40, 50))):
+        (tmp_path / f"{k}.jpg").write_bytes(waves(*shape))
+    ran = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path, "--size", "64", "--size", "128"],
+        capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    lines = [line.split()[:3] for line in ran.stdout.splitlines()]
+    assert ["64", "1/4", "1"] in lines
+    assert ["64", "1/8", "1"] in lines
+    assert ["128", "1/2", "1"] in lines
+    assert "1 at 64, 1 at 128" in ran.stdout

@@ -1,0 +1,686 @@
+"""Every format keeps every kind of field: numbers, vectors, texts, ragged arrays, masks, and images that are arrays.
+
+What is right is said by the samples themselves, by Pillow and by exact fractions, never by rawpack.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from conftest import FORMATS, pack, picture, run_here
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from PIL import Image
+from reading import WAYS
+
+import rawpack_packer
+from rawpack import DecodeError, PackError, Reader, UsageError, transforms
+from rawpack.disk.manifest import Field
+from rawpack.pixels import png
+from rawpack.pixels.resize import fit_nearest
+from rawpack_packer.samples.values import as_stored
+from rawpack_packer.sources import FieldKind, ImageKind
+
+COUNT = 80
+SIZE = (20, 28)
+KINDS = {"boxes": "float32[?,5]", "mask": "mask", "colours": "mask", "depth": "mask"}
+MASKS = ("mask", "colours", "depth")
+SMALL = ("label", "number", "score", "yes", "vector", "words")
+CASES = [(layout, sized) for layout in FORMATS for sized in (True, False) if (layout, sized) != ("hdf5-chunk4", False)]
+
+Store = tuple[Path, list[dict[str, Any]], bool]
+
+
+@cache
+def samples() -> list[dict[str, Any]]:
+    """Samples with a field of every kind, beside images of many sizes."""
+    rng = np.random.default_rng(3)
+    made = []
+    for i in range(COUNT):
+        height, width = rng.integers(12, 50, 2).tolist()
+        made.append(
+            {
+                "image": picture(height, width, i),
+                "label": i % 3,
+                "number": -(1 << 62) + i,
+                "score": np.float32(i) / 7,
+                "yes": bool(i % 2),
+                "vector": rng.integers(0, 256, (2, 3)).astype(np.uint8),
+                "boxes": rng.random((0 if i % 5 == 1 else i % 7, 5)).astype(np.float32),
+                "words": "" if i == 4 else f"naïve\n文 {i}",
+                "mask": rng.integers(0, 256, (height, width)).astype(np.uint8),
+                "colours": rng.integers(0, 256, (height, width, 3)).astype(np.uint8),
+                "depth": rng.integers(0, 1 << 16, (height, width)).astype(np.uint16),
+            }
+        )
+    return made
+
+
+def options_of(layout: str) -> dict[str, Any]:
+    """The options of a layout, as `rawpack_packer.pack` takes them."""
+    given = FORMATS[layout]
+    return {
+        name[2:]: int(value) if value.isdigit() else value for name, value in zip(given[::2], given[1::2], strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """`stores(layout, sized)`: the samples in a store of that layout, packed once."""
+    made: dict[tuple[str, bool], Path] = {}
+
+    def get(layout: str, sized: bool) -> Path:
+        if (layout, sized) not in made:
+            path = tmp_path_factory.mktemp("fields") / "store"
+            size = "x".join(map(str, SIZE)) if sized else None
+            summary = rawpack_packer.pack(
+                samples(), path, size=size, fields=KINDS, image=("uint8", (None, None, 3)), classes=["a", "b", "c"],
+                workers=0, shard_size="1", **options_of(layout),
+            )  # fmt: skip
+            assert summary.manifest.samples == COUNT
+            made[layout, sized] = path
+        return made[layout, sized]
+
+    return get
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, stores: Any) -> Store:
+    layout, sized = request.param
+    return stores(layout, sized), samples(), sized
+
+
+over = pytest.mark.parametrize(
+    "store", CASES, indirect=True, ids=[f"{layout}-{'sized' if sized else 'keep'}" for layout, sized in CASES]
+)
+
+
+def nearest(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """An image scaled to cover a size and centre-cropped, by the pixel nearest to each centre, in exact fractions."""
+    stored = image.shape[:2]
+    scale = max(Fraction(size[0], stored[0]), Fraction(size[1], stored[1]))
+    scaled = [max(size[k], int(stored[k] * scale)) for k in (0, 1)]
+    at = []
+    for k in (0, 1):
+        start = round((scaled[k] - size[k]) / 2)
+        centres = [(start + i + Fraction(1, 2)) * stored[k] / scaled[k] for i in range(size[k])]
+        at.append([int(centre) for centre in centres])
+    return np.array([[image[y, x] for x in at[1]] for y in at[0]]).reshape(*size, -1)
+
+
+@cache
+def masks_at(size: tuple[int, int], i: int) -> dict[str, NDArray[Any]]:
+    return {name: nearest(samples()[i][name], size) for name in MASKS}
+
+
+def expected(i: int, sized: bool) -> dict[str, NDArray[Any]]:
+    """The masks of sample i as they are to be stored."""
+    if sized:
+        return masks_at(SIZE, i)
+    return {name: samples()[i][name].reshape(*samples()[i]["image"].shape[:2], -1) for name in MASKS}
+
+
+# ---------------------------------------------------------------------------------------------- single samples
+
+
+@over
+def test_every_field_of_a_sample_comes_back(store: Store) -> None:
+    """reader[i] has every number, vector, text and ragged array as it was given, of the dtype that it had."""
+    path, given, _ = store
+    reader = Reader(path)
+    assert list(reader.fields) == [*given[0], "key"]
+    assert reader.classes == ("a", "b", "c")
+    for i in range(COUNT):
+        sample = reader[i]
+        for name in SMALL:
+            assert np.array_equal(sample[name], given[i][name])
+        assert (sample["boxes"].dtype, sample["boxes"].shape) == (np.float32, given[i]["boxes"].shape)
+        np.testing.assert_array_equal(sample["boxes"], given[i]["boxes"])
+        assert sample["key"] == f"{i:08d}"
+    dtypes = {name: reader.fields[name].dtype for name in (*SMALL, "boxes")}
+    assert dtypes == {
+        "label": "int64", "number": "int64", "score": "float32", "yes": "bool", "vector": "uint8", "words": "str",
+        "boxes": "float32",
+    }  # fmt: skip
+    assert reader.fields["boxes"].shape == (None, 5)
+
+
+@over
+def test_masks_lose_nothing_and_move_with_their_image(store: Store) -> None:
+    """A mask is exact in every format; where its image was resized, it was cut alike, by the nearest pixel."""
+    path, given, sized = store
+    reader = Reader(path)
+    for i in range(COUNT):
+        sample = reader[i]
+        for name, mask in expected(i, sized).items():
+            assert sample[name].dtype == given[i][name].dtype
+            np.testing.assert_array_equal(sample[name], mask)
+        assert sample["mask"].shape[:2] == sample["image"].shape[:2]
+
+
+def test_a_crop_cuts_masks_too(tmp_path: Path) -> None:
+    """crop= takes the same box out of image and mask, before they are resized."""
+    given = [{"image": picture(40, 60, i), "mask": picture(40, 60, 50 + i)[..., 0]} for i in range(3)]
+    rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, crop="7,9,24,16", workers=0)
+    rawpack_packer.pack(given, tmp_path / "t", fields={"mask": "mask"}, crop="7,9,24,16", size="8x12", workers=0)
+    whole, small = Reader(tmp_path / "s"), Reader(tmp_path / "t")
+    assert whole.fields["mask"].shape == (16, 24, 1)
+    for i in range(3):
+        np.testing.assert_array_equal(whole[i]["image"], given[i]["image"][9:25, 7:31])
+        np.testing.assert_array_equal(whole[i]["mask"][..., 0], given[i]["mask"][9:25, 7:31])
+        np.testing.assert_array_equal(small[i]["mask"], nearest(given[i]["mask"][9:25, 7:31], (8, 12)))
+
+
+def test_a_mask_of_a_turned_photograph_is_as_upright_as_the_image(tmp_path: Path) -> None:
+    """A mask has the size of the upright image; one that has that of the turned file is rejected."""
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6
+    Image.fromarray(picture(16, 32, 1)).save(file, "JPEG", exif=exif)
+    upright, turned = np.arange(512, dtype=np.uint16).reshape(32, 16), np.zeros((16, 32), np.uint16)
+    given = [{"image": file.getvalue(), "depth": upright}, {"image": file.getvalue(), "depth": turned}]
+    summary = rawpack_packer.pack(
+        given, tmp_path / "s", fields={"depth": "mask"}, size="keep", workers=0, max_rejects=1, format="lmdb"
+    )
+    assert summary.manifest.rejects.reasons == {"bad_field": 1}
+    np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["depth"][..., 0], upright)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_palette_masks_keep_their_indices(layout: str, tmp_path: Path) -> None:
+    """Of a palette PNG of any depth a mask has the indices, not the colours; of grey and RGB the levels."""
+    rng = np.random.default_rng(0)
+    palette = rng.integers(0, 256, 768).tolist()
+    given: list[dict[str, Any]] = []
+    wanted = []
+    for bits in (1, 2, 4, 8):
+        indices = rng.integers(0, 1 << bits, (21, 13)).astype(np.uint8)
+        image = Image.fromarray(indices, "L").convert("P")
+        image.putdata(indices.reshape(-1).tolist())
+        image.putpalette(palette[: 3 << bits])
+        file = io.BytesIO()
+        image.save(file, "PNG", bits=bits, transparency=0)
+        assert file.getvalue()[24:26] == bytes([bits, 3])
+        given.append({"image": picture(21, 13, bits), "mask": file.getvalue()})
+        wanted.append(indices)
+    grey = rng.integers(0, 256, (21, 13)).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(grey).save(file, "PNG")
+    given.append({"image": picture(21, 13, 9), "mask": file.getvalue()})
+    rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, format=layout)
+    reader = Reader(tmp_path / "s")
+    for i, indices in enumerate([*wanted, grey]):
+        np.testing.assert_array_equal(reader[i]["mask"][..., 0], indices)
+
+
+# ---------------------------------------------------------------------------------------------- batches
+
+
+@over
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_hold_every_field(store: Store, way: str) -> None:
+    """Whoever makes the batches: numbers and masks as arrays, texts and ragged fields as lists."""
+    path, given, _ = store
+    reader = Reader(path)
+    batches = reader.batches(32, shuffle=True, seed=2, fields=list(reader.fields), image_size=SIZE, **WAYS[way])
+    seen = 0
+    for batch in batches:
+        for k, row in enumerate(batch["index"].tolist()):
+            for name in SMALL:
+                assert np.array_equal(batch[name][k], given[row][name])
+            np.testing.assert_array_equal(batch["boxes"][k], given[row]["boxes"])
+            for name in MASKS:
+                np.testing.assert_array_equal(batch[name][k], masks_at(SIZE, row)[name])
+            seen += 1
+        assert isinstance(batch["boxes"], list)
+        assert "boxes.length" not in batch
+    assert seen == COUNT
+
+
+@over
+def test_ragged_fields_are_padded_on_request(store: Store) -> None:
+    """ragged="pad" pads with zeros to the longest of the batch, a number to that length; lengths come beside."""
+    path, given, _ = store
+    reader = Reader(path)
+    for ragged in ("pad", 6, 9):
+        for batch in reader.batches(9, fields=["boxes"], ragged=ragged):  # type: ignore[arg-type]
+            rows = batch["index"].tolist()
+            lengths = [len(given[row]["boxes"]) for row in rows]
+            assert batch["boxes.length"].dtype == np.int64
+            assert batch["boxes.length"].tolist() == lengths
+            assert batch["boxes"].shape == (len(rows), max(lengths) if ragged == "pad" else ragged, 5)
+            for k, row in enumerate(rows):
+                np.testing.assert_array_equal(batch["boxes"][k, : lengths[k]], given[row]["boxes"])
+                assert not batch["boxes"][k, lengths[k] :].any()
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
+@pytest.mark.parametrize("way", WAYS)
+def test_transforms_move_masks_with_their_image(layout: str, way: str, tmp_path: Path) -> None:
+    """A mask that repeats a channel of its image still does after random crops and flips, in every format."""
+    given = [{"image": np.full((30, 40, 3), i, np.uint8), "mask": np.full((30, 40), i, np.uint8)} for i in range(20)]
+    for sample in given:  # rows and columns by value: what JPEG keeps exactly enough to be told apart
+        sample["image"][:, 20:] += 100
+        sample["mask"][:, 20:] += 100
+    options = options_of(layout) | ({"subsampling": "444", "quality": 100} if layout == "lmdb" else {})
+    rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, **options)
+    steps = [transforms.RandomCrop((20, 24)), transforms.RandomHorizontalFlip(0.5)]
+    sides = set()
+    for batch in Reader(tmp_path / "s").batches(8, transform=steps, seed=3, **WAYS[way]):
+        assert batch["mask"].shape == (*batch["image"].shape[:3], 1)
+        off = np.abs(batch["image"].astype(int) - batch["mask"])
+        assert (off <= 8).mean() > (0.95 if layout == "lmdb" else 0.9999)  # a JPEG blurs the edge between the halves
+        sides |= {bool(mask[0, 0, 0] > mask[0, -1, 0]) for mask in batch["mask"]}
+    assert sides == {True, False}
+
+
+def test_what_ragged_can_be(stores: Any) -> None:
+    """Anything else is refused, and so is a length that a sample exceeds, before anything is read."""
+    reader = Reader(stores("memmap", True))
+    with pytest.raises(UsageError, match=r"a sample has 6 of 'boxes'"):
+        reader.batches(4, fields=["boxes"], ragged=5)
+    for wrong in ("long", 0, -1, True, 2.5):
+        with pytest.raises(UsageError, match=r"ragged="):
+            reader.batches(4, ragged=wrong)  # type: ignore[arg-type]
+
+
+def test_by_default_a_batch_has_what_makes_plain_arrays(stores: Any) -> None:
+    """fields=None gives images, masks and numbers; texts and ragged fields come when they are named."""
+    batch = next(iter(Reader(stores("memmap", True)).batches(4)))
+    assert set(batch) == {"image", "label", "number", "score", "yes", "vector", *MASKS, "index"}
+    with pytest.raises(UsageError, match=r"'mask' have different sizes"):
+        Reader(stores("memmap", False)).batches(4, fields=["mask"])
+
+
+def test_ragged_arrays_are_the_callers(stores: Any) -> None:
+    """What a batch or a sample holds of a ragged field can be written to, and does not reach the store."""
+    reader = Reader(stores("memmap", True))
+    batch = next(iter(reader.batches(4, fields=["boxes"])))
+    sample = reader[3]["boxes"]
+    before = sample.copy()
+    batch["boxes"][3][:] = 7
+    sample[:] = 8
+    np.testing.assert_array_equal(reader[3]["boxes"], before)
+
+
+def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
+    """Stores of two formats with the same fields are read as one, masks and boxes too; also from memory."""
+    reader = Reader([stores("memmap", True), stores("lmdb", True)], preload=True)
+    got = next(iter(reader.batches(2 * COUNT, fields=["boxes", "mask", "words"], workers=2, backend="process")))
+    for row in range(2 * COUNT):
+        np.testing.assert_array_equal(got["boxes"][row], samples()[row % COUNT]["boxes"])
+        np.testing.assert_array_equal(got["mask"][row], masks_at(SIZE, row % COUNT)["mask"])
+    assert got["words"] == 2 * [sample["words"] for sample in samples()]
+    longest = reader.batches(4, fields=["boxes"], ragged=6)
+    assert next(iter(longest))["boxes"].shape == (4, 6, 5)
+
+
+# ---------------------------------------------------------------------------------------------- dtypes
+
+
+@pytest.mark.parametrize(
+    ("said", "bits", "value"),
+    [
+        ("half", 16, 0.5),
+        ("single", 32, 0.5),
+        ("f", 32, 0.5),
+        ("double", 64, 0.1),
+        ("d[2]", 64, [0.1, 0.2]),
+        (("<f8", (2,)), 64, [0.1, 0.2]),
+        (("double", ()), 64, 0.1),
+    ],
+)
+def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: Any, tmp_path: Path) -> None:
+    """numpy's other names of a dtype make a store that is read, and that has the one name of the format."""
+    rawpack_packer.pack([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", fields={"v": said}, workers=0)
+    reader = Reader(tmp_path / "s")
+    assert reader.fields["v"].dtype == f"float{bits}"
+    np.testing.assert_array_equal(reader[0]["v"], value)
+
+
+def test_the_command_takes_other_names_of_dtypes_too(tmp_path: Path) -> None:
+    """`--field v:double`: packed and read back; a dtype that no store has is refused with nothing written."""
+    Image.fromarray(picture(4, 4, 0)).save(tmp_path / "a.png")
+    (tmp_path / "l.csv").write_text("path,v\na.png,0.1\n")
+    ran = run_here("pack", "--quiet", "--workers", 0, "--field", "v:double", tmp_path / "l.csv", tmp_path / "s")
+    assert (ran.code, float(Reader(tmp_path / "s")[0]["v"])) == (0, 0.1), ran
+    for wide in ("longdouble", "g", "clongdouble", "c"):
+        ran = run_here("pack", "--workers", 0, "--field", f"v:{wide}", tmp_path / "l.csv", tmp_path / wide)
+        assert (ran.code, f"{wide!r} is no dtype of a field" in ran.err) == (2, True), ran
+        assert "uint8 to uint64, float16 to float64" in ran.err
+        assert not (tmp_path / wide).exists()
+
+
+@pytest.mark.parametrize(
+    ("sample", "options", "words"),
+    [
+        ({"image": np.zeros((2, 2), np.longdouble)}, {}, "images of dtype float128"),
+        ({"image": np.zeros((2, 2), np.clongdouble)}, {}, "images of dtype complex256"),
+        ({"image": np.zeros((2, 2))}, {"image": ("no such", (2, 2))}, "images of dtype no such"),
+        ({"image": np.zeros((2, 2)), "v": np.longdouble(1)}, {}, "field v: its first value is float128"),
+        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("longdouble", ())}}, "'float128' is no dtype"),
+        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("no such", ())}}, "'no such' is no dtype"),
+        ({"image": np.zeros((2, 2)), "v": np.zeros(17 * (1,))}, {}, "at most 16 axes"),
+    ],
+)
+@pytest.mark.skipif(np.dtype(np.longdouble).name != "float128", reason="long doubles are no 128 bits here")
+def test_what_no_store_can_hold_is_refused_before_anything_is_packed(
+    sample: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """A dtype or a number of axes beyond the format is an error that names it, and nothing is written."""
+    with pytest.raises(UsageError) as refused:
+        rawpack_packer.pack([sample], tmp_path / "s", workers=0, **options)
+    assert words in str(refused.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_sixteen_axes_are_stored(tmp_path: Path) -> None:
+    """A field of as many axes as a store can have comes back as it was."""
+    value = np.arange(16).reshape(*12 * (1,), 2, 2, 2, 2)
+    rawpack_packer.pack([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", workers=0)
+    np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["v"], value)
+
+
+@pytest.mark.parametrize("dtype", ["double", "<f4", "float128", np.float32])
+def test_kinds_of_other_sources_name_dtypes_as_stores_do(dtype: Any) -> None:
+    """A source of one's own that names a dtype otherwise hears of it at once, not when all is packed."""
+    with pytest.raises(UsageError, match="float16 to float64"):
+        FieldKind(dtype)
+    with pytest.raises(UsageError, match="float16 to float64"):
+        ImageKind(dtype, (2, 2))
+
+
+# ---------------------------------------------------------------------------------------------- checks
+
+
+@over
+def test_inspect_tells_and_verifies_all_fields(store: Store) -> None:
+    """`rawpack inspect --verify` names every field and finds nothing wrong."""
+    path, given, _ = store
+    ran = run_here("inspect", "--verify", "--json", path)
+    assert ran.code == 0, ran
+    about = json.loads(ran.out)
+    assert about["problems"] == []
+    kinds = {name: field["kind"] for name, field in about["fields"].items()}
+    assert kinds == dict.fromkeys(given[0], "number") | dict.fromkeys(MASKS, "mask") | {
+        "image": "image", "boxes": "ragged", "words": "text", "key": "text"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+def test_a_changed_byte_in_any_file_is_found(layout: str, stores: Any, tmp_path: Path) -> None:
+    """Whatever file of a store has one other byte, --verify says so, and reading gives an error or the right values."""
+    source = stores(layout, True)
+    chance = random.Random(5)
+    for file in sorted(source.rglob("*.*")):
+        if file.name.startswith("provenance") or not file.stat().st_size:
+            continue
+        if layout != "memmap" and file.parent != source:
+            continue  # columns are the same in every format, and each check of a shard there takes a process
+        copy = tmp_path / file.name
+        copy.mkdir()
+        for other in source.rglob("*.*"):
+            if other.is_file():
+                (copy / other.relative_to(source)).parent.mkdir(exist_ok=True)
+                (copy / other.relative_to(source)).write_bytes(other.read_bytes())
+        damaged = bytearray(file.read_bytes())
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        (copy / file.relative_to(source)).write_bytes(damaged)
+        ran = run_here("inspect", "--verify", copy)
+        assert ran.code == 1, (file.name, ran)
+
+
+def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
+    """Reader(verify=True) refuses a mask that was changed behind its header."""
+    path = tmp_path / "store"
+    for other in stores("memmap", True).rglob("*.*"):
+        target = path / other.relative_to(stores("memmap", True))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(other.read_bytes())
+    file = next(path.glob("shard-*.mask.npy"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 255
+    file.write_bytes(data)
+    rows = np.load(file, mmap_mode="r").shape[0]
+    assert Reader(path)[rows - 1]["mask"].shape == (*SIZE, 1)
+    with pytest.raises(Exception, match="mask was changed"):
+        Reader(path, verify=True)[rows - 1]
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "words"),
+    [
+        (300, "uint8", "300"),
+        (-1, "uint64", "-1"),
+        (1.5, "int64", "float64"),
+        (True, "int64", "bool"),
+        (1, "bool", "int64"),
+        ((1 << 53) + 1, "float64", "9007199254740993"),
+        (1e300, "float32", "1e+300"),
+        ("7", "int64", "text"),
+        (None, "float32", "None"),
+        ([1, 2], "int64", "shape (2,)"),
+        ([[1], [2, 3]], "int64", "no array"),
+        (1 << 70, "int64", "its field"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused(value: Any, field: str, words: str) -> None:
+    """A number that its column cannot hold exactly is an error that shows it, and never another number."""
+    with pytest.raises(DecodeError) as refused:
+        as_stored("x", value, Field(kind="number", dtype=field))
+    assert refused.value.reason == "bad_field"
+    assert words in refused.value.detail
+
+
+@given(
+    hnp.arrays(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]), (3,)),
+    st.sampled_from(["int8", "uint8", "int16", "uint32", "int64", "uint64", "float16", "float32", "float64"]),
+)
+def test_a_whole_number_is_stored_as_it_is_or_not_at_all(values: NDArray[Any], dtype: str) -> None:
+    """Whatever the types: what is stored equals what was given, but for the rounding of floats to shorter floats."""
+    try:
+        stored = as_stored("x", values, Field(kind="number", dtype=dtype, shape=(3,)))
+    except DecodeError:
+        return
+    assert not isinstance(stored, str)
+    assert stored.dtype == dtype
+    if values.dtype.kind in "iu":
+        assert [Fraction(one) for one in stored.tolist()] == [Fraction(one) for one in values.tolist()]
+    else:
+        assert stored.dtype.kind == "f"
+        assert (np.isfinite(stored) == np.isfinite(values)).all()
+
+
+@pytest.mark.parametrize(("data", "words"), [(b"", "the file has no bytes"), (b"no picture", "cannot be read")])
+def test_a_first_mask_that_cannot_be_read_is_named(data: bytes, words: str, tmp_path: Path) -> None:
+    """A listing whose first mask tells nothing is refused; the error names listing, column and file."""
+    Image.fromarray(picture(4, 4, 0)).save(tmp_path / "a.png")
+    (tmp_path / "m 1.png").write_bytes(data)
+    (tmp_path / "l.csv").write_text("path,depth\na.png,m 1.png\n")
+    ran = run_here("pack", "--workers", 0, "--field", "depth:mask", tmp_path / "l.csv", tmp_path / "s")
+    assert (ran.code, [part in ran.err for part in ("l.csv", "depth", "m 1.png", words)]) == (2, 4 * [True]), ran
+    assert not (tmp_path / "s").exists()
+
+
+def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) -> None:
+    """A wrong dtype, shape or size of a mask, and a missing field: rejected by key, the others packed."""
+
+    def sample(i: int, **other: Any) -> dict[str, Any]:
+        return {"image": picture(9, 8, i), "n": i, "mask": np.zeros((9, 8), np.uint8)} | other
+
+    given = [sample(i) for i in range(20)]
+    given[3] = sample(3, n=2.5)
+    given[5] = sample(5, mask=np.zeros((8, 8), np.uint8))
+    given[7] = sample(7, mask=np.zeros((9, 8), np.uint16))
+    given[9] = sample(9, n=[1])
+    given[11] = {"image": picture(9, 8, 1), "n": 1}
+    given[13] = sample(13, image=picture(9, 9, 1))
+    given[15] = sample(15, image=np.zeros((9, 8, 3), np.float32))
+    given[17] = sample(17, more=1)
+    summary = rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, max_rejects=8)
+    rejects = [json.loads(line) for line in (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()]
+    assert [reject["sample"] for reject in rejects] == [3, 5, 7, 9, 11, 13, 15, 17]
+    assert {reject["reason"] for reject in rejects} == {"bad_field"}
+    assert summary.manifest.samples == 12
+    assert [int(Reader(tmp_path / "s")[i]["n"]) for i in range(12)] == [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["index"], "rename it, to 'row'"),
+        (["key"], "pass keys="),
+        (["two words"], "rename it, to 'two_words'"),
+        (["7up"], "rename it, to 'up'"),
+        (["x" * 65], "rename it"),
+        (["Score", "score"], "differ by case alone"),
+        (["Image"], "differ by case alone"),
+        (["image_shape"], "rename it, to 'imageshape'"),
+        (["boxes", "boxes_start"], "rename it, to 'boxesstart'"),
+    ],
+)
+def test_names_that_cannot_be_are_refused_with_another(names: list[str], words: str, tmp_path: Path) -> None:
+    """A reserved or impossible name of a field is an error that names the rename, and nothing is written."""
+    with pytest.raises(UsageError) as refused:
+        rawpack_packer.pack([{"image": picture(8, 8, 0), **dict.fromkeys(names, 1)}], tmp_path / "s", workers=0)
+    assert words in str(refused.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_masks_that_png_cannot_hold_are_refused_by_lmdb(tmp_path: Path) -> None:
+    """float32 masks go into memmap and hdf5; lmdb refuses them and names the two."""
+    given = [{"image": picture(8, 8, 0), "mask": np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)}]
+    with pytest.raises(UsageError, match=r"uint8 or uint16.*--format memmap or --format hdf5"):
+        rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, format="lmdb")
+    for layout in ("memmap", "hdf5"):
+        rawpack_packer.pack(given, tmp_path / layout, fields={"mask": "mask"}, workers=0, format=layout, size="4")
+        np.testing.assert_array_equal(Reader(tmp_path / layout)[0]["mask"], nearest(given[0]["mask"], (4, 4)))
+
+
+# ---------------------------------------------------------------------------------------------- masks alone
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.uint8, np.uint16]), st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3]))
+    )
+)
+def test_a_masks_png_is_a_png_and_comes_back(image: NDArray[Any]) -> None:
+    """What lmdb stores of a mask decodes to the mask, here and in Pillow."""
+    file = png.encode(image)
+    np.testing.assert_array_equal(png.decode(file, image.shape, image.dtype), image)
+    if image.dtype == np.uint8 or image.shape[2] == 1:  # Pillow reads 16 bits of RGB as 8
+        with Image.open(io.BytesIO(file.tobytes())) as read:
+            np.testing.assert_array_equal(np.asarray(read).reshape(image.shape), image)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_damaged_png_is_an_error(data: st.DataObject) -> None:
+    """A PNG with any byte changed or cut off is an error, never another mask."""
+    image = np.arange(96, dtype=np.uint16).reshape(8, 4, 3) * 600
+    file = png.encode(image)
+    at = data.draw(st.integers(0, len(file) - 1))
+    changed = file.copy()
+    changed[at] ^= data.draw(st.integers(1, 255))
+    for damaged in (changed, file[:at]):
+        with pytest.raises(DecodeError):
+            png.decode(damaged, image.shape, image.dtype)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.tuples(*4 * [st.integers(1, 40)]))
+def test_the_nearest_pixel_is_the_nearest(sizes: tuple[int, int, int, int]) -> None:
+    """For any two sizes each pixel is the one that exact fractions find, and Pillow where nothing is cut."""
+    height, width, tall, wide = sizes
+    image = np.arange(height * width, dtype=np.int32).reshape(height, width, 1)
+    np.testing.assert_array_equal(fit_nearest(image, (tall, wide)), nearest(image, (tall, wide)))
+    stretched = Image.fromarray(image[..., 0]).resize((wide, tall), Image.Resampling.NEAREST)
+    if all(n % m == 0 or m % n == 0 for n, m in ((height, tall), (width, wide))):  # else Pillow's floats may round
+        np.testing.assert_array_equal(fit_nearest(image, (tall, wide), fit="stretch")[..., 0], np.asarray(stretched))
+
+
+# ---------------------------------------------------------------------------------------------- the same bytes
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_workers_do_not_change_a_byte(layout: str, stores: Any, tmp_path: Path) -> None:
+    """Two processes make the very store that this process makes, masks and columns included."""
+    summary = rawpack_packer.pack(
+        samples(), tmp_path / "s", size="x".join(map(str, SIZE)), fields=KINDS, image=("uint8", (None, None, 3)),
+        classes=["a", "b", "c"], workers=2, shard_size="1", format=layout,
+    )  # fmt: skip
+    assert summary.digest == json.loads((stores(layout, True) / "store.json").read_text())["checksum"].split(":")[1]
+
+
+def test_a_store_goes_on_only_with_the_same_fields(tmp_path: Path) -> None:
+    """A run that was stopped goes on; with another field, or another dtype of one, it is refused with what differs."""
+
+    class Growing:
+        """No list, so that it is asked for each sample."""
+
+        def __init__(self, given: list[Any], broken: bool) -> None:
+            self.given, self.broken = given, broken
+
+        def __len__(self) -> int:
+            return len(self.given)
+
+        def __getitem__(self, i: int) -> Any:
+            if self.broken and i == 70:
+                raise PackError("the disk is gone")
+            return self.given[i]
+
+    given = [{"image": picture(8, 8, i), "n": i} for i in range(130)]
+    options: dict[str, Any] = {"workers": 0, "shard_size": "1"}
+    with pytest.raises(PackError, match="the disk is gone"):
+        rawpack_packer.pack(Growing(given, True), tmp_path / "s", **options)
+    with pytest.raises(UsageError, match=r"other fields \(n: number int64 .* then, number float32"):
+        rawpack_packer.pack(Growing(given, False), tmp_path / "s", fields={"n": "float32"}, **options)
+    went_on = rawpack_packer.pack(Growing(given, False), tmp_path / "s", **options)
+    assert went_on.packed_now == 130 - 64
+    anew = rawpack_packer.pack(given, tmp_path / "t", **options)
+    assert went_on.digest == anew.digest
+    more = [{**sample, "m": 1} for sample in given]
+    with pytest.raises(UsageError, match=r"other fields \(m: none then"):
+        rawpack_packer.pack(more, tmp_path / "s", **options)
+    assert rawpack_packer.pack(given, tmp_path / "s", **options).already
+
+
+def test_old_stores_without_fields_are_as_they_were(images: Path, tmp_path: Path) -> None:
+    """A folder's store has the files that it always had: no file more, and the same names."""
+    store = pack(images, tmp_path / "s", "--size", 16)
+    names = {path.relative_to(store).as_posix() for path in store.rglob("*.*")}
+    assert {name for name in names if name.startswith("columns")} == {
+        "columns-1/image.xxh3.npy", "columns-1/label.npy", "columns-1/key.npy", "columns-1/key.offset.npy"
+    }  # fmt: skip
+    assert {name for name in names if name.startswith("shard")} == {"shard-00000.npy"}
+
+
+def test_a_long_text_among_short_ones(tmp_path: Path) -> None:
+    """An HDF5 shard's copy of a text field takes about the texts' bytes, also where one of them is very long."""
+    texts = [f"no {i} \u00e9\0" * (i % 3) for i in range(300)]
+    texts[77] = "long " * 50_000
+    given = [{"image": picture(8, 8, 0), "caption": text} for text in texts]
+    store = tmp_path / "store"
+    rawpack_packer.pack(given, store, format="hdf5", size="8", workers=0)
+    (shard,) = store.glob("*.h5")
+    assert shard.stat().st_size < 1_000_000
+    with h5py.File(shard) as file:
+        starts, lengths, joined = (file[name][:] for name in ("caption_start", "caption_length", "caption"))
+        found = [joined[a : a + n].tobytes().decode() for a, n in zip(starts, lengths, strict=True)]
+        assert found == texts
+        assert file["key"].dtype.kind == "S"
+    assert [Reader(store)[i]["caption"] for i in (0, 1, 77, 299)] == [texts[i] for i in (0, 1, 77, 299)]

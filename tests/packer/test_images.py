@@ -1,0 +1,721 @@
+"""Image files to pixels: every mode held against known pixels or Pillow, and damage of every kind refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import cv2
+import image_corpus as corpus
+import numpy as np
+import pytest
+from image_corpus import Case, Pixels
+from PIL import Image, ImageOps
+
+from rawpack.errors import DecodeError
+from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.images import ImageHeader, apply_orientation, decode_image, read_header, sniff
+from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.samples.image import prepare
+
+CASES = corpus.cases()
+BY_NAME = {(case.format, case.name): case for case in CASES}
+FORMATS = ("jpeg", "png", "webp", "bmp", "tiff", "gif", "pnm")
+KNOWN = (*FORMATS, "avif", "jpeg2000")
+ROOT = Path(__file__).resolve().parents[2]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=[f"{case.format}: {case.name}" for case in CASES])
+
+
+def decoded(data: bytes, color: Literal["rgb", "gray"] = "rgb") -> Pixels:
+    return decode_image(data, read_header(data), color=color)
+
+
+def reason(data: bytes) -> str:
+    """Why the file is refused; the test fails where it is not."""
+    with pytest.raises(DecodeError) as caught:
+        decoded(data)
+    assert caught.value.reason in REASONS
+    return caught.value.reason
+
+
+def decoded_or_none(data: bytes, *, max_pixels: int = 1 << 30) -> Pixels | None:
+    """None where the file is refused, for a known reason, or larger than may be."""
+    try:
+        header = read_header(data)
+        return decode_image(data, header, color="rgb") if header.width * header.height <= max_pixels else None
+    except DecodeError as error:
+        if error.reason not in REASONS:
+            raise
+        return None
+
+
+def difference(image: Pixels, other: Pixels) -> int:
+    assert image.shape == other.shape
+    return int(np.abs(image.astype(np.int16) - other).max())
+
+
+# ------------------------------------------------------------------------------------------- right pixels
+
+
+@every_case
+def test_every_mode_becomes_upright_rgb(case: Case) -> None:
+    """Palette, grey, alpha on white, 16 bits, CMYK, all orientations: the right pixels, in an array of one's own."""
+    image = decoded(case.data)
+    assert difference(image, corpus.expected_pixels(case)) <= case.tolerance
+    assert image.dtype == np.uint8
+    assert image.flags.c_contiguous
+    assert image.flags.writeable
+
+
+@every_case
+def test_every_mode_becomes_grey(case: Case) -> None:
+    """Pillow's luma of the right pixels; of a YCbCr JPEG its Y plane, which Pillow's draft mode gives too."""
+    image = decoded(case.data, "gray")
+    assert image.flags.c_contiguous
+    if read_header(case.data).color == "ycbcr" and case.format == "jpeg":
+        with Image.open(io.BytesIO(case.data)) as file:
+            file.draft("L", file.size)
+            assert file.mode == "L"
+            expected = np.asarray(ImageOps.exif_transpose(file))
+        assert difference(image[..., 0], expected) == 0
+        return
+    expected = corpus.grey_of(np.ascontiguousarray(corpus.expected_pixels(case)))
+    assert image.shape == (*expected.shape, 1)
+    assert difference(image[..., 0], expected) <= max(1, case.tolerance)
+
+
+@every_case
+def test_headers_tell_what_pillow_tells(case: Case) -> None:
+    """Format, stored size, orientation, frames and profile, before anything is decoded."""
+    header = read_header(case.data)
+    assert header.format == case.format
+    if case.name == "32 bit masks swapped":
+        return  # Pillow does not open it
+    with Image.open(io.BytesIO(case.data)) as file:
+        stored = (file.height, file.width)
+        orientation = file.getexif().get(274, 1)
+        upright = ImageOps.exif_transpose(file)
+        assert header.upright_size == (upright.height, upright.width)
+        if case.format != "tiff":  # Pillow tells a TIFF's size turned
+            assert (header.height, header.width) == stored
+            assert header.orientation == orientation
+        assert header.several == (getattr(file, "n_frames", 1) > 1)
+        assert header.icc == ("icc_profile" in file.info)
+
+
+def test_photographs_decode_as_pillow_decodes_them() -> None:
+    """Real photographs, as cameras and web sites write them."""
+    folder = ROOT.parent / "shared" / "data" / "photos"
+    files = sorted(path for path in folder.rglob("*") if path.is_file())[::40]
+    if not files:
+        pytest.skip(f"no photographs in {folder}")
+    for path in files:
+        data = path.read_bytes()
+        assert difference(decoded(data), corpus.pillow_pixels(data)) <= 2, path
+
+
+@pytest.mark.parametrize("orientation", range(9))
+@pytest.mark.parametrize("channels", [1, 3])
+def test_orientation_is_pillows(orientation: int, channels: int) -> None:
+    """All eight, and nothing for a value that EXIF does not know; the pixels have no symmetry."""
+    pixels = np.random.default_rng(3).integers(0, 256, (5, 7, channels)).astype(np.uint8)
+    image = Image.fromarray(pixels if channels == 3 else pixels[..., 0])
+    image.getexif()[274] = orientation
+    expected = np.asarray(ImageOps.exif_transpose(image)).reshape(*apply_orientation(pixels, orientation).shape)
+    np.testing.assert_array_equal(apply_orientation(pixels, orientation), expected)
+
+
+# ------------------------------------------------------------------------------------------------ headers
+
+
+@pytest.mark.parametrize("format", KNOWN)
+def test_formats_are_known_by_their_first_bytes(format: str) -> None:
+    """32 bytes are enough, whatever the file's name."""
+    for case in CASES:
+        if case.format == format:
+            assert sniff(case.data[:32]) == format == read_header(case.data).format
+
+
+def test_tga_is_known_by_its_whole_header() -> None:
+    """It has no first bytes of its own: a field that makes no sense beside the others makes it no image."""
+    data = bytearray(corpus.tga(corpus.scene(), 2, 24))
+    assert sniff(data[:32]) is None
+    assert read_header(bytes(data)).format == "tga"
+    for at, value in ((1, 2), (2, 7), (4, 1), (12, 0), (16, 9), (17, 0xC0)):
+        odd = data.copy()
+        odd[at] = value
+        if at == 12:
+            odd[13] = 0
+        assert reason(bytes(odd)) == "not_an_image"
+
+
+@pytest.mark.parametrize(
+    "data", [b"BMW is a car, not an image", b"<svg/>", b"\0" * 99, b"RIFF\0\0\0\0WAVE", b"II", b"x"]
+)
+def test_what_is_no_image_is_told(data: bytes) -> None:
+    """Text, sound and zeros; an empty file has a reason of its own."""
+    assert sniff(data) is None
+    assert reason(data) == "not_an_image"
+    assert reason(b"") == "empty"
+
+
+@pytest.mark.parametrize(
+    ("case", "subsampling", "color", "sof"),
+    [
+        ("rgb 4:4:4", "4:4:4", "ycbcr", "baseline"),
+        ("rgb 4:2:2", "4:2:2", "ycbcr", "baseline"),
+        ("rgb 4:2:0", "4:2:0", "ycbcr", "baseline"),
+        ("rgb 4:4:0", "4:4:0", "ycbcr", "baseline"),
+        ("rgb 4:1:1", "4:1:1", "ycbcr", "baseline"),
+        ("grey", "none", "grey", "baseline"),
+        ("progressive", "4:2:0", "ycbcr", "progressive"),
+        ("adobe rgb", "4:4:4", "rgb", "baseline"),
+        ("cmyk", "4:4:4", "cmyk", "baseline"),
+        ("ycck", "4:4:4", "ycck", "baseline"),
+    ],
+)
+def test_jpeg_headers_tell_the_build(case: str, subsampling: str, color: str, sof: str) -> None:
+    """What decides whether a JPEG's bytes can pass through untouched."""
+    header = read_header(BY_NAME["jpeg", case].data)
+    assert header.jpeg is not None
+    assert (header.jpeg.subsampling, header.color, header.jpeg.sof) == (subsampling, color, sof)
+    assert header.jpeg.precision == header.bits == 8
+    assert header.jpeg.components == header.channels
+    assert header.jpeg.one_scan == (sof == "baseline")
+    assert header.jpeg.adobe_transform == {"rgb": 0, "cmyk": 0, "ycck": 2}.get(color)
+
+
+def test_jpeg_headers_need_no_pixels() -> None:
+    """A file cut right behind the first scan's header has its size told all the same."""
+    data = corpus.jpeg_oriented(6)
+    header = read_header(data)
+    assert header.jpeg is not None
+    cut = data[: header.jpeg.scan_offset + 2 + 12]
+    assert read_header(cut) == header
+    assert header.upright_size == (corpus.WIDTH, corpus.HEIGHT)
+
+
+def _exif_in_jpeg(block: bytes) -> bytes:
+    return corpus.jpeg_with_segment(0xE1, b"Exif\0\0" + block)
+
+
+LOOP = b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 0x8769, 4, 1, 8) + struct.pack("<I", 8)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"II*\0",
+        b"XX*\0" + corpus.exif(6)[4:],
+        LOOP,
+        corpus.exif(0),
+        corpus.exif(9),
+        corpus.exif(65535),
+        corpus.exif(6, count=2),
+        corpus.exif(6, kind=2),
+        corpus.exif(6)[:18],
+        b"II*\0\xff\xff\xff\xff" + corpus.exif(6)[8:],
+        corpus.exif(6)[:8] + b"\xff\xff" + b"\0" * 100,
+    ],
+)
+def test_exif_that_lies_counts_as_upright(block: bytes) -> None:
+    """Loops, offsets outside, counts and types that make no sense: no error, no hang, orientation 1."""
+    assert read_header(_exif_in_jpeg(block)).orientation == 1
+    assert decoded(_exif_in_jpeg(block)).shape == (corpus.HEIGHT, corpus.WIDTH, 3)
+
+
+def test_exif_may_hold_the_orientation_as_a_long() -> None:
+    """Some writers store 32 bits."""
+    assert read_header(_exif_in_jpeg(corpus.exif(6, kind=4))).orientation == 6
+
+
+def _profile_in_png(kind: bytes, keyword: bytes, block: bytes) -> bytes:
+    """EXIF as ImageMagick writes it: hexadecimal digits in lines, behind a name and a length."""
+    digits = block.hex().encode()
+    lines = b"\n".join(digits[i : i + 72] for i in range(0, len(digits), 72))
+    text = b"\n" + keyword.split()[-1] + b"\n%8d\n" % len(block) + lines + b"\n"
+    body = keyword + b"\0" + (b"\0" + zlib.compress(text) if kind == b"zTXt" else text)
+    return corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(kind, body))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", [b"tEXt", b"zTXt"])
+@pytest.mark.parametrize("keyword", [b"Raw profile type exif", b"Raw profile type APP1"])
+def test_exif_as_imagemagick_writes_it_into_png_counts(orientation: int, kind: bytes, keyword: bytes) -> None:
+    """The orientation in a text chunk is applied like that of eXIf."""
+    data = _profile_in_png(kind, keyword, b"Exif\0\0" + corpus.exif(orientation, byte_order=">"))
+    exif = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(b"eXIf", corpus.exif(orientation)))
+    assert read_header(data).orientation == orientation
+    np.testing.assert_array_equal(decoded(data), corpus.pillow_pixels(exif))
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        (b"tEXt", b"Raw profile type exif\0\nexif\n 9\nnot hexadecimal"),
+        (b"tEXt", b"Raw profile type exif\0"),
+        (b"tEXt", b"Raw profile type exif"),
+        (b"zTXt", b"Raw profile type exif\0\0nothing packed"),
+        (b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 1\n" + b"4" * (1 << 24))),
+        (b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0nothing packed"),
+        (b"iTXt", b"XML:com.adobe.xmp\0"),
+    ],
+)
+def test_profiles_that_make_no_sense_count_as_upright(chunk: tuple[bytes, bytes]) -> None:
+    """Text that is cut off, not hexadecimal or packed to be endless: the pixels are what they are."""
+    data = corpus.png(corpus.scene(), 2, 8, before=corpus.png_chunk(*chunk))
+    np.testing.assert_array_equal(decoded(data), corpus.scene())
+
+
+def _xmp(orientation: int, *, element: bool = False) -> bytes:
+    inside = (
+        f"><tiff:Orientation>{orientation}</tiff:Orientation>" if element else f' tiff:Orientation="{orientation}">'
+    )
+    return f'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description rdf:about=""{inside}'.encode()
+
+
+def _with_xmp(format: str, packet: bytes, exif: bytes = b"") -> bytes:
+    if format == "png":
+        chunk = corpus.png_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + packet)
+        before = chunk + (corpus.png_chunk(b"eXIf", exif) if exif else b"")
+        return corpus.png(corpus.scene(), 2, 8, before=before)
+    options = {"exif": b"Exif\0\0" + exif} if exif else {}
+    if format == "webp":
+        return corpus.saved(corpus.rgb_image(), "WEBP", lossless=True, xmp=packet, **options)
+    return corpus.saved(corpus.rgb_image(), "JPEG", xmp=packet, **options)
+
+
+@pytest.mark.parametrize("format", ["jpeg", "png", "webp"])
+@pytest.mark.parametrize("element", [False, True])
+def test_an_orientation_in_xmp_is_told_and_not_applied(format: str, element: bool) -> None:
+    """Most programs go by EXIF alone; a file of which XMP alone says that it is turned is counted as such."""
+    header = read_header(_with_xmp(format, _xmp(6, element=element)))
+    assert (header.orientation, header.xmp_turned) == (1, True)
+    assert decoded(_with_xmp(format, _xmp(6, element=element))).shape == (corpus.HEIGHT, corpus.WIDTH, 3)
+    assert not read_header(_with_xmp(format, _xmp(1, element=element))).xmp_turned
+    both = read_header(_with_xmp(format, _xmp(3, element=element), corpus.exif(6)))
+    assert (both.orientation, both.xmp_turned) == (6, False)
+    notes = prepare(_with_xmp(format, _xmp(8)), make_recipe(size="keep")).notes
+    assert "xmp_orientation" in notes
+
+
+# ------------------------------------------------------------------------------------------------- damage
+
+
+@every_case
+def test_a_file_that_is_cut_is_refused_or_whole(case: Case) -> None:
+    """Cut anywhere, a file gives the pixels of the whole one or an error: never a partly filled image."""
+    whole = decoded(case.data)
+    lengths = {0, 1, 2, 8, 12, 20, 30, len(case.data) - 1, len(case.data) - 2, len(case.data) - 5}
+    lengths |= set(np.linspace(1, len(case.data) - 1, 25).astype(int).tolist())
+    for length in sorted(lengths):
+        image = decoded_or_none(case.data[:length])
+        if image is not None:
+            np.testing.assert_array_equal(image, whole)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_half_a_file_is_truncated(format: str) -> None:
+    """The reason that a person sees for a download that broke off."""
+    for case in CASES:
+        if case.format == format and case.name not in ("three pages", "animated", "BigTIFF"):
+            assert reason(case.data[: len(case.data) // 2]) == "truncated", case.name
+
+
+@every_case
+def test_damage_gives_pixels_or_an_error(case: Case) -> None:
+    """Bytes changed, moved or cut by a seeded die: an array of the header's size or a DecodeError, nothing else."""
+    dice = np.random.default_rng(zlib.crc32(case.name.encode()))
+    for _ in range(30):
+        data = bytearray(case.data)
+        for at in dice.integers(0, min(len(data), 10 ** int(dice.integers(2, 5))), int(dice.integers(1, 5))).tolist():
+            data[at] = int(dice.integers(256))
+        if dice.random() < 0.2:
+            del data[int(dice.integers(len(data))) :]
+        image = decoded_or_none(bytes(data), max_pixels=1 << 20)
+        if image is not None:
+            assert image.shape == (*read_header(bytes(data)).upright_size, 3)
+
+
+def test_broken_files_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """OpenCV's log is silent while a file is decoded, and as it was afterwards."""
+    home = getattr(cv2.utils, "logging", cv2)
+    level = home.getLogLevel()
+    for name in ("rgb tiff_lzw", "rgb jpeg", "1 bit group4"):
+        data = bytearray(BY_NAME["tiff", name].data)
+        data[60:120] = b"\xff" * 60
+        decoded_or_none(bytes(data))
+    data = bytearray(BY_NAME["webp", "lossless"].data)
+    data[40:60] = b"\xff" * 20
+    decoded_or_none(bytes(data))
+    decoded_or_none(BY_NAME["png", "rgb"].data[:-40])
+    assert capfd.readouterr().err == ""
+    assert home.getLogLevel() == level
+
+
+MEASURE = """
+import resource, sys
+from rawpack_packer.images import decode_image, read_header
+from rawpack.errors import DecodeError
+data = sys.stdin.buffer.read()
+header = read_header(data)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decode_image(data, header, color="rgb")
+except DecodeError as error:
+    print(error.reason)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def _tiff_bomb() -> bytes:
+    bomb = zlib.compress(bytes(1 << 27), 9)
+    return corpus.tiff([bomb], channels=3, bits=8, photometric=2, size=(8, 8), extra={259: (3, [8])})
+
+
+def _tile_bomb() -> bytes:
+    tile = zlib.compress(bytes(100))
+    none: tuple[int, list[int]] = (4, [])
+    extra = {273: none, 278: none, 279: none, 259: (3, [5]), 322: (4, [8192]), 323: (4, [8192])}
+    extra |= {324: (4, [8]), 325: (4, [len(tile)])}
+    return corpus.tiff([tile], channels=3, bits=8, photometric=2, size=(8, 8), extra=extra)
+
+
+def _png_bomb() -> bytes:
+    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    body = corpus.png_chunk(b"IDAT", zlib.compress(bytes(1 << 27), 9))
+    return b"\x89PNG\r\n\x1a\n" + head + body + corpus.png_chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("bomb", [_tiff_bomb, _tile_bomb, _png_bomb])
+def test_memory_is_what_the_header_implies(bomb: Callable[[], bytes]) -> None:
+    """128 MB or more packed behind a header of 8 x 8 pixels stay packed."""
+    command = [sys.executable, "-c", MEASURE]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, input=bomb(), capture_output=True, check=True, env=environment)
+    assert int(done.stdout.split()[-1]) < 32
+
+
+# --------------------------------------------------------------------------------------- format by format
+
+
+def _patched_sof(marker: int, *, precision: int = 8, height: int | None = None) -> bytes:
+    data = bytearray(corpus.jpeg())
+    at = data.index(b"\xff\xc0")
+    data[at + 1], data[at + 4] = marker, precision
+    if height is not None:
+        data[at + 5 : at + 7] = struct.pack(">H", height)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _patched_sof(0xC3),
+        _patched_sof(0xC9),
+        _patched_sof(0xCA),
+        _patched_sof(0xC5),
+        _patched_sof(0xC1, precision=12),
+        _patched_sof(0xC0, height=0),
+        corpus.jpeg_of_many_scans(300),
+    ],
+    ids=["lossless", "arithmetic", "arithmetic progressive", "hierarchical", "12 bits", "height by DNL", "300 scans"],
+)
+def test_kinds_of_jpeg_that_are_not_decoded(data: bytes) -> None:
+    """The same answer whichever library decodes; a file of endless scans costs nothing."""
+    assert reason(data) == "unsupported"
+
+
+def test_a_jpeg_whose_size_lies_is_refused() -> None:
+    """A height beyond the data is an error, not an image with a grey end."""
+    assert reason(_patched_sof(0xC0, height=400)) in ("truncated", "corrupt")
+    assert reason(_patched_sof(0xC0, height=65_000)) == "truncated"
+
+
+def test_harmless_oddities_of_a_jpeg_are_told() -> None:
+    """Stray bytes before the end marker: the pixels are whole, and the caller may count it."""
+    warnings: list[str] = []
+    data = corpus.jpeg()
+    odd = data[:-2] + b"\1\2\3" * 10 + data[-2:]
+    image = decode_image(odd, read_header(odd), color="rgb", warnings=warnings)
+    np.testing.assert_array_equal(image, decoded(data))
+    assert len(warnings) == 1
+
+
+def test_a_jpeg_with_two_frames_or_none_is_corrupt() -> None:
+    """The size could be either's."""
+    data = corpus.jpeg()
+    at = data.index(b"\xff\xc0")
+    frame = data[at : at + 19]
+    assert reason(data[:at] + frame + data[at:]) == "corrupt"
+    assert reason(data[:at] + data[at + 19 :]) == "corrupt"
+
+
+def test_png_checksums_count() -> None:
+    """A changed bit in a chunk that makes the pixels is found; one in a comment does not matter."""
+    data = bytearray(BY_NAME["png", "rgb"].data)
+    data[data.index(b"IDAT") + 50] ^= 1
+    assert reason(bytes(data)) == "corrupt"
+    text = bytearray(corpus.png_chunk(b"tEXt", b"Comment\0hello"))
+    text[-1] ^= 1
+    odd = corpus.png(corpus.scene(), 2, 8, before=bytes(text))
+    np.testing.assert_array_equal(decoded(odd), corpus.scene())
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.99])
+def test_png_pixels_that_run_out_are_refused(cut: float) -> None:
+    """Even where every checksum is right."""
+    head = corpus.png_chunk(b"IHDR", struct.pack(">IIBBBBB", corpus.WIDTH, corpus.HEIGHT, 8, 2, 0, 0, 0))
+    rows = b"".join(b"\0" + row.tobytes() for row in corpus.scene())
+    body = corpus.png_chunk(b"IDAT", zlib.compress(rows[: int(len(rows) * cut)]))
+    assert reason(b"\x89PNG\r\n\x1a\n" + head + body + corpus.png_chunk(b"IEND", b"")) == "corrupt"
+
+
+def test_pngs_that_make_no_sense() -> None:
+    """No palette, no pixels, a critical chunk that nobody knows, more pixels a side than OpenCV takes."""
+    index = np.zeros((4, 4, 1), np.uint8)
+    assert reason(corpus.png(index, 3, 8)) == "corrupt"
+    assert reason(corpus.png(index, 0, 8, before=corpus.png_chunk(b"ABCD", b""))) == "unsupported"
+    assert reason(corpus.png(index, 0, 8).replace(b"IHDR", b"IHDX")) == "corrupt"
+    assert reason(corpus.png(np.zeros((1, 1_000_001, 1), np.uint8), 0, 8)) == "unsupported"
+    wide = np.zeros((1, 1_000_000, 1), np.uint8)
+    assert decoded(corpus.png(wide, 0, 8)).shape == (1, 1_000_000, 3)
+
+
+def test_an_animated_pngs_own_image_counts() -> None:
+    """The image for programs that do not animate is the first frame, whatever the animation shows."""
+    other = Image.fromarray(255 - corpus.scene())
+    data = corpus.saved(corpus.rgb_image(), "PNG", save_all=True, append_images=[other, other], default_image=True)
+    np.testing.assert_array_equal(decoded(data), corpus.scene())
+
+
+def test_a_webp_canvas_of_another_size_is_refused() -> None:
+    """Only an animation's frame may be smaller than the canvas."""
+    data = bytearray(corpus.saved(corpus.rgba_image(), "WEBP", quality=80))
+    assert data[12:16] == b"VP8X"
+    data[24] += 1
+    assert reason(bytes(data)) == "corrupt"
+
+
+def test_bmps_that_make_no_sense() -> None:
+    """Masks with holes, embedded JPEG, odd depths, runs that leave the image, no width."""
+    rows = [bytes(4 * corpus.WIDTH)] * corpus.HEIGHT
+    assert reason(corpus.bmp(rows, 32, masks=(0xF0F, 0xFF00, 0xFF), compression=3)) == "unsupported"
+    assert reason(corpus.bmp(rows, 24, compression=4)) == "unsupported"
+    assert reason(corpus.bmp(rows, 2)) == "unsupported"
+    palette = np.zeros((256, 3), np.uint8)
+    leaving = corpus.bmp([b"\xff\1\0\1"], 8, palette=palette, compression=1)
+    assert reason(leaving) == "corrupt"
+    assert reason(corpus.bmp([b"\x05\1"], 8, palette=palette, compression=1)) == "truncated"
+    assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
+
+
+@pytest.mark.parametrize("bits", [1, 4, 8])
+@pytest.mark.parametrize("header", [12, 40])
+def test_a_bmp_whose_pixel_offset_lies_is_never_black(bits: int, header: int) -> None:
+    """Without an offset, or with one that leaves the palette out, the pixels are right; inside the palette or the
+    headers, the file is refused."""
+    data, pixels = corpus.bmp_palette(bits, header=header)
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 1
+    for offset in (0, 14 + header):
+        np.testing.assert_array_equal(decoded(data[:10] + struct.pack("<I", offset) + data[14:]), pixels)
+    for offset in (1, 14, 13 + header, 15 + header, 14 + header + (4 if header == 40 else 3)):
+        assert reason(data[:10] + struct.pack("<I", offset) + data[14:]) == "corrupt"
+    beyond = data[:10] + struct.pack("<I", len(data)) + data[14:]
+    assert reason(beyond) == "truncated"
+
+
+def test_bmp_runs_may_leap() -> None:
+    """Pixels that a run-length BMP leaves out have colour 0."""
+    palette = np.array([[9, 8, 7], [1, 2, 3]] + [[0, 0, 0]] * 254, np.uint8)
+    data = corpus.bmp([b"\2\1\0\2\3\1\1\1\0\1"], 8, palette=palette, compression=1, size=(4, 8))
+    expected = np.tile(palette[0], (4, 8, 1))
+    expected[3, :2] = expected[2, 5] = palette[1]
+    np.testing.assert_array_equal(decoded(data), expected)
+
+
+@pytest.mark.parametrize("position", np.linspace(0.02, 0.98, 12))
+def test_damage_in_deflated_tiffs_is_found(position: float) -> None:
+    """Its checksum is checked: OpenCV alone would return the image with a part missing."""
+    data = bytearray(corpus.saved(corpus.rgb_image(), "TIFF", compression="tiff_adobe_deflate"))
+    start, count = _tag_value(data, 273), _tag_value(data, 279)
+    data[start + int(count * position)] ^= 0x55
+    assert reason(bytes(data)) in ("corrupt", "truncated")
+
+
+def _tag_value(data: bytes | bytearray, tag: int) -> int:
+    with Image.open(io.BytesIO(bytes(data))) as image:
+        value: int = image.tag_v2[tag][0]  # type: ignore[attr-defined]
+        return value
+
+
+def test_damage_in_lzw_tiffs_that_libtiff_sees_is_found() -> None:
+    """What Pillow's libtiff refuses in the middle of a strip is refused here, not returned with a part missing."""
+    data, refused = corpus.saved(corpus.rgb_image(), "TIFF", compression="tiff_lzw"), 0
+    random, start, count = np.random.default_rng(3), _tag_value(data, 273), _tag_value(data, 279)
+    for _ in range(20):
+        damaged = bytearray(data)
+        at = start + int(random.integers(count // 4, count // 2))
+        damaged[at : at + 50] = random.bytes(50)
+        try:
+            with Image.open(io.BytesIO(damaged)) as image:
+                image.load()
+        except OSError:
+            refused += 1
+            assert reason(bytes(damaged)) in ("corrupt", "truncated")
+    assert refused > 5
+
+
+def test_tiffs_that_are_not_decoded() -> None:
+    """Floats, 32 bits, signed samples, compressions that come rarely: unsupported, not damaged."""
+    grey = corpus.grey_of(corpus.scene())
+    assert reason(corpus.saved(Image.fromarray(grey.astype(np.float32)), "TIFF")) == "unsupported"
+    assert reason(corpus.saved(Image.fromarray(grey.astype(np.int32)), "TIFF")) == "unsupported"
+    signed = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={339: (3, [2])})
+    assert reason(signed) == "unsupported"
+    rare = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={259: (3, [40000])})
+    assert reason(rare) == "unsupported"
+
+
+def test_old_jpeg_in_tiff_is_no_damage() -> None:
+    """A kind of JPEG that TIFF gave up in 1995: decoded by the libtiffs that can, and unsupported by others."""
+    body = corpus.jpeg(subsampling="4:4:4")
+    extra = {259: (3, [6]), 512: (3, [1]), 513: (4, [8]), 514: (4, [len(body)])}
+    data = corpus.tiff([body], channels=3, bits=8, photometric=6, extra=extra)
+    image = decoded_or_none(data)
+    if image is None:
+        assert reason(data) == "unsupported"
+    else:
+        assert difference(image, corpus.pillow_pixels(body)) <= 3
+
+
+@pytest.mark.parametrize(("photometric", "samples"), [(1, 2), (2, 4)])
+def test_planes_that_pillow_mixes_up_are_refused(photometric: int, samples: int) -> None:
+    """Pillow takes an alpha plane for another one: never a picture of wrong colors."""
+    planes = [np.ascontiguousarray(plane).tobytes() for plane in np.moveaxis(corpus.scene16(samples) >> 8, 2, 0)]
+    planes = [np.frombuffer(plane, np.uint16).astype(np.uint8).tobytes() for plane in planes]
+    data = corpus.tiff(planes, channels=samples, bits=8, photometric=photometric, extra={284: (3, [2])})
+    assert reason(data) == "unsupported"
+
+
+def test_a_tiff_whose_tags_lie_behind_its_end_is_truncated() -> None:
+    """Pillow would leave out what it cannot read, and guess."""
+    data = corpus.tiff([corpus.scene().tobytes()], channels=3, bits=8, photometric=2, extra={320: (3, [1] * 9)})
+    at = data.index(struct.pack("<HHI", 320, 3, 9)) + 8
+    assert reason(data[:at] + struct.pack("<I", 1 << 30) + data[at + 4 :]) == "truncated"
+    data = corpus.tiff([corpus.grey_of(corpus.scene()).tobytes()], channels=1, bits=8, photometric=1)
+    at = data.index(struct.pack("<HHI", 262, 3, 1))
+    assert reason(data[:at] + struct.pack("<H", 263) + data[at + 2 :]) == "corrupt"
+
+
+def test_an_orientation_in_a_tiffs_xmp_is_told_and_not_applied() -> None:
+    """Pillow itself would turn it."""
+    data = corpus.saved(corpus.rgb_image(), "TIFF", tiffinfo={700: _xmp(6)})
+    assert read_header(data).xmp_turned
+    np.testing.assert_array_equal(decoded(data), corpus.scene())
+
+
+@pytest.mark.parametrize("format", ["gif", "tiff", "webp", "avif", "jpeg2000", "pnm", "tga"])
+def test_pillows_own_limit_has_no_say(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only --max-pixels decides: no warning, no error, and the limit of the process is what it was."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    for case in CASES:
+        if case.format == format:
+            assert decoded(case.data).shape == corpus_shape(case)
+    assert Image.MAX_IMAGE_PIXELS == 10
+    size = corpus.HEIGHT * corpus.WIDTH
+    data = next(case.data for case in CASES if case.format == format and not case.name.startswith("orientation"))
+    assert prepare(data, make_recipe(size="keep", max_pixels=size)).size == (corpus.HEIGHT, corpus.WIDTH)
+    with pytest.raises(DecodeError, match="--max-pixels allows") as caught:
+        prepare(data, make_recipe(size="keep", max_pixels=size - 1))
+    assert caught.value.reason == "too_large"
+
+
+def corpus_shape(case: Case) -> tuple[int, ...]:
+    return corpus.expected_pixels(case).shape
+
+
+def test_heic_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reject says what to install."""
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(DecodeError, match=r"pip install 'rawpack\[heic\]'") as caught:
+        read_header(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
+    assert caught.value.reason == "unsupported"
+
+
+def test_heic_is_read_with_its_extra() -> None:
+    """Photographs of telephones, where pillow-heif is installed."""
+    pillow_heif = pytest.importorskip("pillow_heif")
+    file = io.BytesIO()
+    pillow_heif.from_pillow(corpus.rgb_image()).save(file, quality=-1, chroma=444)
+    assert read_header(file.getvalue()).format == "heic"
+    assert difference(decoded(file.getvalue()), corpus.scene()) <= 6
+
+
+def test_jpeg_2000_of_16_bit_colors_is_refused() -> None:
+    """Pillow makes the brightest of them black."""
+    stored = np.ascontiguousarray(corpus.scene16(3)[..., ::-1])
+    made, data = cv2.imencode(".jp2", stored, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])
+    assert made
+    assert reason(data.tobytes()) == "unsupported"
+
+
+@pytest.mark.parametrize("data", [b"%!PS-Adobe-3.0 EPSF-3.0\n", b"8BPS\0\1" + bytes(40), b"\0\0\1\0\1\0" + bytes(40)])
+def test_only_the_types_that_are_named_are_opened(data: bytes) -> None:
+    """No EPS, PSD or ICO, though Pillow knows them."""
+    assert reason(data) in ("not_an_image", "unsupported")
+
+
+def test_a_tiff_strip_that_is_too_short_is_truncated() -> None:
+    """Its count may lie inside the file and still hold too few bytes."""
+    grey = corpus.grey_of(corpus.scene())
+    data = corpus.tiff([grey.tobytes()], channels=1, bits=8, photometric=1, extra={279: (4, [100])})
+    assert reason(data) == "truncated"
+
+
+def test_a_tiff_whose_pages_loop_has_an_end() -> None:
+    """A directory that names itself as the next one is one page."""
+    data = bytearray(corpus.saved(corpus.rgb_image(), "TIFF"))
+    (first,) = struct.unpack_from("<I", data, 4)
+    (entries,) = struct.unpack_from("<H", data, first)
+    struct.pack_into("<I", data, first + 2 + 12 * entries, first)
+    assert not read_header(bytes(data)).several
+    np.testing.assert_array_equal(decoded(bytes(data)), corpus.scene())
+
+
+def test_a_gif_whose_codes_end_early_is_truncated() -> None:
+    """Also where the file itself ends as it should; what follows the first frame does not matter."""
+    data = BY_NAME["gif", "small first frame"].data
+    taller = bytearray(data)
+    at = taller.index(b"\x2c")
+    taller[at + 7] = 7
+    assert reason(bytes(taller)) == "truncated"
+    animated = BY_NAME["gif", "animated"].data
+    np.testing.assert_array_equal(decoded(animated[:-200]), decoded(animated))
+    assert reason(data[:at] + b"\x3b") == "corrupt"
+
+
+def test_a_gif_frame_beyond_the_screen_widens_it() -> None:
+    """As in Pillow; the header tells the size that comes out."""
+    data = bytearray(BY_NAME["gif", "small clear first frame"].data)
+    data[6:10] = struct.pack("<HH", 5, 5)
+    with Image.open(io.BytesIO(bytes(data))) as file:
+        assert read_header(bytes(data)).upright_size == (file.height, file.width) == (8, 11)
+    assert decoded(bytes(data)).shape == (8, 11, 3)
+
+
+def test_headers_are_values() -> None:
+    """Equal, hashable, and the same in another process."""
+    header = read_header(corpus.jpeg())
+    assert header == read_header(corpus.jpeg())
+    assert len({header, read_header(corpus.jpeg())}) == 1
+    assert isinstance(header, ImageHeader)

@@ -1,0 +1,289 @@
+"""Boxes as others keep them: YOLO's text file beside each image, and COCO's JSON.
+
+The oracle is the arithmetic of both formats, done here once more by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import pack, picture, run_here, save
+
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.base import Boxes
+from rawpack_packer.sources.stores.view import View
+
+SIZES = ((40, 60), (50, 30), (32, 32))
+YOLO = ("0 0.5 0.5 0.2 0.4\n1 0.25 0.75 0.1 0.1\n", "", "2 0.5 0.5 1 1")
+
+
+@pytest.fixture
+def yolo(tmp_path: Path) -> Path:
+    """Images and labels side by side, three images, one of them without a file of boxes, with the names of classes."""
+    root = tmp_path / "set"
+    for i, (height, width) in enumerate(SIZES):
+        save(root / f"images/train/{i}.jpg", picture(height, width, i))
+        (root / "labels/train").mkdir(parents=True, exist_ok=True)
+        if i != 1:
+            (root / f"labels/train/{i}.txt").write_text(YOLO[i])
+    (root / "classes.txt").write_text("cat\ndog\nowl\nyak\n")
+    return root
+
+
+@pytest.fixture
+def coco(tmp_path: Path) -> Path:
+    """COCO's layout: annotations/instances_tiny.json, and the images in tiny/."""
+    for i, (height, width) in enumerate(SIZES):
+        save(tmp_path / f"tiny/{i}.jpg", picture(height, width, i))
+    tree = {
+        "info": {"year": 2000},
+        "images": [
+            {"id": 70 - i, "file_name": f"{i}.jpg", "height": height, "width": width}
+            for i, (height, width) in enumerate(SIZES)
+        ],
+        "annotations": [
+            {"id": 1, "image_id": 70, "category_id": 9, "bbox": [10, 5.5, 20, 10], "iscrowd": 0, "area": 200,
+             "segmentation": [[10, 5, 30, 5, 30, 15]]},
+            {"id": 2, "image_id": 68, "category_id": 3, "bbox": [0, 0, 32, 32]},
+            {"id": 3, "image_id": 70, "category_id": 3, "bbox": [1, 2, 3, 4], "iscrowd": 0, "segmentation": []},
+            {"id": 4, "image_id": 70, "category_id": 9, "bbox": [0, 0, 60, 40], "iscrowd": 1,
+             "segmentation": {"counts": [1, 2], "size": [40, 60]}},
+        ],
+        "categories": [{"id": 9, "name": "dog"}, {"id": 3, "name": "cat"}, {"id": 5, "name": "owl"}],
+    }  # fmt: skip
+    path = tmp_path / "annotations/instances_tiny.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(tree))
+    return path
+
+
+def changed(path: Path, change: Any) -> Path:
+    """The JSON of a file with something changed in it."""
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+    return path
+
+
+# ---------------------------------------------------------------------------------------------- YOLO
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_yolo_boxes_become_corners_in_pixels(layout: str, yolo: Path, tmp_path: Path) -> None:
+    """class, centre and size as shares of the image become left, top, right, bottom, class; images without a file are
+    kept, without boxes; the folder is known for what it is."""
+    reader = Reader(pack(yolo, tmp_path / "s", "--size", "keep", "--format", layout))
+    assert reader.classes == ("cat", "dog", "owl", "yak")
+    assert list(reader.fields) == ["image", "boxes", "key"]
+    assert [reader[i]["key"] for i in range(3)] == [f"images/train/{i}.jpg" for i in range(3)]
+    # 60 wide, 40 high.
+    expected = [[24, 12, 36, 28, 0], [12, 28, 18, 32, 1]]
+    np.testing.assert_allclose(reader[0]["boxes"], expected, atol=1e-4)
+    assert reader[1]["boxes"].shape == (0, 5)
+    with pytest.raises(UsageError, match="no label, only boxes"):
+        reader.select(classes=["cat"])
+    assert reader[2]["boxes"].tolist() == [[0, 0, 32, 32, 2]]
+
+
+def test_yolo_is_counted(yolo: Path, tmp_path: Path) -> None:
+    """Images without boxes, files that are no images, and classes without a box are told."""
+    (yolo / "notes.md").write_text("x")
+    ran = run_here("pack", "--workers", 0, yolo, tmp_path / "s")
+    assert ran.code == 0
+    assert "1 image without a box" in ran.out
+    assert "1 class without an image: yak" in ran.out
+    counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
+    assert counts["no_boxes"] == 1
+    assert counts["other_files"] == 2
+
+
+def test_text_files_may_lie_beside_the_images(tmp_path: Path) -> None:
+    """Without folders named images, the text file lies beside its image, and --source yolo says so; without it the
+    folder is one of classes."""
+    root = tmp_path / "set"
+    save(root / "a/one.png", picture(20, 10, 0))
+    (root / "a/one.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    reader = Reader(pack(root, tmp_path / "s", "--source", "yolo", "--size", "keep"))
+    assert reader[0]["boxes"].tolist() == [[2.5, 5, 7.5, 15, 0]]
+    assert reader.classes is None
+    assert open_source(root).kind == "folder"
+
+
+def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -> None:
+    """Given the images without their labels, the error says where these would have been looked for."""
+    ran = run_here("pack", "--source", "yolo", yolo / "images", tmp_path / "s")
+    assert ran.code == 2
+    assert "no text file of boxes" in ran.err
+    assert "train/0.txt" in ran.err
+
+
+def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> None:
+    """A run that goes on where boxes were changed is refused."""
+    pack(yolo, tmp_path / "s", "--size", 16)
+    (yolo / "labels/train/0.txt").write_text("0 0.5 0.5 0.2 0.3\n")
+    ran = run_here("pack", "--size", 16, yolo, tmp_path / "s")
+    assert ran.code == 2
+    assert "another source" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 0.5 0.5 0.2 0.2\n0 0.5 0.5 0.2\n", "labels/train/0.txt, line 2, column 5: 4 values"),
+        ("0 0.1 0.1 0.2 0.2 0.3 0.3\n", "labels/train/0.txt, line 1, column 6: 7 values, and a box is"),
+        ("0 0.5 x 0.2 0.2\n", "labels/train/0.txt, line 1, column 3 (y): 'x': is no share of the image"),
+        ("0 0.5 0.5 12 0.2\n", "line 1, column 4 (width): '12': is no share of the image, from 0 to 1"),
+        ("7 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '7': there are 4 classes"),
+        ("cat 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'cat': is no number of a class"),
+        ("inf 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'inf': is no number of a class"),
+        ("0_1 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '0_1': is no number of a class"),
+        ("1 0.5 0.5 0.2 0_0.2\n", "line 1, column 5 (height): '0_0.2': is no share of the image"),
+    ],
+)
+def test_bad_text_files_are_refused(text: str, words: str, yolo: Path, tmp_path: Path) -> None:
+    """The file, its line and column, and what is wrong; nothing is written."""
+    (yolo / "labels/train/0.txt").write_text(text)
+    ran = run_here("pack", yolo, tmp_path / "s")
+    assert ran.code == 2, ran
+    assert words in ran.err
+    assert not (tmp_path / "s").exists()
+
+
+def test_names_of_data_yaml_need_an_extra(yolo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names in data.yaml are read where PyYAML is there; else the error says what brings it, and what does without."""
+    (yolo / "classes.txt").unlink()
+    (yolo / "data.yaml").write_text("train: images/train\nnames:\n  0: cat\n  1: dog\n  2: owl\n")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "yaml", None)
+        ran = run_here("pack", yolo, yolo.parent / "s")
+        assert ran.code != 0
+        assert "rawpack[yolo]" in ran.err
+        assert "--classes" in ran.err
+    (yolo.parent / "names").write_text("x\ny\nz\n")
+    assert open_source(yolo, classes=yolo.parent / "names").classes == ("x", "y", "z")
+    pytest.importorskip("yaml")
+    assert open_source(yolo).classes == ("cat", "dog", "owl")
+    (yolo / "data.yaml").write_text("names: [a, b, c]\n")
+    assert open_source(yolo).classes == ("a", "b", "c")
+
+
+# ---------------------------------------------------------------------------------------------- COCO
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_coco_boxes_become_corners_with_the_number_of_the_class(layout: str, coco: Path, tmp_path: Path) -> None:
+    """x, y, width, height become left, top, right, bottom; classes are the categories by their ids, counted from 0;
+    images without annotations are kept; crowds are apart; the image's id is a field."""
+    reader = Reader(pack(coco, tmp_path / "s", "--size", "keep", "--format", layout))
+    assert reader.classes == ("cat", "owl", "dog")
+    samples = [reader[i] for i in range(3)]
+    assert [sample["key"] for sample in samples] == ["0.jpg", "1.jpg", "2.jpg"]
+    assert [sample["image_id"] for sample in samples] == [70, 69, 68]
+    assert samples[0]["boxes"].tolist() == [[10, 5.5, 30, 15.5, 2], [1, 2, 4, 6, 0]]
+    assert samples[0]["crowds"].tolist() == [[0, 0, 60, 40, 2]]
+    assert samples[1]["boxes"].shape == samples[1]["crowds"].shape == (0, 5)
+    assert samples[2]["boxes"].tolist() == [[0, 0, 32, 32, 0]]
+
+
+def test_coco_boxes_are_scaled_with_their_images(coco: Path, tmp_path: Path) -> None:
+    """A 60 x 40 image scaled to cover 20 x 20 is 30 x 20, and its centre begins at column 5."""
+    reader = Reader(pack(coco, tmp_path / "s", "--size", 20))
+    np.testing.assert_allclose(reader[0]["boxes"], [[0, 2.75, 10, 7.75, 2]], atol=1e-5)
+    counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
+    assert counts["no_boxes"] == 1
+    assert counts["segmentations"] == 2
+    assert counts["boxes_outside"] == 1
+    assert counts["boxes_cut"] == 1  # that of the crowd
+
+
+def test_coco_images_are_found_or_said(coco: Path, tmp_path: Path) -> None:
+    """They lie beside the file, or where COCO has them, or where --images says."""
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "tiny").rename(elsewhere)
+    ran = run_here("pack", coco, tmp_path / "s")
+    assert ran.code == 2
+    assert "$.images[0].file_name: there is no file 0.jpg" in ran.err
+    assert len(open_source(coco, images=elsewhere)) == 3
+    moved = coco.rename(elsewhere / "all.json")
+    assert len(open_source(moved)) == 3
+
+
+def test_coco_categories_of_one_name_stay_apart(coco: Path) -> None:
+    """Of two with the same name the second has its id in it, as often as it takes to be another; boxes keep theirs."""
+    named = [(3, "cat 9"), (5, "cat"), (9, "cat")]
+    source = open_source(changed(coco, lambda tree: tree.update(categories=[{"id": i, "name": n} for i, n in named])))
+    assert source.classes == ("cat 9", "cat", "cat 9 9")
+    boxes = source[0].fields["boxes"]
+    assert isinstance(boxes, Boxes)
+    assert boxes.rows[:, 4].tolist() == [2, 0]
+    two = [(3, "cat"), (5, "cat 5"), (9, "cat")]
+    source = open_source(changed(coco, lambda tree: tree.update(categories=[{"id": i, "name": n} for i, n in two])))
+    assert source.classes == ("cat", "cat 5", "cat 9")
+
+
+def test_boxes_of_an_image_of_another_size_are_rejected(coco: Path, tmp_path: Path) -> None:
+    """An image that was resized or turned after its boxes were drawn is rejected, with both sizes; one whose size the
+    file does not say is taken as it is."""
+    save(tmp_path / "tiny/0.jpg", picture(20, 30, 0))
+    ran = run_here("pack", "--workers", 0, "--max-rejects", 1, coco, tmp_path / "s")
+    assert ran.code == 0, ran.err
+    reject = json.loads((tmp_path / "s/rejects.jsonl").read_text())
+    assert (reject["key"], reject["reason"]) == ("0.jpg", "bad_field")
+    assert "an image of (40, 60) (height, width), and it has (20, 30)" in reject["detail"]
+    unsaid = changed(coco, lambda tree: [image.pop("height") for image in tree["images"]])
+    assert len(Reader(pack(unsaid, tmp_path / "t", "--size", "keep"))) == 3
+
+
+@pytest.mark.parametrize("kind", ["coco", "yolo"])
+def test_classes_of_boxes_are_renumbered_with_the_classes(kind: str, coco: Path, yolo: Path) -> None:
+    """Seen with one class more in front, each box's class is one more, and the box is where it was."""
+    source = open_source(coco if kind == "coco" else yolo)
+    assert source.classes is not None
+    view = View(source, np.array([2, 0]), classes=("a new one", *source.classes))
+    for i, at in enumerate((2, 0)):
+        was, now = source[at].fields["boxes"], view.part(i, i + 1)[0].fields["boxes"]
+        assert isinstance(was, Boxes)
+        assert isinstance(now, Boxes)
+        column = 0 if kind == "yolo" else 4
+        np.testing.assert_array_equal(now.rows[:, column], was.rows[:, column] + 1)
+        np.testing.assert_array_equal(np.delete(now.rows, column, 1), np.delete(was.rows, column, 1))
+    assert view.states()[:2].tolist() == source.states()[[2, 0]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t["annotations"][0].update(image_id=5), "$.annotations[0].image_id: there is no image 5"),
+        (lambda t: t["annotations"][1].update(category_id=5555), "$.annotations[1].category_id: there is no category"),
+        (lambda t: t["annotations"][2].update(bbox=[1, 2, 3]), "$.annotations[2].bbox: 3 numbers"),
+        (lambda t: t["annotations"][2].update(bbox="x"), "$.annotations[2].bbox"),
+        (lambda t: t["annotations"][2].pop("bbox"), "bbox"),
+        (lambda t: t["images"][2].update(file_name="0.jpg"), "$.images[2].file_name: '0.jpg' is that of $.images[0]"),
+        (lambda t: t["images"][2].update(id=70), "$.images[2].id: 70 is that of $.images[0]"),
+        (lambda t: t["images"][1].update(file_name="9.jpg"), "$.images[1].file_name: there is no file 9.jpg"),
+        (lambda t: t["categories"].append({"id": 9, "name": "x"}), "id 9 is there twice"),
+        (lambda t: t.update(images=[]), "lists no image"),
+        (lambda t: t.pop("categories"), "categories"),
+    ],
+)  # fmt: skip
+def test_a_bad_coco_file_is_refused(change: Any, words: str, coco: Path, tmp_path: Path) -> None:
+    """The place in the JSON and what is wrong there; nothing is written."""
+    ran = run_here("pack", changed(coco, change), tmp_path / "s")
+    assert ran.code == 2, ran
+    assert words in ran.err
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_file_that_is_no_json_is_refused(coco: Path, tmp_path: Path) -> None:
+    """Broken JSON is an error with its path."""
+    coco.write_text('{"images": [')
+    ran = run_here("pack", coco, tmp_path / "s")
+    assert ran.code == 2
+    assert "is no JSON of COCO" in ran.err
+    assert "instances_tiny.json" in ran.err

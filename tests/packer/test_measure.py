@@ -1,0 +1,233 @@
+"""`rawpack bench`: what it measures, with what confidence, and that it leaves everything as it was."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from conftest import Packed, run_here, states_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rawpack.store.store import Store
+from rawpack_packer.tune.measure import cache
+from rawpack_packer.tune.measure.interval import Figure, rounded
+from rawpack_packer.tune.measure.meter import Setting, StoreMeter
+from rawpack_packer.tune.measure.rounds import worker_counts
+
+QUICK = ("--seconds", "0.01", "--rounds", "3", "--workers", "0", "--workers", "1", "--batch", "16")
+
+
+# ---------------------------------------------------------------------------------------------- intervals
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_an_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
+    """Over all ways in which values fall above or below the true median, here 0, the share that the interval holds."""
+    held = 0
+    for signs in itertools.product((-1, 1), repeat=count):
+        figure = Figure(tuple(sign * (1.0 + k) for k, sign in enumerate(signs)))
+        held += figure.low <= 0 <= figure.high
+    assert held / 2**count == pytest.approx(figure.confidence)
+    assert figure.confidence >= min(0.9, 1 - 2.0 ** (1 - count))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
+def test_intervals_lie_around_their_medians(one: list[float], other: list[float]) -> None:
+    """Low, median and high are in order, the median is numpy's, and overlapping is mutual and means a common point."""
+    first, second = Figure(tuple(one)), Figure(tuple(other))
+    assert first.low <= first.median <= first.high
+    assert first.median == pytest.approx(float(np.median(one)))
+    assert first.overlaps(first)
+    assert first.overlaps(second) == second.overlaps(first)
+    assert first.overlaps(second) != (first.high < second.low or second.high < first.low)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (27_395, 4_383, 27_000), (1_662, 133, 1_660), (4_724, 533, 4_700), (6.11e6, 0.183e6, 6.11e6),
+        (123_456, 1, 123_000), (123_456, 0, 123_000), (123_456, None, 120_000), (0.0312, 0.004, 0.031),
+        (5, 50, 5), (96, 9.6, 96), (0, 1, 0),
+    ],
+)  # fmt: skip
+def test_digits_are_those_that_the_interval_supports(value: float, error: float | None, shown: float) -> None:
+    """Two digits of a small error, one of a large one, three of the figure at most; two where nothing is known."""
+    assert rounded(value, error) == pytest.approx(shown)
+
+
+@pytest.mark.parametrize(
+    ("most", "counts"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])]
+)
+def test_workers_are_doubled_up_to_the_cpus(most: int, counts: list[int]) -> None:
+    """The scaling curve begins at one worker and ends at all CPUs."""
+    assert worker_counts(most) == counts
+
+
+# ---------------------------------------------------------------------------------------------- the page cache
+
+
+def read_from_disk() -> int:
+    """Bytes that the kernel has fetched from disks for this process."""
+    text = Path("/proc/self/io").read_text()
+    return int(re.findall(r"^read_bytes: (\d+)", text, re.MULTILINE)[0])
+
+
+def test_a_dropped_file_comes_from_the_disk_again(tmp_path: Path) -> None:
+    """After `drop` says so, reading the file makes the kernel fetch it; a file beside it stays in memory."""
+    dropped, kept = tmp_path / "dropped", tmp_path / "kept"
+    for path in (dropped, kept):
+        path.write_bytes(np.random.default_rng(0).bytes(8 << 20))
+    kept.read_bytes()
+    if not cache.drop([dropped]):
+        pytest.skip("this file system keeps its files in memory")
+    before = read_from_disk()
+    kept.read_bytes()
+    between = read_from_disk()
+    dropped.read_bytes()
+    assert between - before < 1 << 20
+    assert read_from_disk() - between > 7 << 20
+
+
+def test_memory_is_no_disk() -> None:
+    """Files of a file system in memory cannot be dropped, and that is said: no cold figure is made of them."""
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        pytest.skip("no file system in memory")
+    path = folder / f"rawpack-test-{time.time_ns()}"
+    try:
+        path.write_bytes(b"x" * (1 << 20))
+        assert not cache.drop([path])
+        assert cache.read_rate([path], 1.0) is None
+    finally:
+        path.unlink()
+
+
+# ---------------------------------------------------------------------------------------------- one store
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_pace_counts_what_was_read_while_the_clock_ran(
+    packed: Packed, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Where each batch takes 20 ms to make, no more batches are counted than that allows, made ahead or not."""
+    slow, batch = 0.02, 10
+    read_into = Store.read_into
+
+    def slowly(self: Store, name: str, rows: Any, out: Any) -> None:
+        if name == "image":
+            time.sleep(slow * len(rows) / batch)
+        read_into(self, name, rows, out)
+
+    meter = StoreMeter(packed("memmap", "--size", 48))
+    # The first measurement opens the store and reads each row once.
+    meter.warm(Setting(batch, workers), 0.01)
+    monkeypatch.setattr(Store, "read_into", slowly)
+    pace = meter.warm(Setting(batch, workers), 0.2)
+    assert 0 < pace.images_per_s <= batch / slow
+    assert pace.first_batch_s >= slow
+
+
+def test_every_sample_is_read_as_often_as_any_other(packed: Packed) -> None:
+    """The order that is measured with is made of whole permutations, so that no image weighs more than another."""
+    meter = StoreMeter(packed("lmdb", "--size", 48))
+    order = meter._long_order.reshape(-1, len(meter))
+    assert len(order) > 100
+    assert (np.sort(order, axis=1) == np.arange(len(meter))).all()
+    assert len(np.unique(order, axis=0)) == len(order)
+
+
+# ---------------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def benched(packed: Packed) -> tuple[dict[str, Any], list[Path]]:
+    """What `rawpack bench --json` prints of three stores, and the stores."""
+    stores = [packed(layout, "--size", 48) for layout in ("memmap", "lmdb", "hdf5-gzip")]
+    ran = run_here("bench", "--json", *QUICK, *stores)
+    assert (ran.code, ran.err) == (0, ""), ran
+    told: dict[str, Any] = json.loads(ran.out)
+    return told, stores
+
+
+def test_bench_measures_each_store_by_workers_and_batch(benched: tuple[dict[str, Any], list[Path]]) -> None:
+    """Each store has a line for each number of workers, with an interval over as many rounds as were asked for."""
+    told, stores = benched
+    lines = [(line["name"], line["workers"]) for line in told["readings"]]
+    assert lines == [(str(store), workers) for store in stores for workers in (0, 1)]
+    for line in told["readings"]:
+        rate = line["images_per_s"]
+        assert len(rate["rounds"]) == 3
+        assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+        assert rate["confidence"] == 0.75
+        assert line["first_batch_s"]["median"] > 0
+        assert line["batch"] == 16
+        # An image has 48 x 48 x 3 bytes, and its label and index 8 each.
+        assert line["bytes_per_s"]["median"] / rate["median"] == pytest.approx(48 * 48 * 3 + 16)
+    assert [store["samples"] for store in told["stores"]] == [75, 75, 75]
+    assert told["machine"]["cpus"] >= 1
+
+
+def test_bench_holds_raw_and_jpeg_against_their_limits(benched: tuple[dict[str, Any], list[Path]]) -> None:
+    """Raw stores against copying, JPEG against decoding; compressed pixels have no such limit."""
+    told, _ = benched
+    for line, has_limit in zip(told["readings"], (True, True, True, True, False, False), strict=True):
+        assert (line["of_limit"] is not None) == has_limit
+        if has_limit:
+            ratios = [
+                one / other
+                for one, other in zip(line["images_per_s"]["rounds"], line["limit_images_per_s"]["rounds"], strict=True)
+            ]
+            assert line["of_limit"]["rounds"] == pytest.approx(ratios)
+
+
+def test_bench_does_not_judge_its_own_loop(packed: Packed, benched: tuple[dict[str, Any], list[Path]]) -> None:
+    """No verdict of `stats()`: an empty loop always waits for the reader, whatever a training does."""
+    assert all("verdict" not in line for line in benched[0]["readings"])
+    ran = run_here("bench", *QUICK, "--no-cold", packed("memmap", "--size", 48))
+    assert "bound" not in ran.out
+    assert "stats()" not in ran.out
+
+
+def test_bench_shows_a_table(packed: Packed) -> None:
+    """For a person: a table for each store, and how the figures were made."""
+    ran = run_here("bench", *QUICK, packed("memmap", "--size", 48), packed("lmdb", "--size", 48))
+    assert (ran.code, ran.err) == (0, "")
+    assert len(re.findall(r"\n  batch +workers +images/s ", ran.out)) == 2
+    assert len(re.findall(r"\n  16 +[01] +[\d,]+ \([\d,]+ to [\d,]+\) +\d", ran.out)) == 4
+    assert "Medians of 3 rounds in turn" in ran.out
+    assert "chance of 75%" in ran.out
+
+
+def test_bench_leaves_everything_as_it_was(packed: Packed) -> None:
+    """Nothing is written into a store, and no process stays."""
+    store = packed("lmdb", "--size", 48)
+    before, children = states_of(store), psutil.Process().children()
+    assert run_here("bench", *QUICK, "--no-cold", store).code == 0
+    assert states_of(store) == before
+    gone = [child for child in psutil.Process().children() if child not in children]
+    psutil.wait_procs(gone, timeout=20)
+    assert not [child for child in gone if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_bench_needs_a_size_for_images_that_differ(packed: Packed, tmp_path: Path) -> None:
+    """A store of different sizes is measured with --image-size, and the error says so; what is no store is told."""
+    store = packed("lmdb", "--size", "keep")
+    ran = run_here("bench", *QUICK, store)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--image-size" in ran.err
+    ran = run_here("bench", "--json", *QUICK, "--image-size", "32x40", store)
+    assert ran.code == 0
+    line = json.loads(ran.out)["readings"][0]
+    assert line["image_size"] == [32, 40]
+    assert line["bytes_per_s"]["median"] / line["images_per_s"]["median"] == pytest.approx(32 * 40 * 3 + 16)
+    assert run_here("bench", tmp_path / "nothing").code == 2
+    assert run_here("bench").code == 2
+    assert run_here("bench", "--image-size", "keep", store).code == 2

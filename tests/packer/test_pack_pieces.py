@@ -1,0 +1,126 @@
+"""Workers that have no part of their own prepare pieces of those that others pack: nothing but the time changes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from conftest import FORMATS, files_of, pack, picture, run_here, save
+from troubled import die, opening
+
+from rawpack_packer.part.part import PartTask
+from rawpack_packer.part.pieces import PiecesAhead, make_piece, starts
+from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.sources import open_source
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
+
+COUNT = 150
+ONE_PART = ("--size", "32", "--max-rejects", "20")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """150 files, five of them no images: less than one part."""
+    root = tmp_path_factory.mktemp("pieces") / "source"
+    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(50, 60, k)) for k in range(6)]
+    for i in range(6, COUNT - 5):
+        os.link(firsts[i % 6], root / f"class {i % 2}" / f"{i:03d}.jpg")
+    for i in range(5):
+        (root / "class 1" / f"{i * 20:03d} bad.jpg").write_text("no image")
+    return root
+
+
+def settled(store: Path) -> dict[str, bytes]:
+    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
+
+
+def slow_and_noted(notes: Path) -> Callable[[int], None]:
+    """Samples that take a while; which process reads which is written down."""
+
+    def trouble(number: int) -> None:
+        with (notes / str(os.getpid())).open("a") as file:
+            file.write(f"{number}\n")
+        time.sleep(0.01)
+
+    return trouble
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_one_part_is_prepared_by_all_workers(source: Path, tmp_path: Path, layout: str) -> None:
+    """Three workers share one part, and its bytes are those that one alone makes; rejects too."""
+    undisturbed = settled(pack(source, tmp_path / "alone", *ONE_PART, *FORMATS[layout]))
+    notes, store = tmp_path / "notes", tmp_path / "store"
+    notes.mkdir()
+    with opening(slow_and_noted(notes)):
+        ran = run_here("pack", "--quiet", "--workers", 3, *ONE_PART, *FORMATS[layout], source, store)
+    assert (ran.code, ran.err) == (0, "")
+    read = {path.name: [int(line) for line in path.read_text().splitlines()] for path in notes.iterdir()}
+    assert len(read) == 3
+    assert {number for numbers in read.values() for number in numbers} == set(range(COUNT))
+    # At most the pieces where they meet are prepared twice.
+    assert sum(map(len, read.values())) <= COUNT + 3 * 8
+    assert settled(store) == undisturbed
+
+
+def test_helpers_that_die_or_find_no_space_change_nothing(source: Path, tmp_path: Path) -> None:
+    """A sample that kills the helper kills the packing worker later, and costs itself; a full disk costs the help."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    slow = slow_and_noted(notes)
+
+    def trouble(number: int) -> None:
+        slow(number)
+        if number == 140:
+            die()
+
+    with opening(trouble):
+        ran = run_here("pack", "--quiet", "--workers", 2, *ONE_PART, source, tmp_path / "store")
+    assert (ran.code, ran.err) == (0, "")
+    rejects = (tmp_path / "store" / "rejects.jsonl").read_text()
+    assert rejects.count('"crashed"') == 1
+    assert '"sample":140,' in rejects
+    undisturbed = settled(pack(source, tmp_path / "alone", *ONE_PART))
+    for path in notes.iterdir():
+        path.unlink()
+    with opening(slow), mock.patch("rawpack_packer.engines.local._main", main_on_a_full_disk):
+        ran = run_here("pack", "--quiet", "--workers", 2, *ONE_PART, source, tmp_path / "no help")
+    assert (ran.code, ran.err) == (0, "")
+    assert len(list(notes.iterdir())) == 1
+    assert settled(tmp_path / "no help") == undisturbed
+
+
+def main_on_a_full_disk(*args: Any) -> None:
+    """A worker that sees no free space."""
+    from rawpack_packer.engines.local import _main
+
+    with mock.patch("rawpack_packer.part.pieces.shutil.disk_usage", return_value=mock.Mock(free=1 << 20)):
+        _main(*args)
+
+
+def test_a_piece_that_is_torn_is_not_believed(source: Path, tmp_path: Path) -> None:
+    """Cut short or changed, or of another run: its samples are prepared again."""
+    (tmp_path / ".rawpack").mkdir()
+    opened, recipe = open_source(str(source)), make_recipe(size="32")
+    samples, fields = opened.part(0, COUNT), store_fields(recipe, opened)
+    task = PartTask(0, 0, samples, recipe, fields, str(tmp_path), token="abc")
+    first = starts(task)[2]
+    for damage in (lambda data: data, lambda data: data[:-3], lambda data: bytes([data[0] ^ 1]) + data[1:]):
+        assert make_piece(task, first)
+        (piece,) = (tmp_path / ".rawpack").iterdir()
+        whole = piece.read_bytes()
+        piece.write_bytes(damage(whole))
+        assert (PiecesAhead(task).take(first) is not None) == (damage(whole) == whole)
+        assert not piece.exists()
+    assert make_piece(task, first)
+    stranger = PartTask(0, 0, samples, recipe, fields, str(tmp_path), token="xyz")
+    assert PiecesAhead(stranger).take(first) is None
+    with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=1 << 20)):
+        assert not make_piece(task, first)

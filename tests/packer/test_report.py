@@ -1,0 +1,361 @@
+"""The reports: self-contained, escaped, and with what they promise in them; and what happens without the extra."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from conftest import Packed, environment, pack, picture, run_here, save
+from PIL import Image
+
+from rawpack_packer.report import salvage as remaining
+from rawpack_packer.report.figures import WIDE, Curve, Level, Point, frontier, scaling, svg
+from rawpack_packer.report.salvage import salvage
+from rawpack_packer.tune.measure.interval import Figure
+
+QUICK_PLAN = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--size", "200")
+QUICK_BENCH = ("--seconds", "0.01", "--rounds", "3", "--workers", "0", "--workers", "1", "--batch", "16", "--no-cold")
+EVIL = "<script>alert(1)<" + '\u2215script> & "quoted" $x^2$'
+"""A file's name that a page must show and not obey; U+2215 looks like the slash that a name cannot have."""
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """A page, taken apart; complains about tags that do not fit together."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def read_page(path: Path) -> Page:
+    """A report, held against what every report promises: nothing is fetched, nothing runs, ids are unique."""
+    text = path.read_text("utf-8")
+    page = Page(text)
+    assert not page.all("script")
+    assert not page.all("link")
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    for _, attributes in page.tags:
+        for name in ("src", "href", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/")), attributes
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', text))
+    assert used <= set(ids)
+    assert "prefers-color-scheme: dark" in text
+    assert page.all("meta")[1] == {"name": "viewport", "content": "width=device-width, initial-scale=1"}
+    return page
+
+
+# ---------------------------------------------------------------------------------------------- plan
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 images of 200 x 200 pixels, which therefore are stored as they are."""
+    root = tmp_path_factory.mktemp("report") / EVIL
+    for i in range(40):
+        save(root / f"class {i % 2}" / f"{EVIL} {i:02d}.png", picture(200, 200, i))
+    return root
+
+
+@pytest.fixture(scope="module")
+def planned(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, dict[str, Any], Path]:
+    """A plan's page, what it says as JSON, and its plots."""
+    folder = tmp_path_factory.mktemp("made")
+    ran = run_here(
+        "plan", *QUICK_PLAN, "--format", "memmap", "--format", "lmdb", "--quality", "20", "--quality", "90",
+        "--target", "1", "--html", folder / "page.html", "--png", folder / "plots.png", "--json", source,
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran
+    return read_page(folder / "page.html"), json.loads(ran.out), folder / "plots.png"
+
+
+def test_the_page_has_what_the_table_has(planned: tuple[Page, dict[str, Any], Path], source: Path) -> None:
+    """Candidates, recommendation, command, limits, machine, and the command that made the page."""
+    page, told, _ = planned
+    for one in told["candidates"]:
+        assert page.text.count(one["name"]) >= 3
+    assert f"Recommended: {told['recommended']}" in page.text
+    assert told["command"] in page.text
+    assert "copy 200" in page.text
+    assert told["machine"]["cpu"] in page.text
+    assert "rawpack plan --quiet" in page.text
+    assert len(page.all("svg")) == 4
+
+
+def test_names_are_shown_and_not_obeyed(planned: tuple[Page, dict[str, Any], Path]) -> None:
+    """A path with HTML in it stands in the page to the letter."""
+    assert EVIL in planned[0].text
+    assert planned[0].text.count(f"{EVIL} ") >= 3
+
+
+def test_crops_are_parts_of_the_images_one_to_one(planned: tuple[Page, dict[str, Any], Path], source: Path) -> None:
+    """The raw crop is a part of its image, pixel by pixel; those of a lower quality differ more; sizes are true."""
+    images = planned[0].all("img")
+    assert len(images) == 3 * 3
+    originals = [np.asarray(Image.open(path)) for path in sorted(source.rglob("*.png"))]
+    for k in range(0, 9, 3):
+        raw, worse, better = (decoded(images[k + i]) for i in range(3))
+        assert images[k]["alt"] == "raw"
+        assert raw.shape == (160, 160, 3)
+        assert any(is_part(raw, original) for original in originals)
+        errors = [np.abs(raw.astype(int) - other).mean() for other in (worse, better)]
+        assert errors[0] > errors[1] > 0
+
+
+def decoded(image: dict[str, str | None]) -> Any:
+    data = (image["src"] or "").partition("base64,")[2]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+    assert (image["height"], image["width"]) == tuple(map(str, pixels.shape[:2]))
+    return pixels
+
+
+def is_part(part: Any, whole: Any) -> bool:
+    height, width = part.shape[:2]
+    return any(
+        np.array_equal(whole[y : y + height, x : x + width], part)
+        for y in range(whole.shape[0] - height + 1)
+        for x in range(whole.shape[1] - width + 1)
+        if np.array_equal(whole[y, x], part[0, 0])
+    )
+
+
+def test_plots_alone_are_a_picture(planned: tuple[Page, dict[str, Any], Path]) -> None:
+    """--png writes both plots, one below the other, on white."""
+    with Image.open(planned[2]) as image:
+        assert image.format == "PNG"
+        assert image.height > image.width > 800
+        assert image.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
+
+
+# ---------------------------------------------------------------------------------------------- bench
+
+
+def test_bench_draws_its_stores(packed: Packed, tmp_path: Path) -> None:
+    """Each store has its table and its name in the plots."""
+    stores = [packed(layout, "--size", 48) for layout in ("memmap", "lmdb")]
+    ran = run_here("bench", *QUICK_BENCH, "--html", tmp_path / "page.html", "--png", tmp_path / "plots.png", *stores)
+    assert (ran.code, ran.err) == (0, ""), ran
+    page = read_page(tmp_path / "page.html")
+    assert all(page.text.count(str(store)) >= 2 for store in stores)
+    assert len(page.all("table")) == 2
+    assert "bound" not in page.text
+    assert (tmp_path / "plots.png").stat().st_size > 10_000
+
+
+# ---------------------------------------------------------------------------------------------- inspect
+
+
+@pytest.fixture
+def spoiled(tmp_path: Path) -> Path:
+    """30 images in three classes, and four files that are rejected: cut off in its middle and at its start, no image,
+    and one with a name to be escaped."""
+    root = tmp_path / "source"
+    for i in range(30):
+        save(root / ("many", "some", "few")[min(2, i % 6 // 2)] / f"{i:02d}.jpg", picture(60 + i, 90, i))
+    whole = save(tmp_path / "whole.jpg", picture(120, 200, 99)).read_bytes()
+    broken = {"half": whole[: len(whole) // 2], "start": whole[:100], "none": b"text", EVIL: b"text"}
+    for name, data in broken.items():
+        (root / "many" / f"{name}.jpg").write_bytes(data)
+    return root
+
+
+def inspected(store: Path, page: Path, *options: str) -> Page:
+    ran = run_here("inspect", *options, "--html", page, store)
+    assert (ran.code, ran.err) == (0, ""), ran
+    return read_page(page)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+@pytest.mark.parametrize("size", ["48", "keep"])
+def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path: Path, layout: str, size: str) -> None:
+    """A contact sheet for each class with its count, plots, and each reject with its key, reason and remains."""
+    store = pack(spoiled, tmp_path / "store", "--format", layout, "--size", size, "--max-rejects", "10")
+    page = inspected(store, tmp_path / "page.html", "--verify")
+    for name in ("many", "some", "few"):
+        assert re.search(rf"{name} 10\b", page.text)
+    pictures = page.all("img")
+    samples = [image for image in pictures if image["alt"]]
+    assert len(samples) == 3 * 8
+    assert len({image["alt"] for image in samples}) == 3 * 8
+    assert all((image["src"] or "").startswith("data:image/jpeg") for image in samples)
+    # Both widths of: classes, files of the source, and what differs in the store.
+    differing = (size == "keep") + (layout == "lmdb")
+    assert len(page.all("svg")) == 2 * (2 + differing)
+    assert "the store is sound" in page.text
+    assert f"many/{EVIL}.jpg" in page.text
+    for reason in ("truncated 2", "not_an_image 2"):
+        assert reason in page.text
+    (salvage,) = (image for image in pictures if not image["alt"])
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode((salvage["src"] or "").partition("base64,")[2]))))
+    assert pixels.shape == (96, 160, 3)
+    # The upper half is the picture, the rest is the grey that was never overwritten.
+    assert np.ptp(pixels[:30].reshape(-1, 3), axis=0).min() > 60
+    assert np.ptp(pixels[-20:].reshape(-1, 3), axis=0).max() < 8
+
+
+def test_inspect_draws_stores_without_classes_and_without_their_source(tmp_path: Path) -> None:
+    """Grey images, no classes, and a source that is gone: the page comes all the same."""
+    for i in range(5):
+        save(tmp_path / "source" / f"{i}.png", picture(20, 30, i))
+    (tmp_path / "source" / "bad.jpg").write_bytes(b"text")
+    store = pack(tmp_path / "source", tmp_path / "store", "--size", "16", "--color", "gray", "--max-rejects", "1")
+    shutil.rmtree(tmp_path / "source")
+    page = inspected(store, tmp_path / "page.html")
+    assert len(page.all("img")) == 5
+    assert "nothing to be seen" in page.text
+
+
+def test_only_the_very_files_that_were_rejected_are_read(tmp_path: Path) -> None:
+    """Nothing outside of the source, through a key or a link, and nothing that changed since."""
+    root, outside = tmp_path / "root", tmp_path / "outside.png"
+    save(outside, picture(20, 20, 0))
+    inside = save(root / "inside.png", picture(20, 20, 1))
+    (root / "link.png").symlink_to(outside)
+    os.mkfifo(root / "pipe.png")
+
+    def state(path: Path) -> tuple[int, int]:
+        return path.stat().st_size, path.stat().st_mtime_ns
+
+    files = [
+        ("inside.png", state(inside)), ("../outside.png", state(outside)), (str(outside), state(outside)),
+        ("link.png", state(outside)), ("inside.png", (state(inside)[0], 5)), ("pipe.png", (100, 0)),
+        ("missing.png", (10, 10)), ("inside.png", state(inside)),
+    ]  # fmt: skip
+    seen = [one is not None for one in salvage(str(root), files)]
+    assert seen == [True, False, False, False, False, False, False, True]
+
+
+def test_a_decoder_that_dies_takes_no_page_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that decodes rejects may end: that file shows nothing, and the next ones do."""
+    good = save(tmp_path / "good.png", picture(20, 20, 1))
+    state = (good.stat().st_size, good.stat().st_mtime_ns)
+    started: list[object] = []
+    child = remaining.Child
+
+    def counted(*args: Any) -> Any:
+        one = child(*args)
+        if not started:
+            one.process.kill()
+            one.process.wait()
+        started.append(one)
+        return one
+
+    monkeypatch.setattr(remaining, "Child", counted)
+    assert [one is not None for one in salvage(str(tmp_path), [("good.png", state)] * 3)] == [False, True, True]
+    assert len(started) == 2
+
+
+# ---------------------------------------------------------------------------------------------- plots
+
+
+def figure(*values: float) -> Figure:
+    return Figure(values)
+
+
+def test_every_point_and_limit_is_labelled() -> None:
+    """Labels stand in the drawing as text, to the letter, and colors are those of the page."""
+    points = [
+        Point(f"one {EVIL[:12]}", "memmap", 1e9, figure(900, 1000, 1100), figure(90, 100), marked=True),
+        Point("$two$", "lmdb", 1e8, figure(500), None),
+    ]
+    drawn = svg(frontier(points, [Level("limit", 2000), Level("target", 700, wish=True)], 2 * 10**9), WIDE, "t", "a")
+    texts = [
+        "".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")
+    ]
+    assert {f"one {EVIL[:12]}", "$two$", "limit", "target", "--disk 2 GB"} <= set(texts)
+    assert not re.search(r"#[0-9a-f]{6}\b", drawn.replace("#000000", ""))
+    assert "var(--ink)" in drawn
+    assert "var(--memmap)" in drawn
+    assert svg(frontier(points, []), WIDE, "t", "a") == svg(frontier(points, []), WIDE, "t", "a")
+
+
+@pytest.mark.parametrize("counts", [[1], [1, 2], [1, 2, 4, 8, 16, 32, 64]])
+def test_curves_have_a_place_for_each_number_of_workers(counts: list[int]) -> None:
+    """Also where there is one number alone."""
+    curves = [Curve("one", "hdf5", [(count, figure(100.0 * count)) for count in counts])]
+    texts = re.findall(r">([^<>]+)</text>", svg(scaling(curves, 64), WIDE, "t", "b"))
+    assert {str(count) for count in counts} <= set(texts)
+
+
+# ---------------------------------------------------------------------------------------------- without the extra
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_without_the_extra_its_name_is_told_before_any_work(
+    option: str, packed: Packed, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line that names the extra, and nothing written or measured."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else find_spec(name, *a)
+    )
+    store = packed("memmap", "--size", 48)
+    for command in (("plan", images), ("bench", store), *([("inspect", store)] if option == "--html" else [])):
+        ran = run_here(command[0], option, tmp_path / "out", command[1])
+        assert (ran.code, ran.out) == (1, "")
+        assert "pip install 'rawpack[report]'" in ran.err
+        assert len(ran.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_needs_no_extra(packed: Packed) -> None:
+    """Where neither jinja2 nor matplotlib can be imported, the table comes all the same."""
+    code = (
+        "import sys; sys.modules['jinja2'] = sys.modules['matplotlib'] = None\n"
+        "from rawpack_packer.cli import main; main()"
+    )
+    store = packed("memmap", "--size", 48)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "bench", *QUICK_BENCH, str(store)],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "images/s" in ran.stdout
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_report_that_cannot_be_written_is_refused_first(option: str, packed: Packed, tmp_path: Path) -> None:
+    """A folder, or a folder that is not there: exit code 2, before minutes go by."""
+    for path in (tmp_path, tmp_path / "no" / "folder" / "page.html"):
+        ran = run_here("bench", option, path, packed("memmap", "--size", 48))
+        assert (ran.code, ran.out) == (2, "")
+        assert str(path) in ran.err

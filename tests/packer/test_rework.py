@@ -1,0 +1,789 @@
+"""Stores made of stores: `rawpack convert`, `merge` and `subset` lose nothing, and believe nothing.
+
+What is right is said by the samples themselves, and read by numpy, h5py and liblmdb, never by rawpack.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import shutil
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import lmdb
+import msgspec
+import numpy as np
+import pytest
+from conftest import Ran, files_of, picture, run_here, save, started, states_of
+from numpy.typing import NDArray
+from PIL import Image
+
+import rawpack_packer
+from rawpack import PackError, Reader, StoreError, UsageError
+from rawpack.disk import manifest as manifests
+from rawpack_packer.sources import SourceChangedError, StoreSource
+from rawpack_packer.sources.stores.source import StorePart, _opened
+
+SIDES = (20, 28)
+KINDS = {"boxes": "float32[?,5]", "mask": "mask", "depth": "mask"}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "memmap": {"format": "memmap"},
+    "hdf5": {"format": "hdf5"},
+    "hdf5-gzip": {"format": "hdf5", "compression": "gzip"},
+    "lmdb": {"format": "lmdb"},
+}
+
+
+@cache
+def samples(count: int = 70, sized: bool = True) -> list[dict[str, Any]]:
+    """Samples with a field of every kind, of one size or of many."""
+    rng = np.random.default_rng(5)
+    made = []
+    for i in range(count):
+        height, width = SIDES if sized else rng.integers(8, 40, 2).tolist()
+        made.append(
+            {
+                "image": picture(height, width, i),
+                "label": (i % 3) - (i == 6),
+                "number": -(1 << 62) + i,
+                "vector": rng.random((2, 3)).astype(np.float16),
+                "boxes": rng.random((i % 4, 5)).astype(np.float32),
+                "words": "" if i == 4 else f"naïve\n文 {i}",
+                "mask": rng.integers(0, 256, (height, width)).astype(np.uint8),
+                "depth": rng.integers(0, 1 << 16, (height, width)).astype(np.uint16),
+            }
+        )
+    return made
+
+
+def run(*args: object) -> Ran:
+    """Run a command in this process; one that packs, without worker processes."""
+    alone = ("--workers", 0) if args[0] in ("pack", "convert", "merge", "subset") else ()
+    return run_here(args[0], *alone, *args[1:])
+
+
+def packed(path: Path, given: Any, **options: Any) -> Path:
+    """A store of samples, packed in this process, in parts of 64."""
+    options = {"workers": 0, "shard_size": "1"} | options
+    rawpack_packer.pack(given, path, **options)
+    return path
+
+
+def store_of(path: Path, layout: str, sized: bool = True, count: int = 70) -> Path:
+    more: dict[str, Any] = {} if sized else {"image": ("uint8", (None, None, 3))}
+    return packed(path, samples(count, sized), fields=KINDS, classes=["a", "b", "c"], **LAYOUTS[layout], **more)
+
+
+def manifest_of(store: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((store / "store.json").read_text())
+    return manifest
+
+
+def shards_of(store: Path) -> dict[str, bytes]:
+    return {name: data for name, data in files_of(store).items() if name.startswith("shard")}
+
+
+def column(store: Path, name: str) -> NDArray[Any]:
+    return np.load(store / "columns-1" / f"{name}.npy")
+
+
+def texts(store: Path, name: str) -> list[str]:
+    data, ends = column(store, name).tobytes(), column(store, f"{name}.offset")
+    return [data[start:stop].decode() for start, stop in itertools.pairwise(ends)]
+
+
+def values_of(store: Path, name: str = "image") -> list[Any]:
+    """A field of all samples as it lies in the shards: arrays by numpy and h5py; by liblmdb the bytes of files."""
+    manifest, found = manifest_of(store), []
+    sized = None not in manifest["fields"][name]["shape"]
+    for shard in manifest["shards"]:
+        file = store / shard["files"][shard["fields"][name]["file"]]["name"]
+        flat: Any
+        if manifest["format"] == "lmdb":
+            with lmdb.open(str(file), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+                end = b"" if name == "image" else b"." + name.encode()
+                found += [transaction.get(b"%012d" % row + end) for row in range(shard["rows"])]
+            continue
+        if manifest["format"] == "hdf5":
+            with h5py.File(file) as opened:
+                flat = opened[name][:]
+        else:
+            flat = np.load(file)
+        if sized:
+            found += list(flat)
+            continue
+        shapes = column(store, f"{name}.shape")[len(found) : len(found) + shard["rows"]]
+        ends = np.cumsum([0, *shapes.prod(axis=1)])
+        found += [flat[ends[i] : ends[i + 1]].reshape(shape) for i, shape in enumerate(shapes)]
+    return found
+
+
+def same_samples(store: Path, given: list[dict[str, Any]], keys: list[str]) -> None:
+    """Every field but the image is what was given, read by numpy alone."""
+    assert texts(store, "key") == keys
+    assert texts(store, "words") == [one["words"] for one in given]
+    for name in ("label", "number", "vector"):
+        np.testing.assert_array_equal(column(store, name), np.array([one[name] for one in given]))
+    np.testing.assert_array_equal(column(store, "boxes"), np.concatenate([one["boxes"] for one in given]))
+    np.testing.assert_array_equal(np.diff(column(store, "boxes.offset")), [len(one["boxes"]) for one in given])
+    for name in ("mask", "depth"):
+        for value, one in zip(values_of(store, name), given, strict=True):
+            if isinstance(value, bytes):
+                value = cv2.imdecode(np.frombuffer(value, np.uint8), cv2.IMREAD_UNCHANGED)[..., None]
+            np.testing.assert_array_equal(value[..., 0], one[name])
+
+
+def numbers(count: int) -> list[str]:
+    return [f"{i:08d}" for i in range(count)]
+
+
+# ---------------------------------------------------------------------------------------------- convert
+
+
+@pytest.mark.parametrize("sized", [True, False], ids=["sized", "keep"])
+@pytest.mark.parametrize("before", ["memmap", "hdf5-gzip"])
+def test_raw_to_raw_loses_nothing(tmp_path: Path, before: str, sized: bool) -> None:
+    """From each raw layout to each other: the pixels, masks and fields that were packed; images of one size stay so,
+    images of their own sizes too; and the shards are those of packing the samples themselves."""
+    source, given = store_of(tmp_path / "source", before, sized), samples(70, sized)
+    for after in ("memmap", "hdf5", "hdf5-gzip"):
+        made = tmp_path / after
+        options = LAYOUTS[after] | {"compression": LAYOUTS[after].get("compression", "none")}
+        rawpack_packer.convert(
+            source, made, workers=0, **options | ({"compression": None} if after == "memmap" else {})
+        )
+        assert manifest_of(made)["fields"]["image"]["shape"] == ([*SIDES, 3] if sized else [None, None, 3])
+        for value, one in zip(values_of(made), given, strict=True):
+            np.testing.assert_array_equal(value, one["image"])
+        same_samples(made, given, numbers(70))
+        assert shards_of(made) == shards_of(store_of(tmp_path / f"direct {after}", after, sized))
+    assert run_here("inspect", "--verify", tmp_path / "hdf5-gzip").code == 0
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "float16", "uint32", "complex64"], ids=lambda dtype: f"arrays of {dtype}"
+)  # fmt: skip
+def test_arrays_of_any_kind_stay_what_they_are(tmp_path: Path, dtype: str) -> None:
+    """Any dtype, any number of axes, from memmap to hdf5 and back to the very same shard."""
+    given = np.random.default_rng(1).integers(0, 2, (66, 3, 2, 5)).astype(dtype)
+    source = packed(tmp_path / "source", given)
+    rawpack_packer.convert(source, tmp_path / "there", format="hdf5", workers=0)
+    rawpack_packer.convert(tmp_path / "there", tmp_path / "back", format="memmap", workers=0)
+    np.testing.assert_array_equal(np.array(values_of(tmp_path / "there")), given)
+    assert shards_of(tmp_path / "back") == shards_of(source)
+
+
+def test_jpeg_files_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
+    """From lmdb to lmdb no option is needed: the same files under the same rows, of one size if they were."""
+    source, given = store_of(tmp_path / "source", "lmdb"), samples()
+    summary = rawpack_packer.convert(source, tmp_path / "made", workers=0)
+    assert summary.manifest.counts["passed_through"] == 70
+    assert manifest_of(tmp_path / "made")["fields"] == manifest_of(source)["fields"]
+    assert shards_of(tmp_path / "made") == shards_of(source)
+    same_samples(tmp_path / "made", given, numbers(70))
+    # Into one larger shard: the same files.
+    rawpack_packer.convert(source, tmp_path / "larger", shard_size="1GB", workers=0)
+    assert len(shards_of(tmp_path / "larger")) == 1
+    assert values_of(tmp_path / "larger") == values_of(source)
+
+
+def test_jpeg_files_of_all_kinds_stay_the_bytes_that_they_are(tmp_path: Path) -> None:
+    """Files that were packed as they were, grey and progressive ones too, go on as they are; also in a subset."""
+    folder = tmp_path / "folder"
+    for i in range(12):
+        pixels = picture(20 + i, 30, i)
+        save(folder / "ab"[i % 2] / f"{i:02d}.jpg", pixels[..., 0] if i % 3 == 0 else pixels, progressive=i % 2 == 0)
+    source, files = tmp_path / "source", sorted(folder.rglob("*.jpg"))
+    assert run("pack", "-q", "--format", "lmdb", "--size", "keep", "--quality", "keep", folder, source).code == 0
+    assert run("convert", "-q", source, tmp_path / "made").code == 0
+    assert values_of(tmp_path / "made") == [file.read_bytes() for file in files]
+    assert run("subset", "-q", "--classes", "b", source, tmp_path / "some").code == 0
+    assert values_of(tmp_path / "some") == [file.read_bytes() for file in files if file.parent.name == "b"]
+    assert texts(tmp_path / "some", "key") == [f"b/{file.name}" for file in files if file.parent.name == "b"]
+    assert Reader(tmp_path / "made")[0]["image"].shape == (20, 30, 3)
+
+
+def test_jpeg_to_raw_gives_the_pixels_of_the_files(tmp_path: Path) -> None:
+    """From lmdb to a raw format: what libjpeg decodes, of one size."""
+    source = store_of(tmp_path / "source", "lmdb")
+    rawpack_packer.convert(source, tmp_path / "made", format="hdf5", workers=0)
+    for value, file in zip(values_of(tmp_path / "made"), values_of(source), strict=True):
+        np.testing.assert_array_equal(value, cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)[..., ::-1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"format": "lmdb", "quality": 70}, {"format": "lmdb"}, {"size": "16x12"}, {"size": 9, "crop": "2,1,20,18"}],
+    ids=["quality", "lmdb", "size", "crop"],
+)
+def test_a_new_recipe_is_what_packing_the_pixels_gives(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Encoded, resized or cropped: the very shards that packing the samples themselves by that recipe makes."""
+    source = store_of(tmp_path / "source", "memmap")
+    rawpack_packer.convert(source, tmp_path / "made", workers=0, **options)
+    direct = packed(tmp_path / "direct", samples(), fields=KINDS, classes=["a", "b", "c"], **options)
+    assert shards_of(tmp_path / "made") == shards_of(direct)
+
+
+def test_jpeg_is_encoded_anew_where_it_is_asked_for(tmp_path: Path) -> None:
+    """--quality, --size and --subsampling encode: as the pixels of the store are, and else as the store was."""
+    source = packed(tmp_path / "source", [one["image"] for one in samples()], format="lmdb", quality=60)
+    pixels = [cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)[..., ::-1] for file in values_of(source)]
+    for number, (options, quality) in enumerate(
+        [({"quality": 30}, 30), ({"size": "10x14"}, 60), ({"subsampling": "444"}, 60)]
+    ):
+        rawpack_packer.convert(source, tmp_path / f"{number}", workers=0, **options)
+        direct = packed(tmp_path / f"direct {number}", pixels, format="lmdb", **{"quality": quality} | options)
+        assert values_of(tmp_path / f"{number}") == values_of(direct)
+
+
+def test_grey_stays_grey_and_colours_can_change(tmp_path: Path) -> None:
+    """A grey store stays grey in every format; --color gray takes the colours out, and --color rgb puts channels in."""
+    colours = [one["image"] for one in samples(10)]
+    grey = [image[..., :1] for image in colours]
+    for layout in ("memmap", "lmdb"):
+        source = packed(tmp_path / f"grey {layout}", grey, **LAYOUTS[layout])
+        for after in ("memmap", "hdf5", "lmdb"):
+            made = tmp_path / f"{layout} {after}"
+            assert run("convert", "-q", "--format", after, source, made).code == 0
+            assert manifest_of(made)["fields"]["image"]["shape"] == [*SIDES, 1]
+            for i, image in enumerate(grey):
+                off = Reader(made)[i]["image"].astype(int) - image
+                assert np.abs(off).max() <= (0 if {layout, after} <= {"memmap", "hdf5"} else 40)
+    assert run("convert", "-q", "--color", "rgb", tmp_path / "grey memmap", tmp_path / "three").code == 0
+    np.testing.assert_array_equal(values_of(tmp_path / "three")[3], np.repeat(grey[3], 3, axis=2))
+    source = packed(tmp_path / "colours", colours)
+    assert run("convert", "-q", "--color", "gray", source, tmp_path / "one").code == 0
+    weights = colours[3] @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(values_of(tmp_path / "one")[3][..., 0] - weights).max() <= 1
+    assert manifest_of(tmp_path / "one")["fields"]["image"]["shape"] == [*SIDES, 1]
+
+
+def test_a_store_remembers_what_it_was_made_of(tmp_path: Path) -> None:
+    """The recipe has digest and recipe of each store that it was made of, and so on; nothing else decides the bytes:
+    neither where the store lies, nor when, nor the workers."""
+    source = store_of(tmp_path / "source", "memmap")
+    first = rawpack_packer.convert(source, tmp_path / "first", format="hdf5", workers=0)
+    shutil.copytree(source, tmp_path / "else" / "where")
+    again = rawpack_packer.convert(tmp_path / "else" / "where", tmp_path / "again", format="hdf5", workers=2)
+    assert first.digest == again.digest
+    whole = manifest_of(source)
+    assert manifest_of(tmp_path / "first")["recipe"]["origin"] == [
+        {"digest": whole["checksum"].removeprefix("xxh3-128:"), "recipe": whole["recipe"]}
+    ]
+    assert "origin" not in whole["recipe"]
+    rawpack_packer.convert(tmp_path / "first", tmp_path / "third", size=8, workers=0)
+    (before,) = manifest_of(tmp_path / "third")["recipe"]["origin"]
+    assert before["recipe"]["origin"][0]["recipe"] == whole["recipe"]
+    out = run("inspect", tmp_path / "third").out
+    assert "made of stores" in out
+    assert first.digest in out
+
+
+def test_pack_takes_a_store_as_its_source(tmp_path: Path) -> None:
+    """`rawpack pack STORE DST` finds what STORE is, leaves its pixels as they are, and goes on as ever."""
+    source = store_of(tmp_path / "source", "hdf5")
+    assert run("pack", "-q", source, tmp_path / "made").code == 0
+    for value, one in zip(values_of(tmp_path / "made"), samples(), strict=True):
+        np.testing.assert_array_equal(value, one["image"])
+    assert json.loads((tmp_path / "made" / "provenance.json").read_text())["source"]["kind"] == "store"
+    assert run("pack", "--json", source, tmp_path / "made").code == 0
+
+
+def test_a_store_that_grew_is_converted_whole(tmp_path: Path) -> None:
+    """Samples that were appended, with columns and classes of their own, go on like the first ones."""
+    source, given = store_of(tmp_path / "source", "memmap"), samples(100)
+    later = [one | {"label": max(one["label"], 0)} for one in given[70:]]
+    rawpack_packer.append(
+        later, source, fields=KINDS, classes=["c", "d", "a"], keys=[f"later {i}" for i in range(30)], workers=0
+    )
+    assert (source / "columns-2").is_dir()
+    assert run("convert", "-q", "--format", "hdf5", source, tmp_path / "made").code == 0
+    same = [one | {"label": {0: 2, 1: 3, 2: 0}[one["label"]]} for one in later]
+    same_samples(tmp_path / "made", [*given[:70], *same], [*numbers(70), *(f"later {i}" for i in range(30))])
+    for value, one in zip(values_of(tmp_path / "made"), given, strict=True):
+        np.testing.assert_array_equal(value, one["image"])
+    assert manifest_of(tmp_path / "made")["classes"] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("sized", [True, False], ids=["sized", "keep"])
+def test_planes_stay_the_planes_that_they_are(tmp_path: Path, sized: bool) -> None:
+    """A store of --color yuv420 stays one, in each raw format: the very bytes, not planes of pixels of planes; as JPEG
+    it has the pixels that a reader gives."""
+    more: dict[str, Any] = {} if sized else {"image": ("uint8", (None, None, 3))}
+    pictures = [one["image"] for one in samples(70, sized)]
+    source = packed(tmp_path / "source", pictures, color="yuv420", **more)
+    assert run("convert", "-q", "--format", "hdf5", "--compression", "gzip", source, tmp_path / "there").code == 0
+    assert run("convert", "-q", "--format", "memmap", tmp_path / "there", tmp_path / "back").code == 0
+    assert shards_of(tmp_path / "back") == shards_of(source)
+    assert manifest_of(tmp_path / "back")["fields"] == manifest_of(source)["fields"]
+    assert run("convert", "-q", "--color", "rgb", source, tmp_path / "rgb").code == 0
+    for value, sample in zip(values_of(tmp_path / "rgb"), map(Reader(source).__getitem__, range(70)), strict=True):
+        np.testing.assert_array_equal(value, sample["image"])
+    assert run("convert", "-q", "--format", "lmdb", source, tmp_path / "jpeg").code == 0
+    direct = packed(tmp_path / "direct", [Reader(source)[i]["image"] for i in range(70)], format="lmdb", **more)
+    assert shards_of(tmp_path / "jpeg") == shards_of(direct)
+    assert run_here("export", "-q", source, tmp_path / "files").code == 0
+
+
+def test_boxes_move_with_a_new_recipe_and_else_stay(tmp_path: Path) -> None:
+    """Boxes of a store are boxes again: converted as they are, and with their image where that is resized."""
+    boxes = np.array([[4, 2, 20, 16, 7], [0, 0, 28, 20, 1]], np.float32)
+    given = [{"image": picture(*SIDES, i), "boxes": boxes[: i % 3]} for i in range(6)]
+    source = packed(tmp_path / "source", given, fields={"boxes": "xyxy"})
+    assert run("convert", "-q", source, tmp_path / "same").code == 0
+    assert run("convert", "-q", "--size", "10x14", source, tmp_path / "half").code == 0
+    for made, factor in ((tmp_path / "same", 1), (tmp_path / "half", 0.5)):
+        assert manifest_of(made)["fields"]["boxes"] == manifest_of(source)["fields"]["boxes"]
+        wanted = np.concatenate([one["boxes"] for one in given]) * np.array([factor] * 4 + [1], np.float32)
+        np.testing.assert_array_equal(column(made, "boxes"), wanted)
+
+
+# ---------------------------------------------------------------------------------------------- kills
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL and fork")
+def test_a_killed_run_goes_on_to_the_very_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL in the middle: the same command leaves what is done alone, and ends in the store of a whole run."""
+    given = [picture(60, 60, i % 7) for i in range(64 * 12)]
+    source = packed(tmp_path / "source", given)
+    options = ("--format", "lmdb", "--quality", "95")
+    assert run("convert", "-q", *options, source, tmp_path / "undisturbed").code == 0
+    made, done = tmp_path / "made", list[Path]()
+    with started("convert", "--workers", "1", *options, source, made) as began:
+        while len(done) < 2 and began.poll() is None:
+            done = list((made / ".rawpack").glob("part-*.done"))
+            time.sleep(0.002)
+        began.kill()
+    assert began.returncode == -9
+    before = {
+        name: state for name, state in states_of(made).items() if name in {f"shard-{d.stem[5:]}.lmdb" for d in done}
+    }
+    assert len(before) >= 2
+    assert not (made / "store.json").exists()
+    assert run("convert", "-q", *options, source, made).code == 0
+    assert states_of(made).items() >= before.items()
+    undisturbed, files = files_of(tmp_path / "undisturbed"), files_of(made)
+    assert {n: d for n, d in files.items() if "provenance" not in n} == {
+        n: d for n, d in undisturbed.items() if "provenance" not in n
+    }
+
+
+def test_a_run_goes_on_only_with_the_same_store(tmp_path: Path) -> None:
+    """Where the store is another by now, even with the same keys, nothing is done, and the error says what differs."""
+    images = [picture(8, 8, i) for i in range(70)]
+    source = packed(tmp_path / "source", images)
+    assert run("convert", "-q", source, tmp_path / "made").code == 0
+    before = states_of(tmp_path / "made")
+    shutil.rmtree(source)
+    packed(source, [*images[:-1], images[0]])
+    ran = run("convert", "-q", source, tmp_path / "made")
+    assert (ran.code, "another recipe (origin:" in ran.err, len(ran.err.splitlines())) == (2, True, 1)
+    assert states_of(tmp_path / "made") == before
+    assert run("convert", "-q", "--restart", source, tmp_path / "made").code == 0
+
+
+def test_a_store_that_changes_under_a_run_stops_it(tmp_path: Path) -> None:
+    """A worker that finds another store than the run began with says so, and nothing of both is mixed."""
+    source = packed(tmp_path / "source", [picture(8, 8, i) for i in range(5)])
+    part = StoreSource(source).part(0, 5)
+    assert isinstance(part, StorePart)
+    travelled = StorePart(part.origins, part.rows, {})
+    assert travelled.key(3) == "00000003"
+    shutil.rmtree(source)
+    packed(source, [picture(8, 8, i + 1) for i in range(5)])
+    _opened.cache_clear()
+    with pytest.raises(SourceChangedError, match="another store"):
+        travelled[0]
+
+
+# ---------------------------------------------------------------------------------------------- damage
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 4
+    file.write_bytes(data)
+
+
+def place_of(store: Path, row: int, name: str = "image") -> tuple[Path, int]:
+    """The shard file of a row of the first shard, and a byte in the middle of the sample."""
+    manifest = manifest_of(store)
+    shard, field = manifest["shards"][0], manifest["fields"][name]
+    placed = shard["fields"][name]
+    file = store / shard["files"][placed["file"]]["name"]
+    if field["encoding"] in ("jpeg", "png"):
+        return file, int(column(store, f"{name}.offset")[row] + column(store, f"{name}.bytes")[row] // 2)
+    if field["encoding"] == "deflate":
+        start, size = column(store, f"{name}.chunk")[row]
+        return file, int(start + size // 2)
+    size = placed["bytes"] // shard["rows"]
+    return file, int(placed["offset"] + row * size + size // 2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["image", "depth"])
+def test_a_sample_that_is_damaged_is_never_copied(tmp_path: Path, layout: str, name: str) -> None:
+    """One bit of one sample: it is rejected as damaged, by its key; nothing is made unless that is allowed, and then
+    all others are there, whole."""
+    store_of(tmp_path / "source", layout)
+    flip(*place_of(tmp_path / "source", 40, name))
+    ran = run("convert", "-q", "--format", "memmap", tmp_path / "source", tmp_path / "made")
+    assert (ran.code, "damaged 1" in ran.err, (tmp_path / "made" / "store.json").exists()) == (1, True, False)
+    ran = run("convert", "-q", "--max-rejects", "1", "--format", "memmap", tmp_path / "source", tmp_path / "made")
+    assert (ran.code, ran.err) == (0, "")
+    (line,) = (tmp_path / "made" / "rejects.jsonl").read_text().splitlines()
+    assert (json.loads(line)["key"], json.loads(line)["reason"]) == ("00000040", "damaged")
+    assert str(tmp_path) not in line
+    given = [one for i, one in enumerate(samples()) if i != 40]
+    same_samples(tmp_path / "made", given, [key for key in numbers(70) if key != "00000040"])
+
+
+@pytest.mark.parametrize("column_name", ["label", "image.xxh3", "key", "boxes.offset"])
+def test_columns_that_are_damaged_stop_everything(tmp_path: Path, column_name: str) -> None:
+    """A bit of a label, a checksum, a key or an offset: refused before anything is written, with the file's name."""
+    source = store_of(tmp_path / "source", "memmap")
+    flip(source / "columns-1" / f"{column_name}.npy", 200)
+    for command, more in (("convert", ()), ("subset", ("--every", 2)), ("export", ())):
+        ran = run(command, "-q", *more, source, tmp_path / "made")
+        assert (ran.code, f"{column_name}.npy" in ran.err, "--verify" in ran.err) == (1, True, True)
+        assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("how", ["head", "cut", "gone", "link"])
+def test_a_shard_that_is_not_the_packed_one_stops_the_run(tmp_path: Path, how: str) -> None:
+    """A changed head, another size, no file, or a link: one line names the shard, and no store is made."""
+    source = store_of(tmp_path / "source", "memmap")
+    shard = source / "shard-00001.npy"
+    if how == "head":
+        flip(shard, 100)
+    elif how == "cut":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    else:
+        shard.rename(tmp_path / "elsewhere")
+        if how == "link":
+            shard.symlink_to(tmp_path / "elsewhere")
+    ran = run("convert", "-q", source, tmp_path / "made")
+    assert (ran.code, "shard-00001.npy" in ran.err, "Traceback" in ran.err) == (1, True, False)
+    assert not (tmp_path / "made" / "store.json").exists()
+
+
+def test_a_forged_store_is_not_believed(tmp_path: Path) -> None:
+    """A store whose checksums fit and whose JPEG files have another size than its manifest says: rejected."""
+    source = packed(tmp_path / "source", [picture(16, 16, i) for i in range(3)], format="lmdb")
+    manifest, _ = manifests.load(source)
+    image = msgspec.structs.replace(manifest.fields["image"], shape=(16, 18, 3))
+    forged = msgspec.structs.replace(manifest, fields=manifest.fields | {"image": image})
+    (source / "store.json").write_bytes(manifests.dump(forged))
+    ran = run("convert", "-q", source, tmp_path / "made")
+    assert (ran.code, "bad_field 3" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "code"),
+    [({"x": 10**30}, 2), ({"shard_size": 10**30}, 2), ({"format": 7, "size": {}, "origin": [1, {"digest": [2]}]}, 0)],
+)
+def test_a_recipe_by_a_stranger_is_no_trouble(tmp_path: Path, recipe: dict[str, Any], code: int) -> None:
+    """A sealed manifest with nonsense for a recipe: one line, or a store that keeps the nonsense as what it is."""
+    source = packed(tmp_path / "source", [picture(16, 16, i) for i in range(3)])
+    forged = msgspec.to_builtins(manifests.load(source)[0]) | {"recipe": recipe}
+    text = msgspec.json.format(json.dumps(forged).encode(), indent=1)
+    (source / "store.json").write_bytes(manifests.seal(text))
+    ran = run("convert", "-q", source, tmp_path / "made")
+    assert (ran.code, len(ran.err.splitlines())) == (code, int(code > 0)), ran.err
+    if code == 0:
+        assert manifest_of(tmp_path / "made")["recipe"]["origin"][0]["recipe"] == recipe
+        assert run("convert", "-q", tmp_path / "made", tmp_path / "again").code == 0
+        assert run_here("inspect", tmp_path / "again").code == 0
+
+
+def test_what_is_no_whole_store_is_refused(tmp_path: Path) -> None:
+    """No folder, a file, a folder without a manifest, a store whose packing did not finish: one line each."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half" / ".rawpack").mkdir(parents=True)
+    for name, code in (("none", 2), ("file", 2), ("empty", 1), ("half", 1)):
+        for command in ("convert", "subset", "export"):
+            ran = run(command, tmp_path / name, tmp_path / "made")
+            assert (ran.code, len(ran.err.splitlines()), name in ran.err) == (code, 1, True), ran
+            assert not (tmp_path / "made").exists()
+
+
+def test_a_destination_beside_the_store_only(tmp_path: Path) -> None:
+    """Not the store itself, not inside it, not around it; of a merge, none of them; nor a folder with other files."""
+    one, two = store_of(tmp_path / "at" / "one", "memmap"), packed(tmp_path / "two", [picture(8, 8, 1)])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("x")
+    before = states_of(tmp_path)
+    for dst in (one, one / "inside", tmp_path / "at", tmp_path / "full"):
+        for args in (("convert", one), ("merge", two, one), ("export", one), ("subset", "--every", 2, one)):
+            assert run(*args, dst).code == 2, (args, dst)
+    assert states_of(tmp_path) == before
+
+
+# ---------------------------------------------------------------------------------------------- merge
+
+
+def pets(path: Path, classes: list[str], first: int, **options: Any) -> tuple[Path, list[NDArray[Any]]]:
+    """Six images in some classes, their keys by number from `first` on."""
+    images = [picture(12, 12, first + i) for i in range(6)]
+    given = [{"image": image, "label": i % len(classes)} for i, image in enumerate(images)]
+    keys = [f"{classes[i % len(classes)]}/{first + i}.jpg" for i in range(6)]
+    return packed(path, given, classes=classes, keys=keys, **options), images
+
+
+def test_a_merge_unites_classes_by_name(tmp_path: Path) -> None:
+    """The first store's classes keep their numbers, new ones follow; every image keeps the name of its class."""
+    stores, images, names = [], [], []
+    for k, classes in enumerate((["cat", "dog"], ["bird", "dog"], ["dog", "ant", "cat"])):
+        store, some = pets(tmp_path / f"{k}", classes, 100 * k, format=("memmap", "hdf5", "memmap")[k])
+        stores.append(store)
+        images += some
+        names += [classes[i % len(classes)] for i in range(6)]
+    summary = rawpack_packer.merge(stores, tmp_path / "all", format="hdf5", workers=0)
+    assert summary.manifest.classes == ("cat", "dog", "bird", "ant")
+    assert [summary.manifest.classes[label] for label in column(tmp_path / "all", "label")] == names
+    np.testing.assert_array_equal(np.array(values_of(tmp_path / "all")), np.array(images))
+    assert len(manifest_of(tmp_path / "all")["recipe"]["origin"]) == 3
+
+
+def test_a_merge_keeps_jpeg_files(tmp_path: Path) -> None:
+    """Merged lmdb stores hold the files of both, byte for byte, and images of one size stay so."""
+    a, _ = pets(tmp_path / "a", ["x"], 0, format="lmdb")
+    b, _ = pets(tmp_path / "b", ["y"], 10, format="lmdb", quality=50)
+    assert run("merge", "-q", a, b, tmp_path / "ab").code == 0
+    assert values_of(tmp_path / "ab") == values_of(a) + values_of(b)
+    assert manifest_of(tmp_path / "ab")["fields"]["image"]["shape"] == [12, 12, 3]
+
+
+def test_keys_that_are_in_several_stores_are_refused_and_prefixed(tmp_path: Path) -> None:
+    """The error counts and names them; --prefix puts the folder's name or a number in front."""
+    a, _ = pets(tmp_path / "a", ["x"], 0)
+    b, _ = pets(tmp_path / "b", ["x"], 3)
+    ran = run("merge", a, b, tmp_path / "ab")
+    assert (ran.code, "3 keys are in more than one" in ran.err, "'x/3.jpg'" in ran.err, "--prefix" in ran.err) == (
+        2, True, True, True
+    )  # fmt: skip
+    assert not (tmp_path / "ab").exists()
+    for prefix, expected in (("names", "ab"), ("numbers", "01")):
+        assert run("merge", "-q", "--prefix", prefix, a, b, tmp_path / prefix).code == 0
+        wanted = [f"{expected[0]}/x/{i}.jpg" for i in range(6)] + [f"{expected[1]}/x/{i}.jpg" for i in range(3, 9)]
+        assert texts(tmp_path / prefix, "key") == wanted
+    twice = run("merge", "--prefix", "names", a, a, tmp_path / "aa")
+    assert (twice.code, "--prefix numbers" in twice.err) == (2, True)
+
+
+def test_what_does_not_go_together_is_refused_with_the_cure(tmp_path: Path) -> None:
+    """Sizes, formats, fields, dtypes, classes that differ: both stores, what differs, and what to do. Where the option
+    that brings them together is given, they are merged."""
+    a, images = pets(tmp_path / "a", ["x"], 0)
+    jpeg, _ = pets(tmp_path / "jpeg", ["x"], 20, format="lmdb")
+    other = packed(tmp_path / "other", [picture(9, 9, 1)], keys=["o"])
+    small = packed(tmp_path / "small", [{"image": picture(9, 7, 1), "label": 0}], classes=["x"], keys=["s"])
+    odd = packed(tmp_path / "odd", [{"image": picture(12, 12, 1), "label": 0.5}], keys=["d"])
+    none = packed(tmp_path / "none", [{"image": picture(12, 12, 1), "label": 0}], keys=["n"])
+    grey = packed(tmp_path / "grey", [{"image": picture(12, 12, 1)[..., :1], "label": 0}], classes=["x"], keys=["g"])
+    for store, words in (
+        (jpeg, "--format"), (other, "has a field 'label'"), (small, "rawpack convert --size"), (odd, "float64"),
+        (none, "has classes, and"), (grey, "rawpack convert --color"),
+    ):  # fmt: skip
+        ran = run("merge", a, store, tmp_path / "made")
+        assert (ran.code, words in ran.err, str(store) in ran.err, len(ran.err.splitlines())) == (2, True, True, 1), ran
+        assert not (tmp_path / "made").exists()
+    assert run("merge", a, tmp_path / "made").code == 2
+    assert run("merge", "-q", "--size", "6", a, small, tmp_path / "sized").code == 0
+    assert {value.shape for value in values_of(tmp_path / "sized")} == {(6, 6, 3)}
+    assert run("merge", "-q", "--size", "keep", a, small, tmp_path / "kept").code == 0
+    np.testing.assert_array_equal(values_of(tmp_path / "kept")[6], picture(9, 7, 1))
+    assert run("merge", "-q", "--format", "memmap", a, jpeg, tmp_path / "raw").code == 0
+    np.testing.assert_array_equal(values_of(tmp_path / "raw")[5], images[5])
+    assert run("merge", "-q", "--format", "lmdb", a, jpeg, tmp_path / "jpegs").code == 0
+    assert values_of(tmp_path / "jpegs")[6:] == values_of(jpeg)
+
+
+# ---------------------------------------------------------------------------------------------- subset
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 ants, 30 bees, 10 "c,d"; two without a class: in this order."""
+    labels = [0] * 60 + [1] * 30 + [2] * 10 + [-1] * 2
+    given = [{"image": np.full((4, 4, 3), i, np.uint8), "label": label} for i, label in enumerate(labels)]
+    return packed(tmp_path_factory.mktemp("zoo") / "zoo", given, classes=["ant", "bee", "c,d"])
+
+
+def rows_of(store: Path) -> list[int]:
+    """Which samples of `zoo` a store has: their pixels say it."""
+    return [int(value[0, 0, 0]) for value in values_of(store)]
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        (("--classes", "bee"), range(60, 90)),
+        (("--classes", "c,d", "--classes", "bee"), range(60, 100)),
+        (("--classes", "bee,ant", "--every", 30), [0, 30, 60]),
+        (("--every", 50), [0, 50, 100]),
+        (("--limit", 6), [0, 17, 34, 51, 68, 85]),
+        (("--limit", 1000), range(102)),
+        (("--per-class", 2), [0, 30, 60, 75, 90, 95, 100, 101]),
+        (("--classes", "ant,bee", "--per-class", 3, "--limit", 2), [0, 60]),
+    ],
+)
+def test_a_subset_is_what_was_asked_for(zoo: Path, tmp_path: Path, options: Any, rows: Any) -> None:
+    """Classes, each n-th, so many in all or of each class, evenly spaced, in the stored order; the counts are right."""
+    ran = run("subset", "--json", *options, zoo, tmp_path / "some")
+    assert (ran.code, json.loads(ran.out)["samples"]) == (0, len(rows)), ran.err
+    assert rows_of(tmp_path / "some") == list(rows)
+    assert texts(tmp_path / "some", "key") == [f"{row:08d}" for row in rows]
+
+
+def test_labels_of_chosen_classes_are_counted_anew(zoo: Path, tmp_path: Path) -> None:
+    """With --classes from 0 in the store's order, or with --keep-labels as they were; so too without --classes."""
+    for options, classes, labels in (
+        (("--classes", "c,d", "--classes", "ant", "--per-class", 1), ["ant", "c,d"], [0, 1]),
+        (("--classes", "c,d", "--keep-labels", "--limit", 1), ["ant", "bee", "c,d"], [2]),
+        (("--per-class", 1), ["ant", "bee", "c,d"], [0, 1, 2, -1]),
+    ):
+        made = tmp_path / str(len(list(tmp_path.iterdir())))
+        assert run("subset", "-q", *options, zoo, made).code == 0
+        assert manifest_of(made)["classes"] == classes
+        assert column(made, "label").tolist() == labels
+
+
+def test_a_seed_takes_others_at_random_and_the_same_again(zoo: Path, tmp_path: Path) -> None:
+    """Equal seeds give equal stores, others others; each of a class as likely as another, in the stored order."""
+    found = {}
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        rawpack_packer.subset(zoo, tmp_path / name, limit=20, seed=seed, workers=0)
+        found[name] = rows_of(tmp_path / name)
+        assert found[name] == sorted(set(found[name]))
+        assert len(found[name]) == 20
+    assert found["a"] == found["b"] != found["c"]
+
+
+def test_rows_and_keys_from_files(zoo: Path, tmp_path: Path) -> None:
+    """One a line, a JSON list, or .npy; in the stored order, each once; those of all options that are given."""
+    (tmp_path / "rows.txt").write_text("7\n3\n3\n")
+    np.save(tmp_path / "rows.npy", np.array([99, 3]))
+    (tmp_path / "keys.txt").write_text("00000099\r\n00000003\n")
+    (tmp_path / "keys.json").write_text('["00000007", "00000003"]')
+    (tmp_path / "classes").write_text("c,d\n")
+    for options, rows in (
+        (("--rows-from", tmp_path / "rows.txt"), [3, 7]),
+        (("--rows-from", tmp_path / "rows.npy"), [3, 99]),
+        (("--keys-from", tmp_path / "keys.txt"), [3, 99]),
+        (("--keys-from", tmp_path / "keys.json", "--rows-from", tmp_path / "rows.npy"), [3]),
+        (("--keys-from", tmp_path / "keys.txt", "--classes-from", tmp_path / "classes"), [99]),
+    ):
+        made = tmp_path / f"made {len(list(tmp_path.iterdir()))}"
+        ran = run("subset", "-q", *options, zoo, made)
+        assert (ran.code, ran.err) == (0, "")
+        assert rows_of(made) == rows
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--classes", "cow"), "no class 'cow'"),
+        (("--classes", "cow,ant"), "which has ant, bee, c,d"),
+        (("--keys-from", "keys"), "1 of the keys are not in"),
+        (("--rows-from", "rows"), "no row 102"),
+        (("--rows-from", "keys"), "no list of whole numbers"),
+        (("--rows-from", "nowhere"), "cannot be read"),
+        (("--seed", "1"), "--limit or --per-class"),
+        (("--rows-from", "none"), "no sample of"),
+        (("--limit", "0"), "x>=1"),
+        (("--size", "0"), "sides from 1"),
+        (("--quality", "9"), "--quality belongs to --format lmdb"),
+    ],
+)
+def test_a_subset_that_cannot_be_is_refused(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, words: str
+) -> None:
+    """What is not there, or makes no sense: one line with the value, and nothing written."""
+    monkeypatch.chdir(tmp_path)
+    Path("keys").write_text("00000003\nabsent\n")
+    Path("rows").write_text("102")
+    Path("none").write_text("[]")
+    ran = run("subset", *options, zoo, "made")
+    assert (ran.code, words in ran.err, len(ran.err.splitlines())) == (2, True, 1), ran
+    assert not Path("made").exists()
+
+
+def test_a_store_without_classes_has_subsets_too(tmp_path: Path) -> None:
+    """--every and --limit need none; --classes and --per-class say that there are none."""
+    source = packed(tmp_path / "source", [picture(6, 6, i) for i in range(9)], format="lmdb")
+    assert run("subset", "-q", "--limit", 2, source, tmp_path / "made").code == 0
+    assert values_of(tmp_path / "made") == [values_of(source)[0], values_of(source)[4]]
+    for options in (("--classes", "a"), ("--per-class", "1")):
+        ran = run("subset", *options, source, tmp_path / "none")
+        assert (ran.code, "has no classes" in ran.err) == (2, True)
+
+
+# ---------------------------------------------------------------------------------------------- all commands
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    """--dry-run says what it would take, as text and as JSON, and leaves no trace."""
+    source = store_of(tmp_path / "source", "memmap")
+    before = states_of(tmp_path)
+    for args in (
+        ("convert", source),
+        ("subset", "--limit", 7, source),
+        ("merge", "--prefix", "numbers", source, source),
+    ):
+        ran = run(*args, "--dry-run", tmp_path / "made")
+        assert (ran.code, "Nothing was written" in ran.out) == (0, True), ran
+        said = json.loads(run(*args, "--dry-run", "--json", tmp_path / "made").out)
+        assert said["samples"] == {"convert": 70, "subset": 7, "merge": 140}[str(args[0])]
+        assert said["store_bytes"] > said["samples"] * 20 * 28 * (3 + 1 + 2)
+    assert states_of(tmp_path) == before
+
+
+def test_python_says_what_is_wrong(tmp_path: Path) -> None:
+    """The functions raise what the commands print."""
+    source = packed(tmp_path / "source", [picture(60, 60, i) for i in range(3)])
+    with pytest.raises(UsageError, match="two stores or more"):
+        rawpack_packer.merge([source], tmp_path / "made")
+    with pytest.raises(UsageError, match="--prefix 'x'"):
+        rawpack_packer.merge([source, source], tmp_path / "made", prefix="x")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is the source itself"):
+        rawpack_packer.convert(source, source)
+    with pytest.raises(StoreError, match="is not a folder"):
+        rawpack_packer.convert(tmp_path / "none", tmp_path / "made")
+    with pytest.raises(UsageError, match="--limit 0"):
+        rawpack_packer.subset(source, tmp_path / "made", limit=0)
+    flip(*place_of(source, 1))
+    with pytest.raises(PackError, match="damaged 1"):
+        rawpack_packer.convert(source, tmp_path / "made", workers=0)
+
+
+def test_a_palette_of_images_that_pillow_reads(tmp_path: Path) -> None:
+    """A store of a folder's photographs as JPEG, converted twice, still holds files that Pillow opens as they were."""
+    for i in range(4):
+        save(tmp_path / "folder" / f"{i}.jpg", picture(40, 50, i))
+    assert run("pack", "-q", "--format", "lmdb", "--size", 32, tmp_path / "folder", tmp_path / "a").code == 0
+    assert run("convert", "-q", tmp_path / "a", tmp_path / "b").code == 0
+    assert run("convert", "-q", tmp_path / "b", tmp_path / "c").code == 0
+    for file, before in zip(values_of(tmp_path / "c"), values_of(tmp_path / "a"), strict=True):
+        assert file == before
+        assert Image.open(io.BytesIO(file)).size == (32, 32)
+
+
+@pytest.mark.parametrize("command", ["convert", "subset", "merge", "export"])
+def test_a_set_of_splits_is_named(tmp_path: Path, command: str) -> None:
+    """What takes a store says of a set of splits that one of them is to be named, and which there are."""
+    rawpack_packer.pack_splits([one | {"label": 0} for one in samples(70)], tmp_path / "set", holdout={"val": 10},
+                               fields=KINDS, classes=["a"], workers=0)  # fmt: skip
+    stores = [tmp_path / "set"] * (2 if command == "merge" else 1)
+    ran = run(command, "-q", *stores, tmp_path / "made")
+    assert ran.code == 2
+    assert f"is a set of splits: name one of them, {tmp_path / 'set' / 'train'}" in ran.err
+    assert not (tmp_path / "made").exists()

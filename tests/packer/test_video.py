@@ -1,0 +1,601 @@
+"""Videos as a source: what is found, which frames are taken, what their fields say, and what packing makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import FORMATS, files_of, picture, run_here, save
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from troubled import touch
+from videos import (  # noqa: F401
+    FFMPEG,
+    HEIGHT,
+    WIDTH,
+    av,
+    decoded,
+    encode,
+    ffmpeg,
+    hashes,
+    looked_through_here,
+    needs_ffmpeg,
+    number_of,
+    picture_of,
+)
+
+import rawpack_packer
+from rawpack import MissingExtraError, Reader, UsageError
+from rawpack.errors import PackError
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.video.select import Selection, make_selection
+from rawpack_packer.sources.video.source import VideoSource
+
+here = pytest.mark.usefixtures("looked_through_here")
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "videos"
+FAST = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
+
+
+def rows(source: Any) -> list[dict[str, Any]]:
+    """The fields of all samples, with what their frames show."""
+    part = source.part(0, len(source))
+    items = [part[i] for i in range(len(part))]
+    return [{**item.fields, "shows": number_of(np.asarray(item.image)), "key": item.key} for item in items]
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four short videos of several codecs in two classes, and one beside them."""
+    root = tmp_path_factory.mktemp("clips")
+    encode(root / "run" / "b.mp4", "libx264", 31, options=FAST)
+    encode(root / "run" / "a.mkv", "mpeg4", 17, options={"g": "6", "bf": "2", "b": "2M"})
+    encode(root / "walk" / "deep" / "c.webm", "libvpx-vp9", 23, options={"g": "8", "deadline": "realtime", "b": "300k"})
+    encode(root / "walk" / "raw.h264", "libx264", 9, options=FAST)
+    encode(root / "loose.avi", "mjpeg", 5, format="yuvj420p")
+    return root
+
+
+# ---------------------------------------------------------------------------------------------- what is found
+
+
+def test_a_folder_of_videos_is_found_with_its_classes(clips: Path) -> None:
+    """First-level folders are classes; videos are numbered in path order, their frames as they are shown."""
+    source = open_source(clips)
+    assert source.kind == "video"
+    assert source.classes == ("run", "walk")
+    assert list(source.fields) == ["label", "video", "frame", "pts_seconds"]
+    found = rows(source)
+    assert [row["shows"] for row in found] == [row["frame"] for row in found]
+    counted = {name: sum(row["key"].startswith(f"{name}#") for row in found) for name in
+               ("loose.avi", "run/a.mkv", "run/b.mp4", "walk/deep/c.webm", "walk/raw.h264")}  # fmt: skip
+    assert list(counted.values()) == [5, 17, 31, 23, 9]
+    assert [row["video"] for row in found] == sorted(row["video"] for row in found)
+    assert sorted({(row["video"], row["label"]) for row in found}) == [(0, -1), (1, 0), (2, 0), (3, 1), (4, 1)]
+    assert len({row["key"] for row in found}) == len(found)
+    assert found[5]["key"] == "run/a.mkv#000000"
+    assert source.key(6) == "run/a.mkv#000001"
+
+
+@here
+def test_one_file_has_no_classes(clips: Path) -> None:
+    """A single video is a source as well, also one that only its first bytes tell of."""
+    plain = clips.parent / "nameless"
+    plain.write_bytes((clips / "run" / "b.mp4").read_bytes())
+    for path in (clips / "run" / "b.mp4", plain):
+        source = open_source(path)
+        assert (source.kind, source.classes, len(source)) == ("video", None, 31)
+        assert list(source.fields) == ["video", "frame", "pts_seconds"]
+
+
+@here
+def test_images_win_over_videos_beside_them(tmp_path: Path) -> None:
+    """A folder with both is one of images, and says how many videos were left out; --source video takes those."""
+    encode(tmp_path / "source" / "x.mp4", "libx264", 3, options=FAST)
+    save(tmp_path / "source" / "y.jpg", picture(20, 20, 0))
+    source = open_source(tmp_path / "source")
+    assert (source.kind, len(source), source.counts["videos"]) == ("folder", 1, 1)
+    videos = open_source(tmp_path / "source", "video")
+    assert (len(videos), videos.counts["images"]) == (3, 1)
+    with pytest.raises(UsageError, match="takes no option fps: it belongs to video"):
+        open_source(tmp_path / "source", fps="5")
+
+
+@here
+def test_options_find_videos_too(clips: Path) -> None:
+    """With --fps and its like, a folder of videos is still found to be one."""
+    assert len(open_source(clips, max_frames=2)) == 10
+
+
+@here
+def test_a_folder_without_any_names_what_is_there(tmp_path: Path) -> None:
+    """No video, no source: one line says what was seen instead."""
+    (tmp_path / "a.txt").write_text("no video")
+    with pytest.raises(UsageError, match=r"no video in .* \(0 images, 1 other files"):
+        open_source(tmp_path, "video")
+    with pytest.raises(UsageError, match="no image in"):
+        open_source(tmp_path)
+
+
+def test_without_pyav_the_extra_is_named(clips: Path) -> None:
+    """Where PyAV is missing, the error says what to install."""
+    with mock.patch("importlib.util.find_spec", return_value=None), pytest.raises(MissingExtraError) as refused:
+        open_source(clips)
+    assert "rawpack[video]" in str(refused.value)
+
+
+# ---------------------------------------------------------------------------------------------- which frames
+
+
+@here
+def test_options_take_frames_by_their_times(tmp_path: Path) -> None:
+    """Of a variable frame rate: --fps by what is shown at each tick, --start and --end by time, --every by number."""
+    times = [0, 40, 80, 500, 540, 1000, 1700, 1740, 1780, 3000]
+    path = encode(tmp_path / "varying.mkv", "libx264", len(times), pts=times, options=FAST)
+
+    def taken(**options: Any) -> list[int]:
+        found = rows(open_source(path, **options))
+        assert [row["pts_seconds"] for row in found] == [times[row["frame"]] / 1000 for row in found]
+        return [row["shows"] for row in found]
+
+    assert taken() == list(range(10))
+    assert taken(fps=1) == [0, 5, 8, 9]
+    assert taken(fps="2") == [0, 3, 5, 8, 9]
+    assert taken(fps=2, start=1, end="1.9") == [5]
+    assert taken(every=4) == [0, 4, 8]
+    assert taken(start="0.5", end="00:00:01.74") == [3, 4, 5, 6]
+    assert taken(start="0.5", every=2, max_frames=3) == [3, 5, 7]
+    assert open_source(path).counts["variable_rate"] == 1
+    assert open_source(path, fps=1).counts["frames_left_out"] == 6
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=40), st.integers(1, 90), st.integers(1, 8),
+    st.integers(0, 60), st.one_of(st.none(), st.integers(1, 200)),
+)  # fmt: skip
+def test_fps_takes_what_is_shown_at_each_tick(
+    gaps: list[int], numerator: int, denominator: int, start: int, length: int | None
+) -> None:
+    """Against a plain search for each tick: the last frame that began before it, a unit of the clock allowed."""
+    unit, rate = Fraction(1, 30), Fraction(numerator, denominator)
+    times = np.cumsum([7, *gaps])
+    end = int(times[-1]) + gaps[-1]
+    begin, stop = Fraction(start, 10), None if length is None else Fraction(start + length, 10)
+    expected, k = set(), 0
+    while (tick := begin + k / rate) < min(end * unit - 7 * unit, stop if stop is not None else end):
+        expected.add(max(n for n, time in enumerate(times) if (int(time) - 7) * unit < tick + unit))
+        k += 1
+    picked = Selection(fps=rate, start=begin, end=stop).pick(times, unit, end)
+    assert picked.tolist() == sorted(expected)
+
+
+@here
+def test_rounded_timestamps_lose_no_frame(tmp_path: Path) -> None:
+    """--fps at the video's own rate takes every frame, though Matroska rounds times to milliseconds."""
+    path = encode(tmp_path / "thirty.mkv", "libx264", 40, rate=30, options=FAST)
+    assert len(open_source(path, fps=30)) == 40
+    assert len(open_source(path, fps=15)) == 20
+    assert len(open_source(path, fps=60)) == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fps": "5", "every": 2}, "--fps and --every"),
+        ({"fps": "0"}, "--fps '0'"),
+        ({"fps": "fast"}, "--fps 'fast'"),
+        ({"start": "1:75"}, "--start '1:75'"),
+        ({"start": "-3"}, "--start '-3'"),
+        ({"start": "5", "end": "5"}, "--end 5 is not behind --start 5"),
+        ({"max_frames": 0}, "--max-frames 0"),
+        ({"every": 0}, "--every 0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+    """One line names the option and its value."""
+    with pytest.raises(UsageError, match=said.replace("-", r"\-")):
+        make_selection(**options)
+
+
+@here
+def test_no_frame_at_all_is_refused(clips: Path) -> None:
+    """A stretch that lies behind every video makes no store; one that leaves out some videos says so."""
+    with pytest.raises(UsageError, match="no frame of"):
+        open_source(clips, start="1:00:00")
+    assert open_source(clips, start="0.7").counts["videos_without_frames"] == 3
+
+
+@here
+@needs_ffmpeg
+def test_times_are_those_that_ffprobe_tells(clips: Path) -> None:
+    """`pts_seconds` is the presentation time of the file, whatever it begins with."""
+    shifted = clips.parent / "shifted.ts"
+    ffmpeg("-y", "-i", clips / "run" / "b.mp4", "-c", "copy", shifted)
+    for path in (shifted, clips / "run" / "b.mp4", clips / "walk" / "deep" / "c.webm"):
+        ran = subprocess.run(
+            [str(FFMPEG).replace("ffmpeg", "ffprobe"), "-v", "error", "-select_streams", "v:0", "-show_entries",
+             "frame=pts_time", "-of", "json", str(path)], capture_output=True, check=True)  # fmt: skip
+        told = [float(frame["pts_time"]) for frame in json.loads(ran.stdout)["frames"]]
+        assert [row["pts_seconds"] for row in rows(open_source(path))] == pytest.approx(told, abs=1e-6)
+    assert told[0] == 0.0
+    assert rows(open_source(shifted))[0]["pts_seconds"] > 1
+
+
+# ---------------------------------------------------------------------------------------------- pixels
+
+
+@here
+@needs_ffmpeg
+@pytest.mark.parametrize("turn", [90, 180, 270])
+def test_turned_videos_are_upright(tmp_path: Path, turn: int) -> None:
+    """What a phone writes as turned is turned as the ffmpeg command turns it, to the byte."""
+    flat = encode(tmp_path / "flat.mp4", "libx264rgb", 5, format="rgb24", options=FAST)
+    path = tmp_path / "turned.mp4"
+    ffmpeg("-i", flat, "-c", "copy", "-metadata:s:v:0", f"rotate={turn}", path)
+    source = open_source(path)
+    height, width = (WIDTH, HEIGHT) if turn != 180 else (HEIGHT, WIDTH)
+    assert np.asarray(source[0].image).shape == (height, width, 3)
+    assert hashes(source[i].image for i in range(5)) == hashes(decoded(path, height, width))
+    assert source.counts["rotated"] == 1
+
+
+@here
+@needs_ffmpeg
+@pytest.mark.parametrize("aspect", ["1/1", "4/3"])
+def test_pixels_that_are_not_square_are_told(tmp_path: Path, aspect: str) -> None:
+    """Frames are stored with the pixels that they have; that these are to be shown wider is counted."""
+    flat = encode(tmp_path / "flat.mp4", "libx264", 5, options=FAST)
+    path = tmp_path / "wide.mp4"
+    ffmpeg("-i", flat, "-vf", f"setsar={aspect}", "-c:v", "libx264", path)
+    source = open_source(path)
+    assert np.asarray(source[0].image).shape == (HEIGHT, WIDTH, 3)
+    assert source.counts["not_square"] == (aspect != "1/1")
+
+
+COLORS = np.array([(255, 255, 255), (0, 0, 0), (230, 20, 30), (20, 200, 40), (30, 40, 220), (128, 128, 128)], np.uint8)
+MATRICES = {"bt709": (0.2126, 0.0722), "smpte170m": (0.299, 0.114)}
+
+
+@here
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("bits", [8, 10])
+def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool, bits: int) -> None:
+    """From Y'CbCr by the formulas of the standards, in 8 and 10 bits: what is stored is the colour that went in."""
+    red, blue = MATRICES[matrix]
+    rgb = COLORS.astype(np.float64) / 255
+    luma = rgb @ np.array([red, 1 - red - blue, blue])
+    chroma = [(rgb[:, 2] - luma) / (2 - 2 * blue), (rgb[:, 0] - luma) / (2 - 2 * red)]
+    scale = 1 << (bits - 8)
+    y = luma * 255 * scale if full else (16 + 219 * luma) * scale
+    planes = [y, *((128 + c * (255 if full else 224)) * scale for c in chroma)]
+    type_of = np.uint8 if bits == 8 else np.uint16
+    data = np.stack([np.repeat(np.repeat(p.round().clip(0, 256 * scale - 1)[None], 16, 0), 16, 1) for p in planes])
+    path = tmp_path / "colours.mkv"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("ffv1", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 96, 16, "yuv444p" if bits == 8 else "yuv444p10le"
+        frame = av.VideoFrame(96, 16, stream.pix_fmt)
+        for plane, values in zip(frame.planes, data.astype(type_of), strict=True):
+            padded = np.zeros((16, plane.line_size // type_of().itemsize), type_of)
+            padded[:, :96] = values
+            plane.update(padded.tobytes())
+        stream.codec_context.colorspace = frame.colorspace = {"bt709": 1, "smpte170m": 6}[matrix]
+        stream.codec_context.color_range = frame.color_range = 2 if full else 1
+        frame.pts = 0
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    source = VideoSource(path)
+    seen = np.asarray(source[0].image)[8, 8::16]
+    assert np.abs(seen.astype(int) - COLORS).max() <= 3
+    assert source.counts["more_than_8_bits"] == (bits == 10)
+    assert source.counts["colors_unsaid"] == 0
+
+
+@here
+@needs_ffmpeg
+@pytest.mark.parametrize("name", sorted(path.name for path in REAL.glob("*")))
+def test_real_videos_are_what_the_ffmpeg_command_decodes(name: str) -> None:
+    """As many frames, and each the picture that the ffmpeg command makes of it."""
+    source = VideoSource(REAL / name)
+    first = np.asarray(source[0].image)
+    theirs = decoded(REAL / name, first.shape[0], first.shape[1], "-sws_flags", "bicubic+accurate_rnd+full_chroma_int",
+                     *(["-map", "-0:v:0", "-map", "0:3"] if name.startswith("nasa") else []))  # fmt: skip
+    assert len(source) == len(theirs)
+    part = source.part(0, len(source))
+    for i in range(0, len(part), 7):
+        assert np.abs(np.asarray(part[i].image).astype(int) - theirs[i]).mean() < 1, i
+
+
+# ---------------------------------------------------------------------------------------------- packing
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_workers_and_shards_do_not_show(clips: Path, tmp_path: Path, layout: str) -> None:
+    """Three workers, which seek, make the bytes that one pass in order makes; a video is split over shards."""
+    long = encode(tmp_path / "long" / "x.mp4", "libx264", 200, options=FAST).parent
+    for source, store in ((long, "long"), (clips, "clips")):
+        made = {}
+        for workers in (0, 3):
+            path = tmp_path / f"{store}-{workers}"
+            ran = run_here("pack", "--quiet", "--size", "32", "--shard-size", 1, "--workers", workers,
+                           *FORMATS[layout], source, path)  # fmt: skip
+            assert (ran.code, ran.err) == (0, "")
+            made[workers] = {name: data for name, data in files_of(path).items() if not name.startswith("provenance.")}
+        assert made[0] == made[3]
+    reader = Reader(tmp_path / "long-3")
+    assert len(reader) == 200
+    (batch,) = reader.batches(200, fields=["video", "frame", "pts_seconds", "key"])
+    assert batch["frame"].tolist() == list(range(200))
+    assert (batch["frame"].dtype, batch["video"].dtype, batch["pts_seconds"].dtype) == ("int64", "int64", "float64")
+    assert batch["pts_seconds"] == pytest.approx(np.arange(200) / 25)
+    assert batch["key"][17] == "x.mp4#000017"
+
+
+@here
+def test_a_video_is_not_parted_by_a_split(tmp_path: Path) -> None:
+    """--holdout draws whole videos, of each class."""
+    for k in range(6):
+        encode(tmp_path / "source" / f"class {k % 2}" / f"{k}.mkv", "ffv1", 7, format="bgr0")
+    store = tmp_path / "store"
+    ran = run_here("pack", "--quiet", "--size", "16", "--holdout", "val=0.34", tmp_path / "source", store)
+    assert (ran.code, ran.err) == (0, "")
+    videos = {}
+    for split in ("train", "val"):
+        reader = Reader(store, split=split)
+        videos[split] = [reader[i]["key"].partition("#")[0] for i in range(len(reader))]
+    assert {split: len(set(names)) for split, names in videos.items()} == {"train": 4, "val": 2}
+    assert not set(videos["train"]) & set(videos["val"])
+    assert len(videos["train"]) == 28
+
+
+@here
+def test_frames_are_stored_as_they_are(tmp_path: Path) -> None:
+    """--size keep stores what was decoded; grey and a size work as for images."""
+    path = encode(tmp_path / "x.mkv", "ffv1", 70, format="bgr0")
+    assert run_here("pack", "--quiet", "--size", "keep", path, tmp_path / "keep").code == 0
+    sample = Reader(tmp_path / "keep")[33]
+    assert np.array_equal(sample["image"], picture_of(33))
+    assert run_here("pack", "--quiet", "--size", "24x40", "--color", "gray", path, tmp_path / "grey").code == 0
+    assert Reader(tmp_path / "grey").fields["image"].shape == (24, 40, 1)
+
+
+@here
+def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path) -> None:
+    """The same command goes on; one with other options for frames is refused, and names the options, not the frames.
+    An append that would mix frames of two rates is not offered, also where there are new videos."""
+    store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
+    assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
+    for fps in "5", "5.0", "10/2":
+        assert "complete already" in run_here("pack", "--size", "16", "--fps", fps, clips, store).out
+    for more in False, True:
+        if more:
+            encode(clips / "a" / "new.mkv", "mpeg4", 20)
+        for options, words in (
+            (["--fps", "10"], "packed with other options (--fps was 5, now 10): "),
+            (
+                ["--every", "2"],
+                "packed with other options (--fps was 5, now not given; --every was not given, now 2): ",
+            ),
+            ([], "packed with other options (--fps was 5, now not given): "),
+        ):
+            ran = run_here("pack", "--quiet", "--size", "16", *options, clips, store)
+            assert (ran.code, words in ran.err) == (2, True), ran.err
+            assert "append" not in ran.err
+            assert "#0" not in ran.err
+            ran = run_here("append", "--quiet", *options, clips, store)
+            assert (ran.code, "--skip-existing" in ran.err) == (2, False), ran.err
+            assert "give --fps, --every and the like as when the store was packed" in ran.err
+    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store)
+    assert (ran.code, "`rawpack append --skip-existing`" in ran.err) == (2, True), ran.err
+
+
+@here
+def test_frames_that_were_begun_go_on_with_their_options_only(clips: Path, tmp_path: Path) -> None:
+    """An unfinished store of frames names the option that differs, and that the option of then resumes it."""
+    store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
+    (clips / "broken.avi").write_bytes((clips / "loose.avi").read_bytes()[:300])
+    args = ("--quiet", "--size", "16", "--workers", 0)
+    assert run_here("pack", *args, "--every", "3", clips, store).code == 1
+    ran = run_here("pack", *args, "--every", "4", clips, store)
+    assert ran.code == 2
+    assert "was begun with other options (--every was 3, now 4): give the same options to resume" in ran.err
+    assert run_here("pack", *args, "--every", "3", "--max-rejects", "50%", clips, store).code == 0
+
+
+@here
+def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary speaks of frames, and holds the store against the videos' bytes, however few frames are taken."""
+    size = sum(path.stat().st_size for path in clips.rglob("*") if path.is_file())
+    for options in (), ("--every", "3"):
+        told = run_here("pack", "--json", "--size", "16", *options, clips, tmp_path / f"store{len(options)}")
+        told = json.loads(told.out)
+        # A frame's share is a whole number of bytes.
+        assert size - 100 <= told["bytes_in"] <= size
+    monkeypatch.setattr("rawpack_packer.cli.progress._LINE_EVERY_S", 0)
+    ran = run_here("pack", "--size", "16", "--workers", "0", clips, tmp_path / "more")
+    assert ran.err.startswith("rawpack: 85 frames in 2 classes in ")
+    assert re.search(r"of 85 frames, [\d,]+ frames/s, ", ran.err)
+    assert re.search(r", [\d,]+ frames/s\n", ran.out)
+    assert "images/s" not in ran.err + ran.out
+
+
+@here
+def test_another_decoder_is_refused(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe names PyAV and FFmpeg: other versions may make other pixels, so a run does not go on with them."""
+    store = tmp_path / "store"
+    assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
+    made = json.loads((store / "store.json").read_text())["recipe"]["libraries"]["video"]
+    assert made.startswith(f"pyav {av.__version__}, libavcodec ")
+    monkeypatch.setattr("rawpack_packer.sources.video.library", lambda: "pyav 1.0.0")
+    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store)
+    assert ran.code == 2
+    assert "pyav 1.0.0" in ran.err
+    assert made in ran.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
+def test_a_video_that_changes_stops_the_run(clips: Path, tmp_path: Path) -> None:
+    """A file that is written to while its frames are read is noticed; none of its frames is rejected for it."""
+    path = encode(tmp_path / "x.mp4", "libx264", 20, options=FAST)
+    source = open_source(path)
+    part = source.part(0, 20)
+    part[3]
+    touch(str(path))
+    with pytest.raises(PackError, match=r"x\.mp4 changed since packing began"):
+        part[4]
+    with pytest.raises(PackError, match=r"x\.mp4 changed since packing began"):
+        source.part(5, 9)[0]
+
+
+# ---------------------------------------------------------------------------------------------- videos of many sources
+
+
+def shot(folder: Path, *names: str, frames: int = 20) -> Path:
+    """A folder of small videos."""
+    for name in names:
+        encode(folder / f"{name}.mkv", "ffv1", frames, format="bgr0")
+    return folder
+
+
+def done(command: str, *args: object) -> None:
+    ran = run_here(command, "--quiet", "--workers", 0, *(("--size", "8") if command == "pack" else ()), *args)
+    assert (ran.code, ran.err) == (0, ""), ran
+
+
+def numbered(store: Path) -> dict[str, int]:
+    """The name of each video by the keys, and its number, which no other has."""
+    reader = Reader(store)
+    pairs = {(sample["key"].partition(".")[0], int(sample["video"])) for sample in reader}
+    names, numbers = dict(pairs), {number for _, number in pairs}
+    assert len(pairs) == len(names) == len(numbers), pairs
+    return names
+
+
+@here
+@pytest.mark.parametrize("way", ["merge", "append videos", "append stores"])
+def test_each_video_keeps_a_number_of_its_own(way: str, tmp_path: Path) -> None:
+    """However frames of several folders come into one store: videos of the first keep their numbers, the others get
+    free ones, and every clip is of one video, each of which has its clips. A subset and a copy leave the numbers."""
+    folders = [shot(tmp_path / name, *names) for name, names in {"x": "ab", "y": "cd", "z": "e"}.items()]
+    chosen = [("--end", "0.4"), ("--start", "0.4"), ("--start", "0.4")]
+    stores = [tmp_path / f"store {k}" for k in range(3)]
+    for folder, store, options in zip(folders, stores, chosen, strict=True):
+        done("pack", *options, folder, store)
+    made = tmp_path / "made"
+    if way == "merge":
+        done("merge", *stores, made)
+    else:
+        shutil.copytree(stores[0], made)
+        for folder, store, options in zip(folders[1:], stores[1:], chosen[1:], strict=True):
+            done("append", *((*options, folder) if way == "append videos" else (store,)), made)
+    expected = {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    assert numbered(made) == expected
+    reader = Reader(made)
+    assert len(reader.clips(4, per_video=1)) == 5
+    keys = [reader[row]["key"] for row in range(len(reader))]
+    for clip in reader.clips(6, step=1):
+        assert len({keys[row].partition("#")[0] for row in clip["index"].tolist()}) == 1
+    (tmp_path / "rows").write_text("".join(f"{row}\n" for row, key in enumerate(keys) if key[0] in "bde"))
+    done("subset", "--rows-from", tmp_path / "rows", made, tmp_path / "some")
+    done("convert", "--format", "hdf5", tmp_path / "some", tmp_path / "copy")
+    assert numbered(tmp_path / "some") == numbered(tmp_path / "copy") == {"b": 1, "d": 3, "e": 4}
+
+
+@here
+def test_frames_of_a_video_come_together_again(tmp_path: Path) -> None:
+    """A video whose frames come in several runs, or lie in several stores, is the same video; and the numbers are those
+    of one run."""
+    folder = shot(tmp_path / "x", "a", "b")
+    done("pack", "--end", "0.4", folder, tmp_path / "grown")
+    done("pack", "--start", "0.4", folder, tmp_path / "late")
+    done("merge", tmp_path / "grown", tmp_path / "late", tmp_path / "merged")
+    done("append", "--start", "0.4", folder, tmp_path / "grown")
+    assert numbered(tmp_path / "merged") == numbered(tmp_path / "grown") == {"a": 0, "b": 1}
+    for name in ("once", "twice"):
+        done("pack", shot(tmp_path / "y", "y"), tmp_path / name)
+    more = shot(tmp_path / "z", "m")
+    done("append", more, tmp_path / "twice")
+    shot(more, "n", "z")
+    done("append", "--skip-existing", more, tmp_path / "twice")
+    done("append", more, tmp_path / "once")
+    assert numbered(tmp_path / "once") == numbered(tmp_path / "twice") == {"y": 0, "m": 1, "n": 2, "z": 3}
+
+
+@here
+def test_two_videos_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
+    """Frames of several files that have the same name are merged with --prefix only, and are two videos then; parts of
+    one file need none, also where they were cut out of one store."""
+    for name, frames, chosen in (("x", 20, "--end"), ("y", 30, "--start")):
+        done("pack", chosen, "0.4", shot(tmp_path / name, "a", frames=frames), tmp_path / f"{name}-store")
+    stores = [tmp_path / "x-store", tmp_path / "y-store"]
+    made = tmp_path / "made"
+    for _ in range(2):
+        ran = run_here("merge", "--workers", 0, *stores, made)
+        assert (ran.code, "'a.mkv'" in ran.err, "--prefix" in ran.err) == (2, True, True), ran
+        assert not made.exists()
+        for name in ("provenance.json", "provenance.npy"):  # without these, nothing tells
+            (stores[1] / name).unlink(missing_ok=True)
+    done("merge", "--prefix", "names", *stores, made)
+    assert numbered(made) == {"x-store/a": 0, "y-store/a": 1}
+    for part, rows in (("first", "0\n1\n2\n"), ("last", "5\n6\n")):
+        (tmp_path / "rows").write_text(rows)
+        done("subset", "--rows-from", tmp_path / "rows", stores[1], tmp_path / part)
+    done("merge", tmp_path / "first", tmp_path / "last", tmp_path / "whole")
+    assert numbered(tmp_path / "whole") == {"a": 0}
+
+
+@here
+@pytest.mark.skipif(sys.platform != "linux", reason="needs fork")
+def test_numbers_are_the_same_where_an_append_goes_on(tmp_path: Path) -> None:
+    """An append that fell before its manifest goes on to the bytes of one that did not, by other workers."""
+    stores = [tmp_path / "whole", tmp_path / "stopped"]
+    first, more = shot(tmp_path / "x", "a", "b", frames=40), shot(tmp_path / "y", "c", "d", "e", frames=40)
+    for store in stores:
+        done("pack", "--shard-size", "1", first, store)
+    assert run_here("append", "--quiet", "--workers", 2, more, stores[0]).code == 0
+    with mock.patch("rawpack_packer.job.append.commit_store", side_effect=PackError("stopped")):
+        assert run_here("append", "--workers", 0, more, stores[1]).code == 1
+    (stores[1] / ".rawpack" / "part-00003.done").unlink()
+    done("append", more, stores[1])
+    assert numbered(stores[1]) == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    whole, stopped = map(files_of, stores)
+    assert whole.keys() == stopped.keys()
+    assert {name for name in whole if whole[name] != stopped[name]} <= {"provenance.json", "provenance-2.json"}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ("nothing", [5, 5, 5, 0, 0, 0]),
+        ("no times", [5] * 6),
+        ("other keys", [5] * 6),
+        ("other numbers of frames", [5] * 6),
+        ("two numbers of one name", [5, 5, 6, 5, 5, 6]),
+    ],
+)
+def test_numbers_of_the_users_own_stay(own: str, expected: list[int], tmp_path: Path) -> None:
+    """Only where samples say in every way that they are frames of videos, and their keys which, is `video` another."""
+    for store in "ab":
+        given = [{"image": picture(8, 8, i), "video": 5, "frame": i, "pts_seconds": i / 10} for i in range(3)]
+        keys = [f"{store}#{i:06d}" if own != "other keys" else f"{store}#{i}" for i in range(3)]
+        for i, sample in enumerate(given):
+            if own == "no times":
+                del sample["pts_seconds"]
+            sample["frame"] += own == "other numbers of frames"
+            sample["video"] += own == "two numbers of one name" and i == 2
+        rawpack_packer.pack(given, tmp_path / store, keys=keys, workers=0)
+    done("merge", tmp_path / "a", tmp_path / "b", tmp_path / "merged")
+    done("append", tmp_path / "b", tmp_path / "a")
+    for made in ("merged", "a"):
+        assert [int(sample["video"]) for sample in Reader(tmp_path / made)] == expected

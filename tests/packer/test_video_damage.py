@@ -1,0 +1,212 @@
+"""Damaged videos: what lies before the damage is kept and right, the rest is rejected with a reason and a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import wave
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import run_here
+from videos import av, encode, looked_through_here, number_of  # noqa: F401
+
+from rawpack import Reader
+from rawpack.errors import DecodeError
+from rawpack.system.child import Channel, Heartbeat
+from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.video import scan
+
+here = pytest.mark.usefixtures("looked_through_here")
+
+COUNT = 60
+CLOSED = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
+OPEN = {**CLOSED, "x264-params": CLOSED["x264-params"] + ":open-gop=1"}
+GROUPS = {"g": "12", "bf": "2", "b": "2M"}
+Outcome = list[int | tuple[str, str]]
+
+
+def outcome(source: Any, step: int = 10**9) -> Outcome:
+    """What comes of each sample, read in runs of `step`: the number that its frame shows, or reason and detail."""
+    found: Outcome = []
+    for start in range(0, len(source), step):
+        part = source.part(start, min(start + step, len(source)))
+        for i in range(len(part)):
+            try:
+                found.append(number_of(np.asarray(part[i].image)))
+            except DecodeError as error:
+                found.append((error.reason, error.detail))
+    return found
+
+
+def pixels(path: Path) -> dict[int, bytes]:
+    """The frames of a sound video, by their number."""
+    source = open_source(path)
+    part = source.part(0, len(source))
+    return {i: np.asarray(part[i].image).tobytes() for i in range(len(part))}
+
+
+def packets(path: Path) -> list[tuple[int, int]]:
+    """Offset and size of the data of each packet, in the order of the file."""
+    with av.open(str(path)) as file:
+        found = [bytes(packet) for packet in file.demux(video=0) if packet.size]
+    data, places, at = path.read_bytes(), [], 0
+    for packet in found:
+        at = data.find(packet, at)
+        places.append((at, len(packet)))
+        at += len(packet)
+    return places
+
+
+SOUND = {
+    "closed.mp4": ("libx264", CLOSED), "open.mp4": ("libx264", OPEN), "open.mkv": ("libx264", OPEN),
+    "mpeg4.mp4": ("mpeg4", GROUPS), "mpeg2.mkv": ("mpeg2video", GROUPS),
+}  # fmt: skip
+
+
+@here
+@pytest.mark.parametrize("name", SOUND)
+def test_damage_costs_its_group_and_nothing_else(tmp_path: Path, name: str) -> None:
+    """Frames before a packet that begins with nonsense, and those behind the next key frame, are kept to the byte;
+    those between are rejected with their times; and it is the same in whatever runs the frames are read."""
+    path = encode(tmp_path / name, SOUND[name][0], COUNT, options=SOUND[name][1])
+    sound, data, places = pixels(path), path.read_bytes(), packets(path)
+    first = float(str(open_source(path)[0].fields["pts_seconds"]))
+    for number in (26, 40):
+        offset, _ = places[number]
+        path.write_bytes(data[:offset] + b"\xff" * 8 + data[offset + 8 :])
+        source = open_source(path)
+        found = outcome(source)
+        assert found == outcome(source, 7) == outcome(source, 1)
+        bad = [i for i, what in enumerate(found) if isinstance(what, tuple)]
+        part = source.part(0, len(source))
+        kept = {i: np.asarray(part[i].image).tobytes() for i in range(COUNT) if i not in bad}
+        assert [i for i, image in kept.items() if sound[i] != image] == []
+        assert len(found) == COUNT
+        assert number - 3 <= bad[0] <= bad[-1] < number + 24
+        for i in bad:
+            reason, detail = found[i]  # type: ignore[misc]
+            assert (reason, f"at {first + i / 25:.3f} s" in detail) == ("damaged", True), detail
+
+
+@here
+def test_a_cut_mp4_rejects_each_frame_that_it_lists(tmp_path: Path) -> None:
+    """With its index at the front, all frames up to the cut are kept, and those behind are rejected one by one."""
+    path = encode(tmp_path / "x.mp4", "libx264", COUNT, options=CLOSED, container={"movflags": "faststart"})
+    offset, size = packets(path)[30]
+    path.write_bytes(path.read_bytes()[: offset + size // 2])
+    found = outcome(open_source(path))
+    assert len(found) == COUNT
+    kept = [what for what in found if isinstance(what, int)]
+    assert kept == found[: len(kept)] == list(range(len(kept)))
+    assert 26 <= len(kept) <= 30
+    assert {what[0] for what in found if isinstance(what, tuple)} <= {"truncated", "damaged"}
+    assert all(" s " in what[1] for what in found if isinstance(what, tuple))
+
+
+@here
+@pytest.mark.parametrize("name", ["h264.mkv", "mjpeg.avi"])
+def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) -> None:
+    """Where the file does not say how many frames it should have, one reject stands for all that are missing."""
+    codec, options, format = ("libx264", OPEN, "yuv420p") if "h264" in name else ("mjpeg", {}, "yuvj420p")
+    path = encode(tmp_path / name, codec, COUNT, options=options, format=format)
+    offset, size = packets(path)[30]
+    path.write_bytes(path.read_bytes()[: offset + size // 2])
+    found = outcome(open_source(path))
+    kept = [what for what in found if isinstance(what, int)]
+    assert kept[:25] == list(range(25))
+    assert kept == found[: len(kept)] == list(range(len(kept)))
+    assert isinstance(found[-1], tuple)
+    assert found[-1][0] == "truncated"
+    assert len(found) - len(kept) <= 4
+
+
+@here
+def test_behind_a_hole_in_the_container_nothing_is_kept(tmp_path: Path) -> None:
+    """Where packets are gone, nobody knows how many: the frames before are kept, those behind have no number."""
+    path = encode(tmp_path / "x.mkv", "libx264", COUNT, options=CLOSED)
+    lie, data = packets(path), bytearray(path.read_bytes())
+    start, end = lie[20][0] + 3, lie[26][0] + 9
+    data[start:end] = np.random.default_rng(0).bytes(end - start)
+    path.write_bytes(data)
+    found = outcome(open_source(path))
+    kept = [what for what in found if isinstance(what, int)]
+    assert kept == found[: len(kept)]
+    assert kept[:17] == list(range(17))
+    assert len(kept) <= 22
+    assert {what[0] for what in found[len(kept) :] if isinstance(what, tuple)} == {"damaged"}
+
+
+def sound_file(path: Path) -> None:
+    """A file with sound alone, that calls itself a video."""
+    with wave.open(str(path.with_suffix(".wav")), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(bytes(16000))
+    with av.open(str(path.with_suffix(".wav"))) as source, av.open(str(path), "w", format="matroska") as target:
+        stream = target.add_stream_from_template(source.streams.audio[0])
+        for packet in source.demux(audio=0):
+            if packet.size:
+                packet.stream = stream
+                target.mux(packet)
+    path.with_suffix(".wav").unlink()
+
+
+def test_what_is_no_video_is_one_reject(tmp_path: Path) -> None:
+    """Empty files, texts, sound, an MP4 without its index: one reject each, with its reason; playlists open nothing."""
+    folder = tmp_path / "source"
+    good = encode(folder / "good.mp4", "libx264", 4, options=CLOSED)
+    (folder / "empty.mp4").write_bytes(b"")
+    (folder / "text.mp4").write_text("no video " * 50)
+    (folder / "cut.mp4").write_bytes(good.read_bytes()[:900])
+    (folder / "list.mp4").write_text(f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:{good}\n#EXT-X-ENDLIST\n")
+    (folder / "script.mkv").write_text(f"ffconcat version 1.0\nfile {good}\n")
+    sound_file(folder / "sound.mkv")
+    expected = {
+        "cut.mp4#000000": "truncated", "empty.mp4#000000": "empty", "list.mp4#000000": "corrupt",
+        "script.mkv#000000": "corrupt", "sound.mkv#000000": "no_video", "text.mp4#000000": "corrupt",
+    }  # fmt: skip
+    if sys.platform == "linux":
+        os.link(good, os.fsencode(folder) + b"/odd\xff.mp4")
+        expected["odd\\xff.mp4#000000"] = "bad_name"
+    store = tmp_path / "store"
+    ran = run_here("pack", "--quiet", "--size", "16", "--max-rejects", "70%", folder, store)
+    assert (ran.code, ran.err) == (0, "")
+    rejects = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    assert {reject["key"]: reject["reason"] for reject in rejects} == expected
+    assert set(expected.values()) <= set(REASONS)
+    assert len(Reader(store)) == 4
+    summary = json.loads(run_here("pack", "--json", "--size", "16", "--max-rejects", "70%", folder, store).out)
+    assert summary["samples"] + summary["rejects"] == summary["seen"]
+
+
+_LOOK = scan._main
+
+
+def dying(channel: Channel, notes: Heartbeat, work: Any, descriptors: Any) -> None:
+    """The process that looks through videos, one of which kills it."""
+    look = scan._index
+
+    def deadly(place: Any, beat: Any) -> Any:
+        if place.key == "deadly.mp4":
+            os.abort()
+        return look(place, beat)
+
+    with mock.patch.object(scan, "_index", deadly):
+        _LOOK(channel, notes, work, descriptors)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
+def test_a_video_that_kills_ffmpeg_costs_itself(tmp_path: Path) -> None:
+    """Where the process that looks through a video dies of it, the video is rejected, and the others are not."""
+    for name in ("a.mp4", "deadly.mp4", "z.mp4"):
+        encode(tmp_path / name, "libx264", 3, options=CLOSED)
+    with mock.patch.object(scan, "_main", dying):
+        found = outcome(open_source(tmp_path))
+    assert [what if isinstance(what, int) else what[0] for what in found] == [0, 1, 2, "crashed", 0, 1, 2]

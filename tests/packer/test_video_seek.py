@@ -1,0 +1,196 @@
+"""A frame that is sought is the frame that decoding from the start gives, whatever the codec and the container.
+
+Frames show their own numbers, so which frame came is seen without any decoder's word for it. Where a codec keeps RGB
+without loss of meaning, the ffmpeg command says what every byte must be.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import random
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from videos import decoded, encode, ffmpeg, hashes, looked_through_here, needs_ffmpeg, number_of  # noqa: F401
+
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.video.decoding import Decoding
+from rawpack_packer.sources.video.source import VideoSource
+
+pytestmark = pytest.mark.usefixtures("looked_through_here")
+
+COUNT = 60
+X264 = "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"
+X265 = "keyint=12:min-keyint=12:bframes=3:b-adapt=0:log-level=none:pools=none:frame-threads=1"
+VPX = {"g": "12", "deadline": "realtime", "cpu-used": "8", "lag-in-frames": "8", "auto-alt-ref": "1", "b": "300k"}
+GROUPS = {"g": "12", "bf": "2", "b": "2M"}
+
+CASES: dict[str, tuple[str, dict[str, str]]] = {
+    "b-frames.mp4": ("libx264", {"preset": "veryfast", "x264-params": X264}),
+    "open groups.mp4": ("libx264", {"preset": "veryfast", "x264-params": f"{X264}:open-gop=1"}),
+    "open groups.mkv": ("libx264", {"preset": "veryfast", "x264-params": f"{X264}:open-gop=1"}),
+    "open groups.ts": ("libx264", {"preset": "veryfast", "x264-params": f"{X264}:open-gop=1"}),
+    "open hevc.mp4": ("libx265", {"preset": "ultrafast", "x265-params": f"{X265}:open-gop=1"}),
+    "open hevc.mkv": ("libx265", {"preset": "ultrafast", "x265-params": f"{X265}:open-gop=1"}),
+    "one group.mp4": ("libx264", {"preset": "veryfast", "x264-params": "keyint=infinite:threads=1"}),
+    "no key but the first.mp4": ("libx264", {"preset": "veryfast", "x264-params": f"{X264}:bframes=0:intra-refresh=1"}),
+    "h264.avi": ("libx264", {"preset": "veryfast", "x264-params": X264}),
+    "raw.h264": ("libx264", {"preset": "veryfast", "x264-params": X264}),
+    "mpeg4.avi": ("mpeg4", GROUPS),
+    "mpeg4.mp4": ("mpeg4", GROUPS),
+    "mpeg2.mpg": ("mpeg2video", GROUPS),
+    "mpeg2.ts": ("mpeg2video", GROUPS),
+    "hidden frames.webm": ("libvpx", VPX | {"deadline": "good", "lag-in-frames": "12"}),
+    "vp9.webm": ("libvpx-vp9", VPX),
+    "av1.mkv": ("libsvtav1", {"preset": "12", "g": "16", "svtav1-params": "lp=1"}),
+    "av1.mp4": ("libsvtav1", {"preset": "12", "g": "16", "svtav1-params": "lp=1"}),
+    "every frame.avi": ("mjpeg", {}),
+    "ffv1.mkv": ("ffv1", {"g": "12"}),
+    "wmv2.wmv": ("wmv2", {"g": "12", "b": "2M"}),
+}
+ALWAYS_FROM_THE_START = {"one group.mp4", "no key but the first.mp4", "h264.avi", "raw.h264"}
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """`video("av1.mp4")`: the video of that name, made and looked through once."""
+    folder = tmp_path_factory.mktemp("seek")
+
+    @cache
+    def get(name: str) -> VideoSource:
+        codec, options = CASES[name]
+        format = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        return VideoSource(encode(folder / name, codec, COUNT, format=format, options=options))
+
+    return get
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_frame_is_the_one_of_a_decoding_in_order(video: Any, name: str) -> None:
+    """All frames are there, in order; each alone, and in any order, has the very bytes that it has in sequence."""
+    source = video(name)
+    whole = source.part(0, len(source))
+    in_order = [whole[i].image for i in range(len(whole))]
+    assert [number_of(image) for image in in_order] == list(range(COUNT))
+    for i in range(COUNT):
+        assert np.array_equal(source.part(i, i + 1)[0].image, in_order[i]), i
+    part, numbers = source.part(20, COUNT), list(range(COUNT - 20))
+    random.Random(1).shuffle(numbers)
+    for i in numbers:
+        assert np.array_equal(part[i].image, in_order[20 + i]), i
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ALWAYS_FROM_THE_START])
+def test_a_frame_far_behind_is_sought(video: Any, name: str) -> None:
+    """It is found by a seek to the key frame before it: fewer packets are decoded than lie before it."""
+    source = video(name)
+    fed: list[Any] = []
+    decode = Decoding.decode
+    with mock.patch.object(Decoding, "decode", lambda self, packet: (fed.append(packet), decode(self, packet))[1]):
+        assert number_of(np.asarray(source.part(55, 56)[0].image)) == 55
+    assert 0 < len(fed) <= 30
+
+
+RGB = {
+    "h264.mp4": ("libx264rgb", "rgb24", {"preset": "veryfast", "x264-params": f"{X264}:open-gop=1"}),
+    "h264.mkv": ("libx264rgb", "rgb24", {"preset": "veryfast", "x264-params": X264}),
+    "hevc.mp4": ("libx265", "gbrp", {"preset": "ultrafast", "x265-params": f"{X265}:open-gop=1"}),
+    "vp9.webm": ("libvpx-vp9", "gbrp", VPX),
+    "ffv1.mkv": ("ffv1", "bgr0", {"g": "12"}),
+    "png.mov": ("png", "rgb24", {}),
+}
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("name", RGB)
+def test_every_byte_is_that_of_the_ffmpeg_command(name: str, tmp_path: Path) -> None:
+    """Of videos that are RGB in the file, all frames hash to what the ffmpeg command decodes."""
+    codec, format, options = RGB[name]
+    path = encode(tmp_path / name, codec, COUNT, format=format, options=options)
+    source = open_source(path)
+    ours = hashes(source.part(i, i + 1)[0].image for i in range(len(source)))
+    assert ours == hashes(decoded(path))
+    assert len(set(ours)) == COUNT
+
+
+@needs_ffmpeg
+def test_what_an_edit_list_cuts_off_is_no_frame(tmp_path: Path) -> None:
+    """Of an MP4 cut without encoding it anew, the frames are those that its edit list shows, and their times too."""
+    whole = encode(tmp_path / "whole.mp4", "libx264rgb", COUNT, format="rgb24",
+                   options={"preset": "veryfast", "x264-params": X264})  # fmt: skip
+    cut = tmp_path / "cut.mp4"
+    ffmpeg("-ss", "0.76", "-i", whole, "-t", "0.9", "-c", "copy", cut)
+    source = open_source(cut)
+    items = [source.part(i, i + 1)[0] for i in range(len(source))]
+    numbers = [number_of(np.asarray(item.image)) for item in items]
+    assert numbers[:20] == list(range(19, 39))
+    assert hashes(item.image for item in items) == hashes(decoded(cut))
+    assert [item.fields["frame"] for item in items] == list(range(len(items)))
+    assert items[0].fields["pts_seconds"] == 0.0
+
+
+@needs_ffmpeg
+def test_a_stream_that_begins_in_an_open_group(tmp_path: Path) -> None:
+    """Frames at the start that need what was cut off before are none; all others are there, and it is told."""
+    whole = encode(tmp_path / "whole.ts", "libx265", COUNT,
+                   options={"preset": "ultrafast", "x265-params": f"{X265}:open-gop=1"})  # fmt: skip
+    data, size = whole.read_bytes(), 188
+    packets = [data[at : at + size] for at in range(0, len(data), size)]
+    # From the first packet of the second group on, with the tables that a transport stream begins with.
+    starts = [i for i, packet in enumerate(packets) if packet[3] & 0x20 and packet[5] & 0x40 and packet[1] & 0x40]
+    cut = tmp_path / "cut.ts"
+    cut.write_bytes(b"".join(packets[:3] + packets[starts[1] :]))
+    source = open_source(cut)
+    numbers = [number_of(np.asarray(source.part(i, i + 1)[0].image)) for i in range(len(source))]
+    assert numbers == list(range(numbers[0], COUNT))
+    assert numbers[0] >= 12
+    assert len(numbers) == len(decoded(cut))
+
+
+def test_a_source_holds_no_file_open(video: Any) -> None:
+    """One video is open at a time, however many parts are read; a part that goes away closes its own."""
+
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").glob("*")))
+
+    before = descriptors()
+    source = video("b-frames.mp4")
+    part = source.part(0, 20)
+    part[3]
+    travelled = pickle.loads(pickle.dumps(part))
+    assert np.array_equal(travelled[4].image, part[4].image)
+    singles = [source.part(i, i + 1) for i in range(20)]
+    assert [number_of(np.asarray(single[0].image)) for single in singles] == list(range(20))
+    assert descriptors() <= before + 1
+    del part, travelled, singles
+    assert descriptors() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_frames_that_were_read_are_not_kept(tmp_path: Path) -> None:
+    """Memory does not grow with the number of frames, also where Python collects no cycles."""
+    path = encode(tmp_path / "large.mkv", "mpeg4", 120, options=GROUPS, scale=10)
+    source = open_source(path)
+    part = source.part(0, len(source))
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    gc.disable()
+    try:
+        for i in range(20):
+            part[i]
+        before = resident()
+        for i in range(20, 120):
+            part[i]
+        grown = resident() - before
+    finally:
+        gc.enable()
+    # A frame has 1.7 MB, decoded and as RGB: all would be 170 MB.
+    assert grown < 30e6

@@ -1,0 +1,202 @@
+"""A cold store is asked of its disk by regions, in the order of its files; what is in memory is not asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reading import WAYS, Truth, nothing_left, wait_until
+
+import rawpack_packer
+from rawpack import RawpackError, Reader
+from rawpack.batching.fill import BatchFiller
+from rawpack.batching.iterator import EpochStep
+from rawpack.batching.readahead import Readahead
+from rawpack.order import BlockShuffled, Order, Shuffled
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack_packer.tune.measure.cache import drop
+
+Rows = NDArray[np.int64]
+SAMPLES, BATCH = 1000, 30
+
+
+class Disk:
+    """Notes what it is asked for, and can be made to fail or to wait."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.cached: set[int] = set()
+        self.error: Exception | None = None
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def need(self, rows: Rows) -> None:
+        self.goes_on.wait()
+        self.asked += rows.tolist()
+        if self.error is not None:
+            raise self.error
+
+    def is_cached(self, row: int) -> bool:
+        if self.error is not None:
+            raise self.error
+        return row in self.cached
+
+
+def steps_of(order: Order, epoch: int, start: int = 0) -> Generator[EpochStep]:
+    for at in range(start, len(order), BATCH):
+        stop = min(at + BATCH, len(order))
+        yield EpochStep(order.samples(epoch, at, stop), stop)
+
+
+def ahead(disk: Disk, order: Order, epoch: int = 0, start: int = 0, most: int = SAMPLES) -> Readahead:
+    steps = steps_of(order, epoch, start)
+    return Readahead(steps, start, lambda at: order.region_end(epoch, at), disk.is_cached, disk.need, most)
+
+
+def ended(steps: Readahead) -> None:
+    wait_until(lambda: steps._thread is None or not steps._thread.is_alive(), "all is asked for")
+
+
+BLOCKS = BlockShuffled(SAMPLES, seed=3, block=10, window=8)
+
+
+@pytest.mark.parametrize("order", [BLOCKS, Shuffled(SAMPLES, seed=3)], ids=["block", "full"])
+@pytest.mark.parametrize("start", [0, 7 * BATCH])
+def test_the_steps_stay_what_they_are(order: Order, start: int) -> None:
+    """Whatever is asked for, the same batches come at the same positions."""
+    found, expected = list(ahead(Disk(), order, 2, start)), list(steps_of(order, 2, start))
+    assert [(step.rows.tolist(), step.position) for step in found] == [
+        (step.rows.tolist(), step.position) for step in expected
+    ]
+
+
+def test_windows_are_asked_for_one_ahead_and_in_the_order_of_the_files() -> None:
+    """Before the first batch: the window that it is in, then the next, each ascending and in long runs; further ones as
+    the batches come to them; in the end everything, once."""
+    disk = Disk()
+    steps = ahead(disk, BLOCKS)
+    first = next(steps)
+    ended(steps)
+    window = -(-BLOCKS.region_end(0, 0) // BATCH) * BATCH
+    assert set(first.rows.tolist()) <= set(disk.asked)
+    assert set(disk.asked[:window]) == set(BLOCKS.samples(0, 0, window).tolist())
+    assert disk.asked[:window] == sorted(disk.asked[:window])
+    assert np.count_nonzero(np.diff(disk.asked[: BLOCKS.region_end(0, 0)]) != 1) <= 2 * 8
+    assert window < len(disk.asked) <= 3 * window
+    before = len(disk.asked)
+    for _ in range(window // BATCH):
+        next(steps)
+    ended(steps)
+    assert len(disk.asked) > before
+    for _ in steps:
+        ended(steps)
+    assert sorted(disk.asked) == list(range(SAMPLES))
+
+
+def test_what_is_past_is_not_asked_for() -> None:
+    """A disk that falls behind goes on with what is still to come: regions that are past are not asked for."""
+    disk = Disk()
+    disk.goes_on.clear()
+    steps = ahead(disk, BLOCKS)
+    taken = [next(steps) for _ in range(SAMPLES // BATCH)]
+    disk.goes_on.set()
+    ended(steps)
+    late = set(disk.asked[64:])
+    assert not late & {row for step in taken[:20] for row in step.rows.tolist()}
+
+
+def test_without_a_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking ahead is a hint: batches come without it."""
+
+    def none(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    disk = Disk()
+    assert len(list(ahead(disk, BLOCKS))) == -(-SAMPLES // BATCH)
+    assert not disk.asked
+
+
+def test_no_more_than_memory_has_room_for() -> None:
+    """Of a window that is too large for it, a part is asked for at a time."""
+    disk = Disk()
+    steps = ahead(disk, BlockShuffled(SAMPLES, block=100, window=10), most=90)
+    next(steps)
+    ended(steps)
+    assert len(disk.asked) == 2 * 90
+
+
+def test_what_is_in_memory_is_not_asked_for() -> None:
+    """Only regions of which something is missing are."""
+    disk = Disk()
+    disk.cached = set(range(SAMPLES))
+    steps = ahead(disk, BLOCKS)
+    assert len(list(steps)) == -(-SAMPLES // BATCH)
+    assert steps._thread is None
+    assert not disk.asked
+
+
+def test_a_disk_that_stands_still_holds_nobody_up() -> None:
+    """Steps come, the end too, and afterwards no more is asked for."""
+    disk = Disk()
+    disk.goes_on.clear()
+    steps = ahead(disk, BLOCKS)
+    assert len(list(steps)) == -(-SAMPLES // BATCH)
+    steps.close()
+    disk.goes_on.set()
+    ended(steps)
+    assert len(disk.asked) <= 64
+
+
+@pytest.mark.parametrize("error", [RawpackError("damaged"), OSError("gone")])
+def test_errors_are_left_to_whoever_reads(error: Exception) -> None:
+    """A damaged shard is told by the worker that reads it, with the sample's name."""
+    disk = Disk()
+    disk.error = error
+    assert len(list(ahead(disk, BLOCKS))) == -(-SAMPLES // BATCH)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 300 images in several shards, each large enough to be asked for."""
+    folder = tmp_path_factory.mktemp("large")
+    random = np.random.default_rng(0)
+    images = [{"image": random.integers(0, 256, (80, 80, 3)).astype(np.uint8), "label": i} for i in range(300)]
+    rawpack_packer.pack(images, folder / "store", shard_size=1, workers=0)
+    return folder / "store"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shuffle", [True, "block"])
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_store_from_the_disk(
+    large: Path, way: str, shuffle: Any, tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read cold, the disk is asked for it, also where the system does not tell what is cached; each epoch is whole and
+    right, and leaves no thread behind."""
+    truth, asked = Truth(large), []
+    threads = threading.active_count()
+    monkeypatch.setattr(ConcatenatedStore, "tells_cached", tells)
+    need = BatchFiller.readahead
+    monkeypatch.setattr(BatchFiller, "will_need", lambda filler, rows: (asked.append(len(rows)), need(filler, rows))[1])
+    with nothing_left():
+        for epoch in range(2):
+            wait_until(lambda: threading.active_count() <= threads, "no thread is left")
+            if not drop(sorted(large.glob("shard-*"))):
+                pytest.skip("the page cache keeps the files of this disk")
+            batches = Reader(large).batches(16, shuffle=shuffle, block=8, window=4, **WAYS[way])
+            batches.set_epoch(epoch)
+            rows = []
+            for batch in batches:
+                assert truth.holds(batch)
+                rows += batch["index"].tolist()
+            assert sorted(rows) == list(range(300))
+            del batches, batch
+            if tells or way != "here":
+                assert sum(asked) >= 300 * (epoch + 1)
+    wait_until(lambda: threading.active_count() <= threads, "no thread is left")

@@ -1,0 +1,283 @@
+"""A batch stays right as long as it is held, whatever of it is held, and what is let go is used again."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+import pytest
+from conftest import Packed
+from numpy.typing import NDArray
+from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
+
+from rawpack import RawpackError, Reader
+from rawpack.batching import slots
+from rawpack.batching.batches import AHEAD, Batches
+
+BATCH = 7
+SIZE = 160
+"""Pixels a side: with them, a batch is large enough to be cut into slices, one for each worker."""
+
+Array = NDArray[Any]
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", SIZE)
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def batches(request: pytest.FixtureRequest, reader: Reader) -> Batches:
+    """Shuffled batches in every way there is, kept from test to test: each test takes the next epochs."""
+    return reader.batches(BATCH, shuffle=True, **WAYS[request.param])
+
+
+# ---------------------------------------------------------------------------------------------- what is held
+
+
+def with_torch(image: Array) -> Any:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    return torch.from_numpy(image)
+
+
+def overlay(image: Array) -> Array:
+    return np.lib.stride_tricks.as_strided(image, (2, *image.shape[1:]), image.strides)
+
+
+HELD: dict[str, tuple[Callable[[Array], Any], Callable[[Array], Array]]] = {
+    "the array": (lambda image: image, lambda image: image),
+    "a slice": (lambda image: image[2:4], lambda image: image[2:4]),
+    "one sample": (lambda image: list(image)[1], lambda image: image[1]),
+    "another shape": (lambda image: image.reshape(len(image), -1), lambda image: image.reshape(len(image), -1)),
+    "another dtype": (lambda image: image.reshape(-1).view("<u4"), lambda image: image.reshape(-1).view("<u4")),
+    "a view of a view of a view": (lambda image: image[1:][::-1].T[0], lambda image: image[1:][::-1].T[0]),
+    "a strided overlay": (overlay, lambda image: image[:2]),
+    "a flat iterator": (lambda image: image.flat, lambda image: image.ravel()),
+    "a memoryview": (lambda image: image.data, lambda image: image),
+    "a memoryview's part": (lambda image: image.reshape(-1).data[5:900], lambda image: image.reshape(-1)[5:900]),
+    "an array over a memoryview": (lambda image: np.asarray(image.data), lambda image: image),
+    "an array through DLPack": (lambda image: np.from_dlpack(image), lambda image: image),
+    "an array through ctypes": (
+        lambda image: np.ctypeslib.as_array(np.ctypeslib.as_ctypes(image)),
+        lambda image: image,
+    ),
+    "a torch tensor": (with_torch, lambda image: image),
+}
+"""What a user may keep of a batch's images -> how it is taken, and what must be in it."""
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_what_is_held_stays_right(batches: Batches, truth: Truth, what: str) -> None:
+    """Whatever is kept of batches over two epochs, with all else let go, holds what it held when it was handed over."""
+    take, part = HELD[what]
+    kept = [(batch["index"].tolist(), take(batch["image"])) for _ in range(2) for batch in batches]
+    assert len(kept) == 2 * len(batches)
+    for rows, held in kept:
+        assert np.array_equal(np.asarray(held), part(truth.images[rows]))
+
+
+@pytest.mark.parametrize("field", ["image", "label", "index"])
+def test_one_field_is_enough(batches: Batches, truth: Truth, field: str) -> None:
+    """Keeping one field of a batch keeps that field right."""
+    kept, rows = [], []
+    for batch in batches:
+        rows.append(batch["index"].tolist())
+        kept.append(batch[field])
+        del batch
+    values: dict[str, Array] = {"image": truth.images, "label": truth.labels, "index": np.arange(len(truth))}
+    for at, held in zip(rows, kept, strict=True):
+        assert np.array_equal(held, values[field][at])
+
+
+def test_list_of_batches(batches: Batches, truth: Truth) -> None:
+    """list(batches) of three epochs holds every batch of them, each in memory of its own."""
+    kept = [batch for _ in range(3) for batch in list(batches)]
+    assert all(truth.holds(batch) for batch in kept)
+    spans = sorted((batch["image"].ctypes.data, batch["image"].nbytes) for batch in kept)
+    assert all(start + size <= following for (start, size), (following, _) in itertools.pairwise(spans))
+
+
+def test_batches_that_another_thread_holds(batches: Batches, truth: Truth) -> None:
+    """Batches that are sent to a thread are right there, however late it looks, and may be let go there."""
+    sent: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    seen: list[bool] = []
+    ahead = threading.Event()
+
+    def look() -> None:
+        ahead.wait()
+        while (batch := sent.get()) is not None:
+            seen.append(truth.holds(batch))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for number, batch in enumerate(batches):
+        sent.put(batch)
+        if number == 8:
+            ahead.set()
+    sent.put(None)
+    thread.join()
+    assert seen == [True] * len(batches)
+
+
+def test_batches_are_the_callers_to_write(batches: Batches, truth: Truth) -> None:
+    """Arrays may be written to, and what is written there reaches no other batch and no store."""
+    for _ in range(3):
+        kept = []
+        for batch in batches:
+            assert truth.holds(batch)
+            batch["image"][:], batch["label"][:] = 77, -7
+            kept.append(batch)
+        assert all((batch["image"] == 77).all() and (batch["label"] == -7).all() for batch in kept)
+
+
+def test_a_batch_outlives_its_reader(store: Path, truth: Truth) -> None:
+    """A batch stays right when iterator, batches and reader are gone, and the workers with them."""
+    for way in WAYS.values():
+        with nothing_left():
+            batches = Reader(store).batches(BATCH, **way)
+            kept = [batch for _, batch in zip(range(3), batches, strict=False)]
+            del batches
+            gc.collect()
+            assert all(truth.holds(batch) for batch in kept)
+
+
+# ---------------------------------------------------------------------------------------------- what is let go
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_is_used_again(reader: Reader, way: str) -> None:
+    """A loop that lets go of its batches runs in a few slots, epoch after epoch."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    places = {batch["image"].ctypes.data for _ in range(50 // len(batches) + 1) for batch in batches}
+    assert len(places) <= (AHEAD + 2 if WAYS[way]["workers"] else 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_is_used_again_after_many_were_held(reader: Reader, way: str) -> None:
+    """Holding a whole epoch once does not keep later loops from running in a few slots."""
+    batches = reader.batches(BATCH, **WAYS[way])
+    held = list(batches)
+    del held
+    places = {batch["image"].ctypes.data for _ in range(4) for batch in batches}
+    assert len(places) <= AHEAD + 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_max_slots(reader: Reader, truth: Truth, way: str) -> None:
+    """With max_slots=2 a plain loop runs; a loop that holds more ends with an error that says so."""
+    assert sum(len(batch["index"]) for batch in reader.batches(BATCH, max_slots=2, **WAYS[way])) == len(truth)
+    held: list[dict[str, Any]] = []
+    with pytest.raises(RawpackError, match=r"4 batches are held.*max_slots=4.*let go of batches"):
+        held.extend(reader.batches(BATCH, max_slots=4, **WAYS[way]))
+    assert len(held) == 4
+    assert all(truth.holds(batch) for batch in held)
+
+
+def test_nothing_grows_from_epoch_to_epoch(packed: Packed) -> None:
+    """Over 200 epochs, neither descriptors nor mappings nor memory grow, here or in a worker."""
+    batches = Reader(packed("memmap", "--size", 48)).batches(25, shuffle=True, workers=1, backend="process")
+    held: list[dict[str, Any]] = []
+    figures = []
+    for epoch in range(220):
+        for batch in batches:
+            # A few are always held beyond the ring, so that fresh memory comes and goes as well.
+            held.append(batch)
+            del held[:-8]
+        if epoch in (19, 219):
+            processes = [psutil.Process(), *psutil.Process().children()]
+            figures.append([
+                (process.pid, process.num_fds(), len(process.memory_maps(grouped=False)), process.memory_info().rss)
+                for process in processes
+            ])  # fmt: skip
+    for (pid, opened, maps, resident), (pid_then, opened_then, maps_then, resident_then) in zip(*figures, strict=True):
+        assert (pid_then, opened_then) == (pid, opened)
+        assert maps_then <= maps + 4
+        assert resident_then - resident < 6 << 20
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_may_go_at_any_line(reader: Reader, truth: Truth, way: str) -> None:
+    """A batch that is let go in the middle of the very code that manages slots, as a garbage collection does, neither
+    deadlocks nor spoils what is being handed over."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    held = [batch for _ in range(6) for batch in batches]
+    before, kept = len(held), list[dict[str, Any]]()
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != slots.__file__:
+            return None
+        if event == "line" and held:
+            held.pop()
+        return trace
+
+    iterator = iter(batches)
+    sys.settrace(trace)
+    try:
+        kept.extend(iterator)
+    finally:
+        sys.settrace(None)
+    assert len(held) < before - 20
+    assert sorted(row for batch in kept for row in batch["index"].tolist()) == list(range(len(truth)))
+    assert all(truth.holds(batch) for batch in [*kept, *held])
+
+
+FEW_DESCRIPTORS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import numpy as np
+from rawpack import Reader
+reader = Reader(sys.argv[1])
+for way in ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"}):
+    held = list(reader.batches(1, sampler=np.arange(300) % len(reader), **way))
+    assert [int(batch["index"][0]) for batch in held] == [i % len(reader) for i in range(300)]
+    assert all((batch["image"][0] == held[int(batch["index"][0])]["image"][0]).all() for batch in held)
+print("done")
+"""
+
+
+def test_300_batches_under_256_descriptors(packed: Packed, tmp_path: Path) -> None:
+    """list(batches) of 300 batches works where a process may open no more than 256 files."""
+    ran = run_script(script(tmp_path, FEW_DESCRIPTORS), packed("memmap", "--size", 48))
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
+def test_descriptors_come_back(reader: Reader) -> None:
+    """Iterating in every way, to the end and not, leaves no descriptor and no process behind."""
+    for way in WAYS.values():
+        with nothing_left():
+            batches = reader.batches(BATCH, **way)
+            list(batches)
+            next(iter(batches))
+            del batches
+    assert descriptors() > 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_that_was_caught_holds_nothing(store: Path, way: str) -> None:
+    """After an error in a worker, batches go with the last name for them, and not when the collector comes."""
+
+    def fails(image: Array) -> Array:
+        raise ValueError("told to fail")
+
+    gc.collect()
+    gc.disable()
+    try:
+        batches = Reader(store).batches(BATCH, transform=[fails], **WAYS[way])
+        left = weakref.ref(batches)
+        with contextlib.suppress(RawpackError):
+            next(iter(batches))
+        del batches
+        assert left() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,741 @@
+"""Clips: frames of one video as samples, the same however they are read; never across an end or a gap."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import HEIGHT, WIDTH, Frames, image_of, pack_frames
+from conftest import FORMATS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reading import WAYS, nothing_left, wait_for_workers, workers_of
+
+import rawpack_packer
+from rawpack import DamagedStoreError, Reader, UsageError, WorkerError
+from rawpack.transforms import (
+    BatchLambda,
+    Lambda,
+    OneHot,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    ToCHW,
+)
+
+LENGTHS = (5, 40, 17, 1, 64, 23)
+FRAMES, STRIDE, STEP = 4, 3, 5
+ASKED: dict[str, Any] = {"frames": FRAMES, "stride": STRIDE, "step": STEP}
+DRAWN: dict[str, Any] = {"frames": FRAMES, "stride": STRIDE, "per_video": 3}
+WARNED = "ignore:rawpack. .* videos have no:RuntimeWarning"
+pytestmark = pytest.mark.filterwarnings(WARNED)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reader]:
+    """`stored("lmdb")`: six videos in a store of that layout, of several shards."""
+    readers: dict[str, Reader] = {}
+
+    def get(layout: str) -> Reader:
+        if layout not in readers:
+            frames = Frames([range(length) for length in LENGTHS])
+            readers[layout] = Reader(pack_frames(frames, tmp_path_factory.mktemp("videos") / "s", layout))
+        return readers[layout]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def reader(stored: Callable[[str], Reader]) -> Reader:
+    return stored("memmap")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """Twelve videos of 30 tiny frames."""
+    return Reader(pack_frames(Frames([range(30)] * 12, small=True), tmp_path_factory.mktemp("many") / "s"))
+
+
+def expected_rows(videos: Sequence[Sequence[int]], frames: int, stride: int, step: int) -> list[list[int]]:
+    """What `clips` should give of runs of rows, counted out by hand."""
+    clips = []
+    for run in videos:
+        start = 0
+        while start + (frames - 1) * stride < len(run):
+            clips.append([run[start + k * stride] for k in range(frames)])
+            start += step
+    return clips
+
+
+def runs_of(lengths: Sequence[int]) -> list[range]:
+    ends = np.cumsum([0, *lengths]).tolist()
+    return [range(low, high) for low, high in itertools.pairwise(ends)]
+
+
+def rows_in(batches: Any) -> list[list[int]]:
+    """The rows of all clips of one epoch."""
+    return [clip for batch in batches for clip in batch["index"].tolist()]
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two batches are the same, to the bit."""
+    return one.keys() == other.keys() and all(
+        repr(one[name]) == repr(other[name]) if isinstance(one[name], list) else np.array_equal(one[name], other[name])
+        for name in one
+    )
+
+
+# ---------------------------------------------------------------------------------------------- what a clip is
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_a_clip_is_its_frames(stored: Callable[[str], Reader], layout: str) -> None:
+    """Every field of every clip is, frame by frame, what the reader of frames gives for the rows in `index`; the video
+    and its label come once."""
+    reader = stored(layout)
+    clips = reader.clips(**ASKED)
+    names = [*reader.fields]
+    seen = 0
+    for batch in clips.batches(7, fields=names, workers=0):
+        assert batch["image"].shape[1:] == (FRAMES, HEIGHT, WIDTH, 3)
+        assert batch["video"].shape == batch["clip"].shape
+        for b, rows in enumerate(batch["index"].tolist()):
+            frames = [reader[row] for row in rows]
+            for name in set(names) - {"video", "label"}:
+                assert len(batch[name][b]) == FRAMES
+                for t, frame in enumerate(frames):
+                    np.testing.assert_array_equal(batch[name][b][t], frame[name])
+            assert {int(frame["video"]) for frame in frames} == {batch["video"][b]}
+            assert {int(frame["label"]) for frame in frames} == {batch["label"][b]}
+            assert batch["clip"][b] == seen
+            seen += 1
+    assert seen == len(clips) > 10
+
+
+def test_raw_clips_are_the_pixels_that_were_packed(reader: Reader) -> None:
+    """Down to the pixels of the dataset, over all shards."""
+    for batch in reader.clips(**ASKED).batches(8, workers=0):
+        for image, video, frames in zip(batch["image"], batch["video"], batch["frame"], strict=True):
+            assert frames.tolist() == list(range(frames[0], frames[0] + FRAMES * STRIDE, STRIDE))
+            for pixels, frame in zip(image, frames, strict=True):
+                np.testing.assert_array_equal(pixels, image_of(int(video), int(frame)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_clips_of_planes(tmp_path: Path, way: str) -> None:
+    """With `color="yuv420"` the frames of a clip are the planes as numpy finds them in the shards."""
+    store = tmp_path / "s"
+    frames = [{"image": image_of(0, k), "video": k // 20, "frame": k % 20, "pts_seconds": k / 25} for k in range(60)]
+    rawpack_packer.pack(frames, store, color="yuv420", workers=0)
+    planes = np.concatenate([np.load(shard) for shard in sorted(store.glob("shard-*.npy"))])
+    for batch in Reader(store).clips(4, stride=2).batches(2, color="yuv420", shuffle=True, **WAYS[way]):
+        assert np.array_equal(batch["image"], planes[batch["index"]])
+
+
+def test_one_clip_by_its_number(reader: Reader) -> None:
+    """`clips[i]` is what a batch has of it, counted from the end as well; beyond, an IndexError."""
+    clips = reader.clips(**ASKED)
+    (batch,) = clips.batches(len(clips), fields=[*reader.fields], workers=0)
+    for i in (0, 3, -1):
+        clip = clips[i]
+        assert clip.keys() == batch.keys()
+        for name, value in clip.items():
+            np.testing.assert_equal(value, batch[name][i])
+    with pytest.raises(IndexError):
+        clips[len(clips)]
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_never_across_an_end(many: Reader, data: st.DataObject) -> None:
+    """For any videos with any frames left out: exactly the clips that lie within one video with none of them missing,
+    in their order."""
+    length = st.one_of(st.integers(0, 8), st.integers(0, 30))
+    holes = data.draw(st.lists(st.tuples(length, length), min_size=12, max_size=12))
+    runs = []
+    for video, (low, high) in enumerate(holes):
+        # Frames low .. high - 1 of a video are left out; of some, nothing is.
+        runs += [range(30 * video, 30 * video + low), range(30 * video + max(low, high), 30 * (video + 1))]
+        if low >= high:
+            runs[-2:] = [range(30 * video, 30 * (video + 1))]
+    frames, stride = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 5))
+    step = data.draw(st.one_of(st.none(), st.integers(1, 12)))
+    expected = expected_rows(runs, frames, stride, step or frames * stride)
+    chosen = many.select([row for run in runs for row in run])
+    if not expected:
+        if len(chosen):
+            with pytest.raises(UsageError, match="follow one another"):
+                chosen.clips(frames, stride=stride, step=step)
+        return
+    clips = chosen.clips(frames, stride=stride, step=step)
+    assert rows_in(clips.batches(50, workers=0, fields=["frame"])) == expected
+    assert len(clips) == len(expected)
+
+
+def test_clips_of_several_stores(reader: Reader, stored: Callable[[str], Reader], tmp_path: Path) -> None:
+    """Stores are read as one, and no clip goes from one into the next, whatever their videos' numbers."""
+    stores = [pack_frames(Frames([range(9)], small=True), tmp_path / name) for name in "ab"]
+    clips = Reader(stores).clips(4, step=1)
+    assert rows_in(clips.batches(5, workers=0)) == expected_rows([range(9), range(9, 18)], 4, 1, 1)
+    both = [clip["video"].tolist() for clip in Reader(stores).clips(3, per_video=2).batches(4, workers=0)]
+    assert both == [[0, 0, 0, 0]]
+
+
+# ---------------------------------------------------------------------------------------------- gaps
+
+
+def frames_of_time(source: float, wanted: float, seconds: float) -> list[int]:
+    """The first frame at or after each of so many evenly spaced times: what is stored of a video by --fps."""
+    return [int(np.ceil(k / wanted * source - 1e-9)) for k in range(int(seconds * wanted))]
+
+
+WHOLE = {
+    "every frame": (list(range(50)), 25.0),
+    "every fifth": (list(range(0, 250, 5)), 25.0),
+    **{
+        f"{a:g} of {b:g}": (frames_of_time(b, a, 8), b)
+        for a, b in ((10, 25), (24, 25), (25, 30), (20, 30), (12, 29.97))
+    },
+    "from 7 on": (list(range(7, 57)), 25.0),
+}
+
+
+@pytest.mark.parametrize("chosen", WHOLE)
+def test_frames_chosen_by_time_have_no_gaps(chosen: str, tmp_path: Path) -> None:
+    """All frames, every fifth, or so many a second: what was chosen evenly is one run."""
+    numbers, fps = WHOLE[chosen]
+    path = pack_frames(Frames([numbers, numbers], fps=fps, small=True), tmp_path / "s")
+    clips = Reader(path).clips(len(numbers))
+    assert rows_in(clips.batches(2, workers=0)) == [[*range(len(numbers))], [*range(len(numbers), 2 * len(numbers))]]
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("chosen", WHOLE)
+def test_a_missing_frame_ends_a_run(chosen: str, timed: bool, tmp_path: Path) -> None:
+    """Where a number is missing among those of `frame`, no clip goes over it, with times and without; and nothing else
+    is lost than the clips that would have."""
+    numbers, fps = WHOLE[chosen]
+    left = [*numbers[:20], *numbers[21:]]
+    frames = (Frames if timed else Untimed)([left, numbers], fps=fps, small=True)
+    clips = Reader(pack_frames(frames, tmp_path / "s")).clips(6, step=1)
+    found = rows_in(clips.batches(9, workers=0))
+    total = len(left) + len(numbers)
+    whole = expected_rows([range(20), range(20, len(left)), range(len(left), total)], 6, 1, 1)
+    if chosen == "24 of 25":
+        # Two numbers apart is what a choice by time does too: here the whole video is uneven, and ends at each.
+        assert all(clip in whole for clip in found)
+        assert [clip for clip in found if clip[0] >= len(left)] == [clip for clip in whole if clip[0] >= len(left)]
+    else:
+        assert found == whole
+
+
+class Untimed(Frames):
+    """Frames without times."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {name: value for name, value in super().__getitem__(i).items() if name != "pts_seconds"}
+
+
+@pytest.mark.parametrize("chosen", WHOLE)
+def test_a_rejected_frame_ends_a_run(chosen: str, tmp_path: Path) -> None:
+    """A frame that was rejected when the store was packed is known exactly, however the frames were chosen."""
+    numbers, fps = WHOLE[chosen]
+    bad = [(0, numbers[20]), (0, numbers[21]), (1, numbers[0]), (1, numbers[-1])]
+    path = pack_frames(
+        Frames([numbers, numbers, [0]], bad=[*bad, (2, 0)], fps=fps, small=True), tmp_path / "s", max_rejects=10
+    )
+    n = len(numbers)
+    runs = [range(20), range(20, n - 2), range(n - 2, 2 * n - 4)]
+    assert rows_in(Reader(path).clips(6, step=1).batches(9, workers=0)) == expected_rows(runs, 6, 1, 1)
+    twice = Reader([path, path]).clips(6, step=1)
+    both = [*runs, *(range(run.start + 2 * n - 4, run.stop + 2 * n - 4) for run in runs)]
+    assert rows_in(twice.batches(9, workers=0)) == expected_rows(both, 6, 1, 1)
+
+
+@pytest.mark.parametrize("line", [b"nonsense", b'{"sample": "0"}', b'{"sample": 99999999999999999999}', b"\xff"])
+def test_a_damaged_list_of_rejects_is_refused(line: bytes, tmp_path: Path) -> None:
+    """It says where frames are missing: where it cannot be read, there are no clips, and the error names it."""
+    path = pack_frames(Frames([range(20)], bad=[(0, 7)], small=True), tmp_path / "s", max_rejects=1)
+    rejects = path / "rejects.jsonl"
+    rejects.write_bytes(line.ljust(rejects.stat().st_size - 1) + b"\n")
+    with pytest.raises(DamagedStoreError, match=r"rejects\.jsonl"):
+        Reader(path).clips(2)
+
+
+def test_uneven_times_are_no_gaps(tmp_path: Path) -> None:
+    """Of a video whose frames come at uneven times, so many a second have uneven numbers: the times say that none is
+    missing."""
+
+    class Uneven(Frames):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return super().__getitem__(i) | {"pts_seconds": i / 10}
+
+    numbers = np.cumsum(np.random.default_rng(0).integers(1, 9, 40)).tolist()
+    path = pack_frames(Uneven([numbers], small=True), tmp_path / "s")
+    assert len(Reader(path).clips(40)) == 1
+
+
+def test_frames_that_go_back_end_a_run(tmp_path: Path) -> None:
+    """Numbers that do not go up are no time axis."""
+    path = pack_frames(Frames([[0, 1, 2, 3, 3, 4, 5, 6, 2, 3, 4, 5]], small=True), tmp_path / "s")
+    assert rows_in(Reader(path).clips(4).batches(9, workers=0)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+# ---------------------------------------------------------------------------------------------- the same, however
+
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "as stored": {},
+    "shuffled": {"shuffle": True, "seed": 5},
+    "block": {"shuffle": "block", "block": 3, "window": 2, "seed": 5},
+    "sampler": {"sampler": [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]},
+}
+TRANSFORM: list[Any] = [RandomResizedCrop(9), RandomHorizontalFlip(), ToCHW()]
+
+
+@pytest.mark.parametrize("asked", [ASKED, DRAWN], ids=["grid", "drawn"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_order_everywhere(stored: Callable[[str], Reader], order: str, asked: dict[str, Any]) -> None:
+    """Every format gives the same clips in the same order over two epochs, in every way."""
+    orders = set()
+    for layout, ways in (("memmap", WAYS), ("hdf5-chunk4", ["here"]), ("lmdb", ["here"])):
+        for way in (WAYS[name] for name in ways):
+            batches = stored(layout).clips(**asked).batches(4, **ORDERS[order], **way, fields=["frame"])
+            orders.add(json.dumps([rows_in(batches) for _ in range(2)]))
+    assert len(orders) == 1
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
+@pytest.mark.parametrize("transform", [None, TRANSFORM], ids=["as they are", "transformed"])
+def test_batches_do_not_depend_on_who_makes_them(
+    stored: Callable[[str], Reader], layout: str, transform: list[Any] | None
+) -> None:
+    """All fields of all batches, bit by bit: here, in threads, in processes."""
+    clips = stored(layout).clips(**DRAWN)
+    names = [*clips.fields]
+    asked: dict[str, Any] = {"shuffle": True, "fields": names, "transform": transform, "ragged": "pad"}
+    readings = [list(clips.batches(4, **asked, **way)) for way in WAYS.values()]
+    for other in readings[1:]:
+        assert all(equal(*pair) for pair in zip(readings[0], other, strict=True))
+    assert readings[0][0]["boxes"].shape[:2] == readings[0][0]["boxes.length"].shape == (4, FRAMES)
+
+
+def test_shuffled_is_each_clip_once(reader: Reader) -> None:
+    """An epoch has every clip once, in an order of its own, and `clip` says which."""
+    clips = reader.clips(**ASKED)
+    stored = rows_in(clips.batches(4, workers=0))
+    batches = clips.batches(4, shuffle=True, workers=0)
+    epochs = [[*batches], [*batches]]
+    for epoch in epochs:
+        numbers = [number for batch in epoch for number in batch["clip"].tolist()]
+        assert sorted(numbers) == list(range(len(clips)))
+        assert rows_in(epoch) == [stored[number] for number in numbers]
+    assert rows_in(epochs[0]) != rows_in(epochs[1])
+    assert len(batches) == -(-len(clips) // 4)
+    assert batches.stats()["samples"] == 2 * len(clips)
+
+
+@pytest.mark.parametrize("asked", [ASKED, DRAWN], ids=["grid", "drawn"])
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_share_an_epoch(reader: Reader, world: int, asked: dict[str, Any]) -> None:
+    """All ranks together have each clip of an epoch once, the same clips that one rank alone would have."""
+    clips, options = reader.clips(**asked), {"shuffle": True, "workers": 0, "uneven": "keep"}
+    alone = sorted(rows_in(clips.batches(4, **options)))
+    shared = [rows_in(clips.batches(4, rank=rank, world_size=world, **options)) for rank in range(world)]
+    assert sorted(clip for rank in shared for clip in rank) == alone
+
+
+@pytest.mark.parametrize("asked", [ASKED, DRAWN], ids=["grid", "drawn"])
+def test_resume(stored: Callable[[str], Reader], asked: dict[str, Any]) -> None:
+    """A run that resumes in the middle of an epoch, by other workers, from another format, goes on with the very next
+    clip, and augments as the run would have."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 2, "transform": [RandomCrop(9)], "fields": ["image", "frame"]}
+    clips = stored("memmap").clips(**asked)
+    whole = clips.batches(3, workers=0, **options)
+    epochs = [[*whole], [*whole]]
+    first = clips.batches(3, **WAYS["threads"], **options)
+    first.set_epoch(1)
+    iterator = iter(first)
+    for _ in range(2):
+        next(iterator)
+    state = json.loads(json.dumps(first.state_dict()))
+    iterator.close()
+    for layout in ("memmap", "hdf5"):
+        again = stored(layout).clips(**asked).batches(3, **WAYS["processes"], **options)
+        again.load_state_dict(state)
+        assert all(equal(*pair) for pair in zip(again, epochs[1][2:], strict=True))
+
+
+def test_a_state_of_other_clips_is_refused(reader: Reader) -> None:
+    """Other lengths, strides, steps, or none at all: the error says what differs."""
+    options: dict[str, Any] = {"shuffle": True, "workers": 0}
+    state = reader.clips(**ASKED).batches(3, **options).state_dict()
+    others = [ASKED | {"frames": 5}, ASKED | {"stride": 2}, ASKED | {"step": 4}, DRAWN, ASKED | {"short": "wrap"}]
+    for other in others:
+        with pytest.raises(UsageError, match="its clips is"):
+            reader.clips(**other).batches(3, **options).load_state_dict(state)
+    with pytest.raises(UsageError, match="its clips is"):
+        reader.batches(3, **options).load_state_dict(state)
+    plain = reader.batches(3, **options).state_dict()
+    with pytest.raises(UsageError, match="its clips is"):
+        reader.clips(**ASKED).batches(3, **options).load_state_dict(plain)
+
+
+def test_small_clips_are_read_together(many: Reader) -> None:
+    """Where many batches lie in one slot, each has its own clips."""
+    clips = many.clips(3, step=2)
+    batches = clips.batches(2, shuffle=True)
+    assert batches._together > 1
+    for batch in batches:
+        np.testing.assert_array_equal(batch["image"][:, :, 0, 1, 0], batch["frame"])
+        np.testing.assert_array_equal(batch["image"][:, 0, 0, 0, 0], batch["video"])
+        np.testing.assert_array_equal(batch["index"], 30 * batch["video"][:, None] + batch["frame"])
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
+def test_preloaded_and_verified(stored: Callable[[str], Reader], layout: str) -> None:
+    """Shards in memory and checks while reading change nothing."""
+    (path,) = stored(layout)._paths
+    expected = [*stored(layout).clips(**ASKED).batches(4, workers=0)]
+    for options, way in (({"preload": True}, "processes"), ({"verify": True}, "threads")):
+        found = Reader(path, **options).clips(**ASKED).batches(4, **WAYS[way])
+        assert all(equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_batches_that_are_held_do_not_change(reader: Reader) -> None:
+    """Clips are views of slots, which are not used again while somebody holds them."""
+    held = [(batch, batch["image"].copy()) for batch in reader.clips(**ASKED).batches(2, **WAYS["threads"])]
+    assert len(held) > 6
+    assert all(np.array_equal(batch["image"], copy) for batch, copy in held)
+
+
+# ---------------------------------------------------------------------------------------------- random clips
+
+
+def test_random_clips_of_each_video(reader: Reader) -> None:
+    """So many of each video that has room for one, each within its video, others in another epoch or by another
+    seed."""
+    clips = reader.clips(**DRAWN)
+    span = (FRAMES - 1) * STRIDE + 1
+    with_room = {video for video, length in enumerate(LENGTHS) if length >= span}
+    assert (len(clips), clips.left_out) == (3 * len(with_room), len(LENGTHS) - len(with_room))
+    batches = clips.batches(5, shuffle=True, workers=0)
+    epochs = [[*batches] for _ in range(3)]
+    for epoch in epochs:
+        videos = Counter(int(video) for batch in epoch for video in batch["video"])
+        assert videos == dict.fromkeys(with_room, 3)
+        for batch in epoch:
+            assert (np.diff(batch["frame"], axis=1) == STRIDE).all()
+            assert (batch["frame"][:, -1] < np.array(LENGTHS)[batch["video"]]).all()
+    drawn = {json.dumps(sorted(rows_in(epoch))) for epoch in epochs}
+    drawn.add(json.dumps(sorted(rows_in(clips.batches(5, seed=1, workers=0)))))
+    assert len(drawn) == 4
+    batches.set_epoch(1)
+    assert rows_in(batches) == rows_in(epochs[1])
+
+
+def test_random_clips_begin_anywhere_alike(many: Reader) -> None:
+    """Over many epochs each place of a video is drawn equally often by each draw, neighbours among draws and epochs
+    independently: chi-square of 26 places, and of pairs of two draws."""
+    clips, epochs = many.select(range(60)).clips(5, per_video=2), 1500
+    batches = clips.batches(4, workers=0, fields=["frame"])
+    starts = np.array([next(batch["frame"][:, 0] for batch in batches) for _ in range(epochs)])
+    assert starts.shape == (epochs, 4)
+    assert starts.max() == 25
+    for draws in starts.T:
+        counts = np.bincount(draws, minlength=26)
+        assert ((counts - epochs / 26) ** 2 / (epochs / 26)).sum() < 60  # 25 degrees: 1 in 10,000
+    for one, other in ((starts[:, 0], starts[:, 1]), (starts[:, 0], starts[:, 2]), (starts[1:, 0], starts[:-1, 0])):
+        pairs = np.bincount(one // 13 * 2 + other // 13, minlength=4)
+        assert ((pairs - len(one) / 4) ** 2 / (len(one) / 4)).sum() < 21  # 3 degrees: 1 in 10,000
+
+
+def test_a_selection_draws_the_same(many: Reader) -> None:
+    """Where a video's random clips begin hangs on seed, epoch and video: not on which others are read, nor on how many
+    are drawn."""
+    whole = np.array(rows_in(many.clips(4, per_video=3).batches(36, workers=0)))
+    some = rows_in(many.select(mask=np.arange(360) // 30 % 2 == 1).clips(4, per_video=2).batches(36, workers=0))
+    assert some == whole.reshape(12, 3, 4)[1::2, :2].reshape(-1, 4).tolist()
+
+
+def test_random_clips_spare_gaps(many: Reader) -> None:
+    """Places before and after a gap are drawn alike, none over it."""
+    left = many.select([*range(10), *range(14, 30)])
+    batches = left.clips(6, per_video=40).batches(40, workers=0)
+    firsts = Counter(rows[0] for _ in range(10) for rows in rows_in(batches))
+    assert set(firsts) == {*range(5), *range(14, 25)}
+
+
+# ---------------------------------------------------------------------------------------------- short videos
+
+
+def test_short_videos_are_told(reader: Reader, recwarn: pytest.WarningsRecorder) -> None:
+    """Left out with a warning that says how many and what cures it, counted by `left_out`; or filled up."""
+    span = (FRAMES - 1) * STRIDE + 1
+    short = [video for video, length in enumerate(LENGTHS) if length < span]
+    with pytest.warns(
+        RuntimeWarning, match=r"2 of 6 videos have no 10 frames .*frames=4, stride=3.*repeat_last"
+    ) as told:
+        assert reader.clips(**ASKED).left_out == 2
+    assert told[0].filename == __file__
+    recwarn.clear()
+    firsts = [run.start for run in runs_of(LENGTHS)]
+    for how in ("repeat_last", "wrap"):
+        clips = reader.clips(**ASKED, short=how)  # type: ignore[arg-type]
+        found = {int(batch["video"][0]): batch["frame"][0].tolist() for batch in clips.batches(1, workers=0)}
+        assert clips.left_out == 0
+        frames = np.arange(0, span, STRIDE)
+        for video in short:
+            length = LENGTHS[video]
+            filled = np.minimum(frames, length - 1) if how == "repeat_last" else frames % length
+            assert found[video] == filled.tolist()
+        rows = rows_in(clips.batches(9, workers=0))
+        whole = expected_rows(runs_of(LENGTHS), FRAMES, STRIDE, STEP)
+        assert [clip for clip in rows if clip in whole] == whole
+        assert len(rows) == len(whole) + 2
+        assert rows[0][0] == firsts[0]
+        drawn = reader.clips(**DRAWN, short=how).batches(9, workers=0)  # type: ignore[arg-type]
+        assert len(rows_in(drawn)) == 3 * len(LENGTHS)
+    assert not recwarn.list
+
+
+def test_a_video_in_pieces_gives_its_longest(many: Reader) -> None:
+    """Where all runs of a video are too short, the longest is filled up, and no other."""
+    clips = many.select([*range(3), *range(5, 10), *range(20, 25)]).clips(8, short="repeat_last")
+    assert rows_in(clips.batches(4, workers=0)) == [[5, 6, 7, 8, 9, 9, 9, 9]]
+
+
+# ---------------------------------------------------------------------------------------------- transforms
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_all_frames_of_a_clip_move_together(stored: Callable[[str], Reader], layout: str) -> None:
+    """One crop and one flip for all frames of a clip and their masks, another for each clip: the mask says where each
+    pixel came from."""
+    clips = stored(layout).clips(6, step=3)
+    transform = [RandomCrop((8, 11)), RandomHorizontalFlip(), RandomVerticalFlip(), RandomCrop(4)]
+    ways = set()
+    for batch in clips.batches(5, fields=["image", "mask", "frame"], transform=transform, **WAYS["threads"]):
+        assert batch["image"].shape[1:] == (6, 4, 4, 3)
+        came_from = batch["mask"][..., 0].astype(int) - batch["frame"][..., None, None]
+        assert (came_from % 256 == came_from[:, :1] % 256).all()
+        ways |= {clip[0].tobytes() for clip in came_from}
+        if layout == "memmap":
+            y, x = np.divmod(came_from[:, 0] % 256, WIDTH)
+            for b, rows in enumerate(batch["index"]):
+                whole = np.stack([stored(layout)[row]["image"] for row in rows])
+                np.testing.assert_array_equal(batch["image"][b], whole[:, y[b], x[b]])
+    assert len(ways) > 20
+
+
+def test_two_random_clips_of_the_same_frames_differ(many: Reader, reader: Reader) -> None:
+    """A video that has room for one clip only is augmented anew for each of those drawn of it."""
+    video = reader.select(range(5))
+    batches = video.clips(5, per_video=8).batches(8, transform=[RandomResizedCrop(9)], workers=0)
+    (batch,) = batches
+    assert len({rows.tobytes() for rows in batch["index"]}) == 1
+    assert len({image.tobytes() for image in batch["image"]}) == 8
+    (again,) = batches
+    assert not np.array_equal(again["image"], batch["image"])
+
+
+def test_labels_and_functions(reader: Reader) -> None:
+    """Steps work on what a clip has once and on each frame's numbers alike; a function of one's own sees frames."""
+    transform = [
+        OneHot(3),
+        Lambda(lambda motion: motion * 2, field="motion"),
+        Lambda(lambda image: image.max((0, 1)), shape=(3,), dtype="uint8"),
+    ]
+    for batch in reader.clips(**ASKED).batches(4, fields=["image", "label", "motion", "frame", "video"],
+                                               transform=transform, workers=0):  # fmt: skip
+        np.testing.assert_array_equal(batch["label"].argmax(1), batch["video"] % 3)
+        np.testing.assert_allclose(batch["motion"], 2 * (batch["video"][:, None] + batch["frame"] / 100), rtol=1e-5)
+        assert batch["image"].shape[1:] == (FRAMES, 3)
+        for b, frames in enumerate(batch["frame"]):
+            for t, frame in enumerate(frames):
+                expected = image_of(int(batch["video"][b]), int(frame)).max((0, 1))
+                np.testing.assert_array_equal(batch["image"][b, t], expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_functions_of_batches_see_whole_clips(reader: Reader, way: str) -> None:
+    """(n, frames, H, W, C), with random numbers that are the same however batches are made; what comes out may be of
+    another shape."""
+
+    def difference(batch: dict[str, Any], random: Any) -> dict[str, Any]:
+        image = batch["image"].astype(np.float32)
+        return {"image": np.diff(image, axis=1) + np.float32(random.random())}
+
+    step = BatchLambda(difference, random=True, makes={"image": ((FRAMES - 1, 8, 8, 3), "float32")})
+    clips = reader.clips(**ASKED)
+    made = [*clips.batches(5, transform=[RandomCrop(8), step], **WAYS[way])]
+    expected = [*clips.batches(5, transform=[RandomCrop(8), step], workers=0)]
+    assert all(equal(*pair) for pair in zip(made, expected, strict=True))
+    assert made[0]["image"].shape == (5, FRAMES - 1, 8, 8, 3)
+
+
+def test_frames_of_different_sizes(tmp_path: Path) -> None:
+    """Videos of different sizes make clips of one size by image_size=; without, the error says so. Frames of one clip
+    that differ cannot move together."""
+
+    class Sized(Frames):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            video, frame = self.places[i]
+            height = 10 + 2 * video + (video == 2 and frame > 3)
+            return super().__getitem__(i) | {"image": np.full((height, 12, 3), frame, np.uint8)}
+
+    def pack(frames: Frames, name: str) -> Reader:
+        rawpack_packer.pack(frames, tmp_path / name, workers=0, image=("uint8", (None, None, 3)))
+        return Reader(tmp_path / name)
+
+    reader = pack(Sized([range(9), range(9)], small=True), "a")
+    clips = reader.clips(3)
+    assert clips.fields["image"].shape == (3, None, None, 3)
+    assert clips[3]["image"].shape == (3, 12, 12, 3)
+    for batch in clips.batches(2, image_size=8, workers=0):
+        assert (batch["image"] == batch["frame"][..., None, None, None]).all()
+    with pytest.raises(UsageError, match="image_size=224"):
+        clips.batches(2)
+    changes = pack(Sized([range(9), range(9), range(9)], small=True), "b").select(range(18, 27)).clips(3)
+    assert [image.shape for image in changes[1]["image"]] == [(14, 12, 3), (15, 12, 3), (15, 12, 3)]
+    with pytest.raises(WorkerError, match=r"begins with sample 21 .*15x12 .* 14x12 .*pack frames with --size"):
+        next(iter(changes.select([1]).batches(1, image_size=8, workers=0)))
+
+
+# ---------------------------------------------------------------------------------------------- a reader of clips
+
+
+def test_select_clips(reader: Reader) -> None:
+    """By number, mask or class; `clip` and what is random stay as they are in the whole."""
+    clips = reader.clips(**ASKED)
+    options: dict[str, Any] = {"workers": 0, "transform": [RandomCrop(9)], "fields": ["image", "label"]}
+    (whole,) = clips.batches(len(clips), **options)
+    some = clips.select([5, -1, 2])
+    (batch,) = some.batches(9, **options)
+    assert batch["clip"].tolist() == [5, len(clips) - 1, 2]
+    assert len(some) == 3
+    np.testing.assert_array_equal(batch["image"], whole["image"][[5, -1, 2]])
+    assert some[1]["clip"] == len(clips) - 1
+    jumps = clips.select(classes=["jump"])
+    assert next(iter(jumps.batches(99, workers=0)))["clip"].tolist() == np.flatnonzero(whole["label"] == 2).tolist()
+    assert len(clips.select(mask=whole["label"] == 2).select([0, 1])) == 2
+    assert len(reader.clips(**DRAWN).select(classes=["jump"])) == 3 * 1 + 3 * 1
+    of_class = reader.select(classes=["jump"]).clips(**ASKED)
+    assert rows_in(of_class.batches(9, workers=0)) == rows_in(jumps.batches(9, workers=0))
+
+
+def test_clips_travel(reader: Reader) -> None:
+    """A pickled reader of clips gives the same clips, without another warning."""
+    for clips in (reader.clips(**ASKED), reader.clips(**DRAWN).select([7, 2, 3])):
+        copy = pickle.loads(pickle.dumps(clips))
+        assert repr(copy) == repr(clips)
+        assert len(copy) == len(clips)
+        assert rows_in(copy.batches(4, workers=0)) == rows_in(clips.batches(4, workers=0))
+    text = repr(reader.clips(**ASKED))
+    assert "Clips(" in text
+    assert "4 frames, stride 3, step 5" in text
+    assert "image: uint8 4x12x16x3" in text
+
+
+def test_labels_that_change_come_for_each_frame(tmp_path: Path) -> None:
+    """Where a video has several labels, each frame has its own."""
+
+    class Acts(Frames):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return super().__getitem__(i) | {"label": i // 7 % 3}
+
+    clips = Reader(pack_frames(Acts([range(30)], small=True), tmp_path / "s")).clips(6)
+    (batch,) = clips.batches(5, workers=0)
+    np.testing.assert_array_equal(batch["label"], batch["index"] // 7 % 3)
+    with pytest.raises(UsageError, match="have no class"):
+        Reader(tmp_path / "s").clips(6, per_video=2).select(classes=["run"])
+
+
+def test_what_makes_no_clips_is_refused(reader: Reader, tmp_path: Path) -> None:
+    """A store that does not say which video a frame is of, a field that is in the way, numbers that make no sense, and
+    videos that are all too short: each with its cure."""
+    rawpack_packer.pack(np.zeros((3, 2, 2), np.uint8), tmp_path / "s", workers=0)
+    with pytest.raises(UsageError, match=r"has no field 'video': pack videos, or frames with .*`video`"):
+        Reader(tmp_path / "s").clips(2)
+
+    class Named(Frames):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return super().__getitem__(i) | {"clip": i}
+
+    taken = Reader(pack_frames(Named([range(3)], small=True), tmp_path / "t"))
+    assert next(iter(taken.batches(3, workers=0)))["clip"].tolist() == [0, 1, 2]
+    with pytest.raises(UsageError, match=r"has a field 'clip'.*another name"):
+        taken.clips(2)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"frames": 0}, "frames must be a whole number >= 1, not 0"),
+        ({"frames": 2.5}, "frames must be"),
+        ({"frames": 2, "stride": 0}, "stride must be"),
+        ({"frames": 2, "step": -1}, "step must be"),
+        ({"frames": 2, "per_video": True}, "per_video must be"),
+        ({"frames": 2, "per_video": 2, "step": 2}, "leave one of the two out"),
+        ({"frames": 2, "short": "loop"}, "'drop', 'repeat_last', 'wrap'"),
+        ({"frames": 65}, "6 of 6 videos have no 65 frames .* longest run has 64"),
+    ]
+    for asked, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            reader.clips(**asked)
+    with pytest.raises(UsageError, match="reader of clips already"):
+        reader.clips(4).clips(4)
+    with pytest.raises(UsageError, match="no samples"):
+        reader.select([]).clips(4).batches(2)
+
+
+# ---------------------------------------------------------------------------------------------- when it fails
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_names_the_clip(reader: Reader, way: str) -> None:
+    """By its first frame's row and key; the clips before it are handed over, and nothing is left behind."""
+
+    def fails(image: Any) -> Any:
+        if (image == image_of(2, 14)).all():
+            raise ZeroDivisionError("here")
+        return image
+
+    clips, found = reader.clips(**ASKED), list[int]()
+    with nothing_left(), pytest.raises(WorkerError, match=r"clip that begins with sample 50 \('00000050'\).*here"):
+        found.extend(int(batch["clip"][0]) for batch in clips.batches(1, transform=[fails], **WAYS[way]))
+    assert found == list(range(8))
+    with pytest.raises(WorkerError, match="transforming the batch of 2 that begins with the clip that begins with"):
+        next(iter(clips.batches(2, transform=[BatchLambda(lambda batch: 1 / 0)], **WAYS[way])))
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "not known to be gone"])
+def test_a_worker_that_dies_is_replaced(reader: Reader, gone: bool) -> None:
+    """Its clips are read again by another, in other slots where it might still write into these: no batch is lost or
+    changed, nor what is random in it."""
+    clips = reader.clips(**DRAWN)
+    options: dict[str, Any] = {"shuffle": True, "transform": [RandomCrop(9)]}
+    expected = [*clips.batches(2, workers=0, **options)]
+
+    def read() -> list[Any]:
+        iterator = iter(clips.batches(2, **WAYS["processes"], **options))
+        found = [next(iterator)]
+        wait_for_workers(iterator)
+        assert iterator._pool is not None
+        worker = iterator._pool._seats[0].worker
+        end = worker.kill
+        worker.kill = lambda grace=0.0: end(grace) and gone  # type: ignore[method-assign]
+        os.kill(workers_of(iterator)[0], signal.SIGKILL)
+        with pytest.warns(RuntimeWarning, match="a worker died"):
+            found += iterator
+        return found
+
+    with nothing_left():
+        found = read()
+    assert all(equal(*pair) for pair in zip(found, expected, strict=True))

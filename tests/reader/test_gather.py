@@ -1,0 +1,133 @@
+"""Rows of many shards in one call: whatever their offsets, sizes and stores, each row is the one that was asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FORMATS, Packed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading import WAYS, Truth, descriptors
+
+from rawpack import Reader
+from rawpack.formats.codecs.raw import UniformRows
+from rawpack.formats.gather import Gather, RawShard, place
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranges of addresses are reserved on Linux only")
+
+PAGE = 4096
+MIXED = ("memmap", "hdf5-gzip", "lmdb")
+RAW = ("memmap", "hdf5", "hdf5-chunk4", "memmap")
+
+
+def opened(path: Path) -> tuple[int, int]:
+    return os.open(path, os.O_RDONLY), 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    row=st.integers(1, 9000),
+    shards=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5),
+    at=st.integers(0, 20_000),
+    data=st.data(),
+)
+def test_any_shards(
+    tmp_path_factory: pytest.TempPathFactory, row: int, shards: list[tuple[int, int]], at: int, data: st.DataObject
+) -> None:
+    """Shards of any size, whose first rows lie at any offsets that fit together, give the rows that files hold."""
+    folder = tmp_path_factory.mktemp("shards")
+    random = np.random.default_rng(row)
+    # Offsets fit where they differ by what pages and rows can be put together to.
+    common = np.gcd(row, PAGE).item()
+    plain: list[bytes] = []
+    found: list[RawShard] = []
+    for number, (rows, further) in enumerate(shards):
+        offset = at + further * common
+        pixels = random.integers(0, 256, rows * row, np.uint8).tobytes()
+        path = folder / str(number)
+        path.write_bytes(bytes(offset) + pixels + b"end")
+        plain += [pixels[i * row : (i + 1) * row] for i in range(rows)]
+        found.append(RawShard(rows, path.stat().st_size, offset, partial(opened, path)))
+    before = descriptors()
+    gather = Gather(found, np.dtype(np.uint8), (row,), random_access=False)
+    for _ in range(3):
+        asked = data.draw(st.lists(st.integers(0, len(plain) - 1), max_size=8))
+        out = np.full((len(asked), row), 7, np.uint8)
+        gather.read_into(np.array(asked, np.int64), out)
+        assert [one.tobytes() for one in out] == [plain[i] for i in asked]
+    for wrong in (-1, len(plain)):
+        with pytest.raises(IndexError):
+            gather.read_into(np.array([0, wrong]), np.empty((2, row), np.uint8))
+    assert descriptors() == before
+
+
+def test_offsets_that_do_not_fit() -> None:
+    """Rows of whole pages that begin in the middle of a page, and at its start, have no common stride: refused."""
+    shards = [RawShard(1, 3 * PAGE, offset, lambda: (-1, 0)) for offset in (PAGE, PAGE // 2)]
+    with pytest.raises(OSError, match="do not fit"):
+        place(shards, PAGE)
+
+
+@pytest.fixture
+def no_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of this process refuse to be read by themselves."""
+
+    def refuse(self: UniformRows, *_: Any) -> None:
+        raise AssertionError("a shard was read by itself")
+
+    monkeypatch.setattr(UniformRows, "read_into", refuse)
+    monkeypatch.setattr(UniformRows, "read", refuse)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-chunk4"])
+@pytest.mark.parametrize("preload", [False, True])
+def test_a_store_is_read_in_one_call(packed: Packed, layout: str, preload: bool, no_rows_one_by_one: None) -> None:
+    """Raw shards are read together, preloaded or not, and from worker processes too."""
+    truth = Truth(packed("memmap", "--size", 48))
+    reader = Reader(packed(layout, "--size", 48), preload=preload)
+    assert len(reader._library.stores[0].ends) > 1
+    for way in WAYS.values():
+        batches = list(reader.batches(20, shuffle=True, **way))
+        assert sum(len(batch["index"]) for batch in batches) == len(truth)
+        assert all(truth.holds(batch) for batch in batches)
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_raw_stores_are_read_in_one_call(packed: Packed, preload: bool, no_rows_one_by_one: None) -> None:
+    """So are several raw stores, of different formats, whose rows begin at different offsets."""
+    truth = Truth(packed("memmap", "--size", 48))
+    both = Reader([packed(layout, "--size", 48) for layout in RAW], preload=preload)
+    for way in WAYS.values():
+        for batch in both.batches(32, shuffle=True, **way):
+            assert truth.holds(batch | {"index": batch["index"] % len(truth)})
+
+
+@pytest.mark.parametrize("size", [48, 64])
+@pytest.mark.parametrize("preload", [False, True])
+def test_other_stores_are_read_one_after_another(packed: Packed, size: int, preload: bool) -> None:
+    """Stores that allow no common stride (64 pixels a side: whole pages), or that are compressed, give the same."""
+    truth = Truth(packed("memmap", "--size", size))
+    layouts = [layout for layout in FORMATS if layout != "lmdb"]
+    many = Reader([packed(layout, "--size", size) for layout in layouts], preload=preload)
+    for way in WAYS.values():
+        rows = []
+        for batch in many.batches(32, shuffle=True, **way):
+            rows += batch["index"].tolist()
+            assert truth.holds(batch | {"index": batch["index"] % len(truth)})
+        assert sorted(rows) == list(range(len(layouts) * len(truth)))
+
+
+def test_a_jpeg_store_among_them(packed: Packed) -> None:
+    """A JPEG store beside a raw one is decoded into its places, to what it gives alone."""
+    alone = {layout: Reader(packed(layout, "--size", 48)) for layout in MIXED}
+    samples = [one[row] for one in alone.values() for row in range(len(one))]
+    for batch in Reader([packed(layout, "--size", 48) for layout in MIXED]).batches(32, shuffle=True, workers=0):
+        for row, image, label in zip(batch["index"], batch["image"], batch["label"], strict=True):
+            assert np.array_equal(image, samples[row]["image"])
+            assert label == samples[row]["label"]

@@ -1,0 +1,794 @@
+"""JPEG decoding: the same pixels and the same refusals from every backend, and boxes that equal the whole, sliced."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from rawpack import jpeg
+from rawpack.errors import DecodeError, RawpackError, UsageError
+from rawpack.jpeg import choice, region
+from rawpack.jpeg.captured_stderr import captured_stderr
+from rawpack.jpeg.choice import BACKENDS, open_backend
+
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+SAMPLING = {
+    "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+    "422": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "440": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    "411": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411,
+}
+PHOTOS = Path(__file__).parents[2] / ".." / "shared" / "data" / "photos"
+
+
+@pytest.fixture(params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> jpeg.JpegDecoder:
+    """Each backend that works on this machine."""
+    return working(request.param)
+
+
+def working(name: str) -> jpeg.JpegDecoder:
+    opened = open_backend(name)
+    if not isinstance(opened, jpeg.JpegDecoder):
+        pytest.skip(f"{name} does not work here: {opened}")
+    return opened
+
+
+def scene(height: int, width: int, seed: int = 0) -> Pixels:
+    """RGB with edges, gradients and some noise, so that every block differs from its neighbours."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (height // 6 + 2, width // 6 + 2, 3), np.uint8)
+    smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC).astype(np.int16)
+    noisy = smooth + rng.integers(-9, 10, (height, width, 3), np.int16)
+    return np.asarray(noisy.clip(0, 255), np.uint8)
+
+
+def encode(image: Pixels, subsampling: str = "420", quality: int = 90, interval: int | None = None) -> bytes:
+    """By OpenCV, with a restart marker after every row of MCUs unless `interval` says otherwise."""
+    if interval is None:
+        interval = jpeg.restart_interval(image.shape[1], subsampling)
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
+    if subsampling == "gray":
+        pixels = np.ascontiguousarray(image[..., 1])
+    else:
+        pixels = np.ascontiguousarray(image[..., ::-1])
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLING[subsampling]]
+    return cv2.imencode(".jpg", pixels, options)[1].tobytes()
+
+
+def by_pillow(image: Image.Image, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "jpeg", **options)
+    return file.getvalue()
+
+
+def pillow(data: bytes, mode: str | None = None) -> Pixels:
+    image = Image.open(io.BytesIO(data))
+    array = np.asarray(image if mode is None else image.convert(mode))
+    return array[..., None] if array.ndim == 2 else array
+
+
+def difference(a: Pixels, b: Pixels) -> int:
+    assert a.shape == b.shape
+    return int(np.abs(a.astype(np.int16) - b).max())
+
+
+def with_segment(data: bytes, marker: int, payload: bytes) -> bytes:
+    return data[:2] + struct.pack(">BBH", 0xFF, marker, len(payload) + 2) + payload + data[2:]
+
+
+def offset_of(data: bytes, marker: int) -> int:
+    """Where the first segment with that marker starts, found without rawpack."""
+    at = 2
+    while data[at + 1] != marker:
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return at
+
+
+# ---------------------------------------------------------------- pixels
+
+
+sizes = st.tuples(st.integers(1, 70), st.integers(1, 70))
+subsamplings = st.sampled_from([*SAMPLING, "gray"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes, subsamplings, st.integers(20, 100), st.integers(0, 5))
+def test_every_backend_agrees_with_pillow(size: tuple[int, int], subsampling: str, quality: int, seed: int) -> None:
+    """Whatever the size, sampling and quality: within two levels of Pillow, simplejpeg and OpenCV exactly alike."""
+    data = encode(scene(*size, seed), subsampling, quality)
+    decoded = {name: b.decode(data) for name in BACKENDS if isinstance(b := open_backend(name), jpeg.JpegDecoder)}
+    for image in decoded.values():
+        assert difference(image, pillow(data, "RGB")) <= 2
+    if {"simplejpeg", "opencv"} <= decoded.keys():
+        np.testing.assert_array_equal(decoded["simplejpeg"], decoded["opencv"])
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}, {"optimize": True}])
+def test_other_kinds_of_jpeg_decode_alike(backend: jpeg.JpegDecoder, options: dict[str, object]) -> None:
+    """Progressive files, optimised tables and any restart interval come out as Pillow has them."""
+    data = by_pillow(Image.fromarray(scene(61, 83)), quality=88, **options)
+    assert difference(backend.decode(data), pillow(data)) <= 2
+
+
+def test_photographs_decode_alike(backend: jpeg.JpegDecoder) -> None:
+    """Real photographs come out as Pillow has them, within two levels."""
+    files = sorted(PHOTOS.rglob("*.jpg"))[:200:20] or sorted(PHOTOS.rglob("*.JPEG"))[:200:20]
+    if not files:
+        pytest.skip(f"no photographs in {PHOTOS}")
+    for file in files:
+        data = file.read_bytes()
+        if Image.open(io.BytesIO(data)).mode == "RGB":
+            assert difference(backend.decode(data), pillow(data)) <= 2
+
+
+def test_grey_as_rgb_has_equal_channels(backend: jpeg.JpegDecoder) -> None:
+    """A grey file asked for as RGB has the grey plane three times."""
+    data = encode(scene(40, 50), "gray")
+    image = backend.decode(data)
+    assert image.shape == (40, 50, 3)
+    np.testing.assert_array_equal(image, np.repeat(pillow(data), 3, axis=2))
+    np.testing.assert_array_equal(backend.decode(data, color="gray"), pillow(data))
+
+
+def test_colour_as_grey_is_the_luma_plane(backend: jpeg.JpegDecoder) -> None:
+    """A colour file asked for as grey gives its stored Y plane, (H, W, 1), not a mixture of RGB."""
+    data = encode(scene(40, 50))
+    stored = Image.open(io.BytesIO(data))
+    stored.draft("L", stored.size)
+    image = backend.decode(data, color="gray")
+    assert image.shape == (40, 50, 1)
+    assert difference(image, np.asarray(stored)[..., None]) <= 1
+
+
+def test_orientation_is_left_to_the_caller(backend: jpeg.JpegDecoder) -> None:
+    """The pixels come as stored, whatever EXIF says of turning them."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = by_pillow(Image.fromarray(scene(40, 60)), exif=exif.tobytes())
+    assert difference(backend.decode(data), pillow(data)) <= 2
+
+
+@pytest.mark.parametrize("scale", [2, 4, 8])
+@pytest.mark.parametrize("size", [(64, 96), (61, 83), (17, 9)])
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_scales_are_those_of_libjpeg(
+    backend: jpeg.JpegDecoder, scale: int, size: tuple[int, int], color: jpeg.Color
+) -> None:
+    """Sides are divided and rounded up, and the pixels are the ones of Pillow's draft mode."""
+    data = encode(scene(*size))
+    stored = Image.open(io.BytesIO(data))
+    stored.draft("L" if color == "gray" else "RGB", (max(1, size[1] // scale), max(1, size[0] // scale)))
+    expected = np.asarray(stored).reshape(-(-size[0] // scale), -(-size[1] // scale), 1 if color == "gray" else 3)
+    assert difference(backend.decode(data, scale=scale, color=color), expected) <= 2
+
+
+# ---------------------------------------------------------------- four components
+
+
+def as_ycck(data: bytes) -> bytes:
+    """Pillow's CMYK file declared to be YCCK: its first three planes are then read as luma and chroma."""
+    at = offset_of(data, 0xEE)
+    return data[: at + 15] + b"\x02" + data[at + 16 :]
+
+
+@pytest.mark.parametrize("change", [bytes, as_ycck], ids=["CMYK", "YCCK"])
+def test_cmyk_planes_come_as_stored(backend: jpeg.JpegDecoder, change: object) -> None:
+    """CMYK and YCCK give the four planes of libjpeg; Pillow's, with Adobe's inversion put back, are within 3 levels."""
+    if backend.name == "opencv":
+        pytest.skip("OpenCV does not hand over four planes")
+    planes = np.concatenate([scene(48, 56), scene(48, 56, 1)[..., :1]], axis=2)
+    data = change(by_pillow(Image.fromarray(planes, "CMYK"), quality=95))  # type: ignore[operator]
+    image = backend.decode(data, color="cmyk")
+    assert image.shape == (48, 56, 4)
+    assert difference(255 - image, pillow(data)) <= 3
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+def test_colours_that_a_file_has_not_are_refused(name: str) -> None:
+    """Nobody converts CMYK to RGB on the quiet, or invents four planes: "unsupported", from every backend."""
+    backend = working(name)
+    four = by_pillow(Image.new("CMYK", (20, 20), (1, 2, 3, 4)))
+    for data, color in ((four, "rgb"), (four, "gray"), (encode(scene(20, 20)), "cmyk")):
+        with pytest.raises(DecodeError) as raised:
+            backend.decode(data, color=color)  # type: ignore[arg-type]
+        assert raised.value.reason == "unsupported"
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_out_is_filled_and_returned(backend: jpeg.JpegDecoder) -> None:
+    """The caller's memory, be it one row of a batch, gets the pixels; its neighbours are untouched."""
+    data = encode(scene(33, 47))
+    for color, channels in (("rgb", 3), ("gray", 1)):
+        batch = np.full((3, 33, 47, channels), 7, np.uint8)
+        out = batch[1]
+        assert backend.decode(data, color=color, out=out) is out  # type: ignore[arg-type]
+        np.testing.assert_array_equal(batch[1], backend.decode(data, color=color))  # type: ignore[arg-type]
+        assert (batch[::2] == 7).all()
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.empty((33, 48, 3), np.uint8),
+        np.empty((47, 33, 3), np.uint8),
+        np.empty((33, 47), np.uint8),
+        np.empty((33, 47, 4), np.uint8),
+        np.empty((33, 47, 3), np.int8),
+        np.empty((33, 47, 3), np.float32),
+        np.empty((33, 94, 3), np.uint8)[:, ::2],
+        np.empty((3, 47, 33), np.uint8).T,
+        np.frombuffer(bytes(33 * 47 * 3), np.uint8).reshape(33, 47, 3),
+    ],
+    ids=["wider", "turned", "flat", "RGBA", "int8", "float", "strided", "Fortran", "read-only"],
+)
+def test_a_wrong_out_is_refused_untouched(backend: jpeg.JpegDecoder, out: Pixels) -> None:
+    """Another shape, type or layout is a UsageError that names both shapes, and nothing is written."""
+    before = out.copy()
+    with pytest.raises(UsageError) as raised:
+        backend.decode(encode(scene(33, 47)), out=out)
+    assert "(33, 47, 3)" in str(raised.value)
+    assert str(out.shape) in str(raised.value)
+    np.testing.assert_array_equal(out.view(np.uint8), before.view(np.uint8))
+
+
+def test_any_bytes_serve_and_mapped_files_are_not_copied(backend: jpeg.JpegDecoder, tmp_path: Path) -> None:
+    """bytes, bytearray, memoryview, arrays, and slices of a mapped file all decode alike."""
+    data = encode(scene(33, 47))
+    expected = backend.decode(data)
+    (tmp_path / "shard").write_bytes(b"before" + data + b"after")
+    with open(tmp_path / "shard", "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    array = np.memmap(tmp_path / "shard", np.uint8, "r")
+    part = slice(6, 6 + len(data))
+    for given_data in (bytearray(data), memoryview(data), memoryview(mapped)[part], array[part]):
+        np.testing.assert_array_equal(backend.decode(given_data), expected)
+    with pytest.raises(UsageError, match="together"):
+        backend.decode(np.frombuffer(data, np.uint8)[::2])
+
+
+def test_threads_may_share_a_decoder(backend: jpeg.JpegDecoder) -> None:
+    """Four threads over good and bad files at once: each gets its own image or its own error."""
+    files = [encode(scene(90, 110, seed)) for seed in range(8)]
+    expected = [pillow(data) for data in files]
+
+    def decode(i: int) -> bool:
+        if i % 3 == 0:
+            with pytest.raises(DecodeError):
+                backend.decode(hole_in(files[i % 8]))
+        return difference(backend.decode(files[i % 8]), expected[i % 8]) <= 2
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(decode, range(64)))
+
+
+# ---------------------------------------------------------------- damage
+
+
+def hole_in(data: bytes) -> bytes:
+    """The file without the second half of its image data, but with its end marker."""
+    scan = offset_of(data, 0xDA) + 14
+    return data[: scan + (len(data) - scan) // 2] + data[-2:]
+
+
+def refused(backend: jpeg.JpegDecoder, data: bytes) -> str:
+    with pytest.raises(DecodeError) as raised:
+        backend.decode(data)
+    return raised.value.reason
+
+
+def cuts(data: bytes) -> Iterator[int]:
+    """Lengths at which to cut a file: around every marker, and inside what follows it."""
+    for at in range(2, len(data)):
+        if data[at - 2] == 0xFF and data[at - 1] != 0:
+            yield from (at - 1, at, at + 1, at + 3)
+
+
+@pytest.mark.parametrize("kind", ["baseline", "restart", "progressive", "grey"])
+def test_truncation_is_found_wherever_it_is(
+    backend: jpeg.JpegDecoder, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A file cut at or after any marker is "truncated", also where just the end marker is missing; no output."""
+    image = scene(45, 70)
+    data = {
+        "baseline": encode(image, interval=0),
+        "restart": encode(image),
+        "progressive": by_pillow(Image.fromarray(image), progressive=True),
+        "grey": encode(image, "gray"),
+    }[kind]
+    for length in sorted({cut for cut in cuts(data) if 2 <= cut < len(data)}):
+        assert refused(backend, data[:length]) == "truncated", f"cut at {length} of {len(data)}"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"\xff", "not_an_image"),
+        (b"once upon a time " * 50, "not_an_image"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "not_an_image"),
+        (b"\xff\xd8", "truncated"),
+        (b"\xff\xd8" + bytes(1000), "truncated"),
+        (b"\xff\xd8\xff\xd9", "truncated"),
+        (b"\xff\xd8\xff\xd9" + bytes(100), "corrupt"),
+        (b"\xff\xd8\xff\xe0\x00\x01" + bytes(100), "corrupt"),
+        (b"\xff\xd8" + b"once upon a time " * 50, "truncated"),
+    ],
+)
+def test_what_is_no_jpeg_is_refused_with_its_reason(backend: jpeg.JpegDecoder, data: bytes, reason: str) -> None:
+    """Empty files, text, other formats and empty shells: a DecodeError that says which."""
+    assert refused(backend, data) == reason
+
+
+def test_grey_parts_are_never_returned(backend: jpeg.JpegDecoder, capfd: pytest.CaptureFixture[str]) -> None:
+    """Missing image data, a foreign marker, restart markers out of order, invalid codes: "corrupt", and no output."""
+    plain, restart = encode(scene(64, 64), interval=0), encode(scene(64, 64))
+    scan = offset_of(plain, 0xDA) + 14
+    first_restart = restart.index(b"\xff\xd0", offset_of(restart, 0xDA))
+    broken = {
+        "a hole": hole_in(plain),
+        "an early end": plain[: scan + 90] + b"\xff\xd9" + plain[scan + 92 :],
+        "a restart marker where none belongs": plain[: scan + 90] + b"\xff\xd3" + plain[scan + 92 :],
+        "a wrong restart marker": restart[:first_restart] + b"\xff\xd5" + restart[first_restart + 2 :],
+        "a missing row": restart[:first_restart] + restart[restart.index(b"\xff\xd1", first_restart) :],
+        "junk in a row": restart[:first_restart] + bytes(9) + restart[first_restart:],
+        "invalid codes": plain[: scan + 90] + b"\xff\x00" * 60 + plain[scan + 210 :],
+    }
+    assert {name: refused(backend, data) for name, data in broken.items()} == dict.fromkeys(broken, "corrupt")
+    assert capfd.readouterr() == ("", "")
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_random_damage_ends_in_an_image_or_a_decode_error(data: st.DataObject) -> None:
+    """Bytes overwritten, removed or put in anywhere: the right shape or a DecodeError, whole or a box, from all."""
+    original = encode(scene(40, 40), data.draw(subsamplings))
+    at = data.draw(st.integers(0, len(original)))
+    length = data.draw(st.integers(0, 40))
+    junk = data.draw(st.binary(max_size=8))
+    damaged = original[:at] + junk + original[at + length :]
+    for name in BACKENDS:
+        backend = open_backend(name)
+        if isinstance(backend, jpeg.JpegDecoder):
+            with suppress(DecodeError):
+                header = jpeg.read_header(damaged)
+                assert region.decode_box(backend.decode, damaged, (0, 0, 1, 1)).shape == (1, 1, 3)
+                assert backend.decode(damaged).shape == (header.height, header.width, 3)
+
+
+def harmless() -> dict[str, bytes]:
+    data = encode(scene(64, 64))
+    jfif, tables, frame = (offset_of(data, marker) for marker in (0xE0, 0xDB, 0xC0))
+    bare = data[:2] + data[tables:]  # without JFIF, which would overrule an Adobe segment
+    return {
+        "unknown JFIF revision": data[: jfif + 9] + b"\x07" + data[jfif + 10 :],
+        "Unknown Adobe color transform": with_segment(bare, 0xEE, b"Adobe" + bytes(6) + b"\x09"),
+        "extraneous bytes before marker 0xd9": data[:-2] + bytes(10) + data[-2:],
+        "extraneous bytes before marker 0xc0": data[:frame] + b"junk" + data[frame:],
+        "bad ICC marker": with_segment(data, 0xE2, b"ICC_PROFILE\x00\x03\x02" + bytes(200)),
+    }
+
+
+@pytest.mark.parametrize("words", list(harmless()))
+def test_harmless_oddities_do_not_lose_a_sample(
+    backend: jpeg.JpegDecoder, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Junk around complete pixels, unknown revisions: the image, and libjpeg's words for whoever asks; no output."""
+    odd = harmless()[words]
+    warnings: list[str] = []
+    np.testing.assert_array_equal(
+        backend.decode(odd, warnings=warnings), backend.decode(encode(scene(64, 64)), warnings=warnings)
+    )
+    if warnings or words != "bad ICC marker":  # not every version of every library reads profiles
+        assert len(warnings) == 1
+        assert words in warnings[0]
+    np.testing.assert_array_equal(backend.decode(odd), backend.decode(odd, out=np.empty((64, 64, 3), np.uint8)))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_several_oddities_at_once_are_all_told(backend: jpeg.JpegDecoder) -> None:
+    """libjpeg tells of one warning only; here each is found."""
+    data = harmless()["unknown JFIF revision"]
+    frame = offset_of(data, 0xC0)
+    odd = data[:frame] + b"junk" + data[frame:-2] + bytes(10) + data[-2:]
+    warnings: list[str] = []
+    backend.decode(odd, warnings=warnings)
+    assert len(warnings) == 3
+
+
+@pytest.mark.parametrize("words", list(harmless()))
+def test_a_harmless_oddity_hides_no_damage(backend: jpeg.JpegDecoder, words: str) -> None:
+    """An unknown revision *and* a missing end is "truncated": the first warning is not taken for the only one."""
+    odd = harmless()[words]
+    assert refused(backend, odd[: len(odd) * 3 // 4]) == "truncated"
+    restart = odd.index(b"\xff\xd0", offset_of(odd.replace(b"junk", b""), 0xDA))
+    assert refused(backend, odd[:restart] + bytes(9) + odd[restart:]) == "corrupt"
+
+
+def test_a_header_cannot_claim_memory(backend: jpeg.JpegDecoder) -> None:
+    """A small file that claims 65,000 x 65,000 pixels is refused before memory is taken for them."""
+    data = encode(scene(16, 16))
+    frame = offset_of(data, 0xC0)
+    assert refused(backend, data[: frame + 5] + struct.pack(">HH", 65000, 65000) + data[frame + 9 :]) == "truncated"
+
+
+def test_kinds_that_nobody_decodes_are_unsupported(backend: jpeg.JpegDecoder) -> None:
+    """12 bits a sample, two components, a height that comes later: "unsupported"."""
+    data = encode(scene(16, 16))
+    frame = offset_of(data, 0xC0)
+    twelve_bits = data[: frame + 4] + b"\x0c" + data[frame + 5 :]
+    no_height = data[: frame + 5] + b"\x00\x00" + data[frame + 7 :]
+    two = data[: frame + 9] + b"\x02" + data[frame + 10 :]
+    assert [refused(backend, d) for d in (twelve_bits, no_height, two)] == ["unsupported"] * 3
+
+
+def flat_blocks(sampling: tuple[int, int, int], levels: list[int]) -> bytes:
+    """A JPEG of one MCU of flat blocks: `levels` are the DC differences, in the order of coding, each 0 to 127.
+
+    Sampling as stored, horizontal factor in the high nibble. Tables: a 4-bit code per DC category, 0 for end of block.
+    """
+    bits = ""
+    for level in levels:
+        category = level.bit_length()
+        bits += f"{category:04b}" + (f"{level:b}" if category else "") + "0"
+    bits += "1" * (-len(bits) % 8)
+    scan = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\x00")
+    height, width = 8 * max(s & 15 for s in sampling), 8 * max(s >> 4 for s in sampling)
+    segments = [
+        (0xDB, b"\x00" + b"\x08" * 64),
+        (0xC0, struct.pack(">BHHB", 8, height, width, 3) + bytes(b for i in range(3) for b in (i, sampling[i], 0))),
+        (0xC4, b"\x00" + bytes((0, 0, 0, 8, *[0] * 12)) + bytes(range(8))),
+        (0xC4, b"\x10" + bytes((1, *[0] * 15)) + b"\x00"),
+        (0xDA, b"\x03\x00\x00\x01\x00\x02\x00\x00\x3f\x00"),
+    ]
+    header = b"".join(struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body for marker, body in segments)
+    return b"\xff\xd8" + header + scan + b"\xff\xd9"
+
+
+def test_unusual_sampling_is_decoded_by_whoever_can() -> None:
+    """Sampling factors that a backend refuses: `jpeg.decode` gives the pixels all the same, by OpenCV."""
+    working("opencv")
+    usual = flat_blocks((0x21, 0x11, 0x11), [20, 30, 9, 7])
+    odd = flat_blocks((0x21, 0x12, 0x11), [20, 30, 9, 5, 7])
+    for data in (usual, odd):
+        assert difference(jpeg.decode(data), pillow(data)) <= 2
+        with pytest.raises(DecodeError, match="truncated"):
+            jpeg.decode(data[:-3])
+
+
+# ---------------------------------------------------------------- boxes
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[tuple[int, int], jpeg.Box]:
+    height, width = draw(st.integers(1, 150)), draw(st.integers(1, 60))
+    h, w = draw(st.integers(1, height)), draw(st.integers(1, width))
+    return (height, width), (draw(st.integers(0, height - h)), draw(st.integers(0, width - w)), h, w)
+
+
+@settings(max_examples=400, deadline=None)
+@given(boxes(), subsamplings, st.integers(30, 100), st.sampled_from(["rgb", "gray"]), st.integers(0, 3))
+def test_a_box_is_the_whole_sliced(
+    case: tuple[tuple[int, int], jpeg.Box], subsampling: str, quality: int, color: jpeg.Color, seed: int
+) -> None:
+    """Any box, size, sampling and quality: bit for bit what slicing the whole image gives, with and without `out`."""
+    size, (y, x, h, w) = case
+    data = encode(scene(*size, seed), subsampling, quality)
+    for name in BACKENDS:
+        backend = open_backend(name)
+        if isinstance(backend, jpeg.JpegDecoder):
+            expected = backend.decode(data, color=color)[y : y + h, x : x + w]
+            out = np.empty_like(expected, order="C")
+            np.testing.assert_array_equal(region.decode_box(backend.decode, data, (y, x, h, w), color=color), expected)
+            assert region.decode_box(backend.decode, data, (y, x, h, w), color=color, out=out) is out
+            np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("subsampling", ["420", "422", "444", "440", "gray"])
+def test_every_band_of_rows_is_exact(subsampling: str) -> None:
+    """Every first and last row of an image of odd height: no seam where the file is cut."""
+    data = encode(scene(117, 37), subsampling)
+    whole = jpeg.decode(data)
+    for y in range(117):
+        for end in {*range(y + 1, 118, 7), 117}:
+            assert np.array_equal(jpeg.decode(data, box=(y, 3, end - y, 30)), whole[y:end, 3:33]), (y, end)
+
+
+@settings(max_examples=150, deadline=None)
+@given(boxes(), subsamplings, st.sampled_from([2, 4, 8]))
+def test_a_scaled_box_is_the_scaled_image_sliced(
+    case: tuple[tuple[int, int], jpeg.Box], subsampling: str, scale: int
+) -> None:
+    """With a scale: the reduced image from (y // scale, x // scale), sides divided and rounded up."""
+    size, (y, x, h, w) = case
+    data = encode(scene(*size), subsampling)
+    part = jpeg.decode(data, box=(y, x, h, w), scale=scale)
+    top, left, height, width = y // scale, x // scale, -(-h // scale), -(-w // scale)
+    assert part.shape == (height, width, 3)
+    if min(size) > 6 * scale:
+        expected = jpeg.decode(data, scale=scale)[top : top + height, left : left + width]
+        np.testing.assert_array_equal(part, expected)
+
+
+def test_a_box_decodes_only_its_rows() -> None:
+    """What makes boxes fast: the library is handed a small JPEG, of the needed rows only, that Pillow opens too."""
+    data = encode(scene(256, 256))
+    seen: list[bytes] = []
+
+    def decode(data: jpeg.Data, **options: object) -> Pixels:
+        seen.append(bytes(data))
+        return jpeg.decoder().decode(data, **options)  # type: ignore[arg-type]
+
+    region.decode_box(decode, data, (100, 0, 50, 50))
+    assert pillow(seen[0]).shape == (64, 256, 3)  # rows 96 to 160
+    assert len(seen) == 1
+    assert len(seen[0]) < len(data) / 2
+
+
+def ready_for_boxes() -> bytes:
+    return encode(scene(96, 64))
+
+
+def fill_bytes_before_markers(data: bytes) -> bytes:
+    for code in range(5):
+        marker = bytes((0xFF, 0xD0 + code))
+        head, tail = data[: offset_of(data, 0xDA)], data[offset_of(data, 0xDA) :]
+        data = head + tail.replace(marker, b"\xff\xff" + marker)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "is_cut"),
+    [
+        (ready_for_boxes(), True),
+        (with_segment(ready_for_boxes(), 0xE5, b"\xff\xd0\xff\xd9\xff\xda" * 9), True),
+        (fill_bytes_before_markers(ready_for_boxes()), True),
+        (ready_for_boxes() + b"trailing", False),
+        (encode(scene(96, 64), interval=0), False),
+        (encode(scene(96, 64), interval=3), False),
+        (encode(scene(96, 64), interval=8), False),
+        (by_pillow(Image.fromarray(scene(96, 64)), progressive=True, restart_marker_rows=1), False),
+        (by_pillow(Image.fromarray(scene(96, 64)), restart_marker_rows=1), True),
+    ],
+    ids=["plain", "APP5", "fill", "trailing", "none", "3", "8", "progressive", "Pillow"],
+)
+def test_only_files_of_the_right_build_are_cut(data: bytes, is_cut: bool) -> None:
+    """Markers in other segments do not confuse, other intervals and progressive files are decoded whole: all exact."""
+    heights: list[int] = []
+
+    def decode(data: jpeg.Data, **options: object) -> Pixels:
+        image = jpeg.decoder().decode(data, **options)  # type: ignore[arg-type]
+        heights.append(len(image))
+        return image
+
+    np.testing.assert_array_equal(region.decode_box(decode, data, (40, 8, 20, 40)), jpeg.decode(data)[40:60, 8:48])
+    assert heights == [32 if is_cut else 96]
+
+
+def test_damage_in_the_needed_rows_is_found() -> None:
+    """A box over a damaged row raises, though the rows are cut from their file."""
+    data = encode(scene(256, 64), "444")
+    start = data.index(b"\xff\xd3", offset_of(data, 0xDA)) + 2
+    damaged = data[: start + 20] + b"\xff\x00" * 20 + data[start + 60 :]
+    with pytest.raises(DecodeError, match="corrupt"):
+        jpeg.decode(damaged, box=(30, 0, 20, 64))
+    with pytest.raises(DecodeError, match="truncated"):
+        jpeg.decode(data[:-50], box=(30, 0, 20, 64))
+
+
+@pytest.mark.parametrize(
+    "box", [(0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8), (0, 0, 500, 500)]
+)
+def test_boxes_outside_the_image_are_refused(box: jpeg.Box) -> None:
+    """Empty, negative or too large: a UsageError that names the box and the image."""
+    with pytest.raises(UsageError, match="33 x 47"):
+        jpeg.decode(encode(scene(33, 47)), box=box)
+
+
+def test_a_wrong_out_for_a_box_is_refused() -> None:
+    """The shapes of box and `out` must agree; nothing is broadcast."""
+    with pytest.raises(UsageError, match=r"\(10, 20, 3\).*\(1, 20, 3\)"):
+        jpeg.decode(encode(scene(33, 47)), box=(1, 2, 10, 20), out=np.empty((1, 20, 3), np.uint8))
+
+
+def test_boxes_may_be_of_numpy_integers() -> None:
+    """As they come out of an array of crops."""
+    data = encode(scene(120, 47))
+    y, x, h, w = np.array([70, 3, 20, 30])
+    np.testing.assert_array_equal(jpeg.decode(data, box=(y, x, h, w)), jpeg.decode(data)[70:90, 3:33])
+
+
+def test_restart_interval_counts_the_blocks_of_a_row() -> None:
+    """The interval is the number of MCUs that cover the width."""
+    assert [jpeg.restart_interval(257, s) for s in ("444", "440", "gray", "422", "420", "411")] == [
+        33,
+        33,
+        33,
+        17,
+        17,
+        9,
+    ]
+    with pytest.raises(UsageError, match="421"):
+        jpeg.restart_interval(256, "421")
+
+
+# ---------------------------------------------------------------- arguments, choice
+
+
+def test_nonsense_arguments_are_refused(backend: jpeg.JpegDecoder) -> None:
+    """An unknown colour or scale is a UsageError that lists what there is."""
+    data = encode(scene(20, 20))
+    with pytest.raises(UsageError, match="'rgb', 'gray', 'cmyk'"):
+        backend.decode(data, color="bgr")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="1, 2, 4, 8"):
+        backend.decode(data, scale=3)
+    with pytest.raises(UsageError, match="1, 2, 4, 8"):
+        region.decode_box(backend.decode, data, (0, 0, 1, 1), scale=0)
+
+
+def test_a_header_like_the_last_one_is_told_alike() -> None:
+    """A header that was just read is known again, by all of its bytes, and what follows it is looked at anew."""
+    wide, tall = encode(scene(40, 72)), encode(scene(72, 40))
+    header = jpeg.read_header(wide)
+    again = encode(scene(40, 72, seed=1))
+    assert again != wide
+    assert jpeg.read_header(again) == header
+    assert jpeg.read_header(tall)[:2] == (72, 40)
+    assert jpeg.read_header(wide) == header
+    for end in range(header.scan_offset + 1):
+        jpeg.read_header(wide)
+        with pytest.raises(DecodeError) as refused_with:
+            jpeg.read_header(wide[:end])
+        assert refused_with.value.reason == {0: "empty", 1: "not_an_image"}.get(end, "truncated")
+
+
+def test_read_header_tells_what_pillow_tells() -> None:
+    """Size and components without decoding."""
+    header = jpeg.read_header(encode(scene(33, 47)))
+    assert (header.height, header.width, header.components) == (33, 47, 3)
+    assert jpeg.read_header(encode(scene(33, 47), "gray")).components == 1
+
+
+@pytest.fixture
+def fresh_choice() -> Iterator[None]:
+    choice.decoder.cache_clear()
+    choice.open_backend.cache_clear()
+    yield
+    choice.decoder.cache_clear()
+    choice.open_backend.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_choice")
+def test_the_first_that_works_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """simplejpeg where it works; the next one where it does not, with the reason in the survey."""
+    monkeypatch.delenv("RAWPACK_JPEG", raising=False)
+    assert jpeg.decoder().name == "simplejpeg"
+
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    choice.decoder.cache_clear()
+    choice.open_backend.cache_clear()
+    assert jpeg.decoder().name != "simplejpeg"
+    reports = {report.name: report for report in jpeg.survey()}
+    assert list(reports) == list(BACKENDS)
+    assert not reports["simplejpeg"].works
+    assert "simplejpeg" in (reports["simplejpeg"].why_not or "")
+    assert [report.name for report in reports.values() if report.chosen] == [jpeg.decoder().name]
+
+
+@pytest.mark.usefixtures("fresh_choice")
+def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RAWPACK_JPEG names the backend; an unknown or a broken one is an error that says so."""
+    working("opencv")
+    monkeypatch.setenv("RAWPACK_JPEG", "opencv")
+    assert jpeg.decoder().name == "opencv"
+
+    choice.decoder.cache_clear()
+    monkeypatch.setenv("RAWPACK_JPEG", "nvjpeg")
+    with pytest.raises(UsageError, match=r"'nvjpeg'.*simplejpeg, turbojpeg, opencv"):
+        jpeg.decoder()
+    assert not any(report.chosen for report in jpeg.survey())
+
+    choice.open_backend.cache_clear()
+    monkeypatch.setenv("RAWPACK_JPEG", "turbojpeg")
+    monkeypatch.setitem(sys.modules, "turbojpeg", None)
+    with pytest.raises(RawpackError, match=r"RAWPACK_JPEG=turbojpeg does not work here: .*turbojpeg"):
+        jpeg.decoder()
+
+
+@pytest.mark.usefixtures("fresh_choice")
+def test_a_machine_without_any_decoder_is_told_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing installed: one error that names every failure and what to install."""
+    monkeypatch.delenv("RAWPACK_JPEG", raising=False)
+    for module in ("simplejpeg", "turbojpeg", "cv2"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(RawpackError, match=r"pip install simplejpeg.*simplejpeg: .*turbojpeg: .*opencv: "):
+        jpeg.decoder()
+
+
+def test_versions_are_told(backend: jpeg.JpegDecoder) -> None:
+    """A decoder says its package's version, and that of the libjpeg-turbo beneath."""
+    assert backend.package_version in backend.version
+    assert backend.library is None or backend.library in backend.version
+    if backend.name == "simplejpeg":
+        assert "libjpeg-turbo" in backend.version
+
+
+def test_opencv_passes_on_what_others_write(capfd: pytest.CaptureFixture[str]) -> None:
+    """While warnings are caught, the lines that other threads write are kept, and written after the call: each once,
+    though one that is written just then may come before them."""
+    opencv = working("opencv")
+    data = encode(scene(400, 400))
+    lines = [f"line {i}" for i in range(300)]
+
+    def chatter() -> None:
+        for line in lines:
+            os.write(2, f"{line}\n".encode())
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(chatter)
+        while not done.done():
+            opencv.decode(data)
+    assert sorted(capfd.readouterr().err.splitlines()) == sorted(lines)
+
+
+def test_lines_are_passed_on_whole(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that the standard error takes only in part arrives whole; where it takes nothing, work goes on."""
+    real = os.write
+
+    def slowly(descriptor: int, data: bytes) -> int:
+        return real(descriptor, bytes(data)[:3])
+
+    def never(descriptor: int, data: bytes) -> int:
+        raise BlockingIOError
+
+    for write in (slowly, never):
+        with monkeypatch.context() as patch, captured_stderr(lambda line: False):
+            real(2, b"what somebody else says\n")
+            patch.setattr("os.write", write)
+    assert capfd.readouterr().err == "what somebody else says\n"
+
+
+def test_opencv_works_with_stderr_closed() -> None:
+    """As in a daemon: damage is found, and the descriptor stays closed."""
+    working("opencv")
+    code = """
+import os, sys
+from rawpack.errors import DecodeError
+from rawpack.jpeg.choice import open_backend
+data = sys.stdin.buffer.read()
+os.close(2)
+try:
+    open_backend("opencv").decode(data)
+except DecodeError as error:
+    print(error.reason)
+try:
+    os.fstat(2)
+except OSError:
+    print("closed")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=hole_in(encode(scene(64, 64), interval=0)), env=environment,
+        stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [b"corrupt", b"closed"]

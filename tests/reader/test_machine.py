@@ -1,0 +1,222 @@
+"""Facts about the machine, read from made-up /proc and /sys folders and held against the real ones."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from rawpack.system import machine
+
+GIB = 1 << 30
+CGROUP2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+PLAIN_MOUNT = "23 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    """Put files below a made-up root."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def v2(root: Path, group: str, files: dict[str, str], shown: str = "/") -> Path:
+    """A machine with cgroup v2 only, this process being in `group`."""
+    proc = {
+        "proc/self/cgroup": f"0::{group}\n",
+        "proc/self/mountinfo": PLAIN_MOUNT + CGROUP2.format(shown=shown),
+    }
+    return write(root, proc | {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
+
+
+def v1(root: Path, group: str, files: dict[str, str], shown: str = "/") -> Path:
+    """A machine with cgroup v1, this process being in `group` of the controllers cpu and memory."""
+    mount = "{n} 31 0:{n} " + shown + " /sys/fs/cgroup/{name} rw - cgroup cgroup rw,{name}\n"
+    names = ("cpu,cpuacct", "memory", "name=systemd")
+    proc = {
+        "proc/self/cgroup": "".join(f"{n}:{name}:{group}\n" for n, name in enumerate(names, 1)),
+        "proc/self/mountinfo": PLAIN_MOUNT + "".join(mount.format(n=40 + n, name=name) for n, name in enumerate(names)),
+    }
+    return write(root, proc | {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
+
+
+@pytest.fixture
+def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 8 CPUs, all of them allowed."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+
+
+@pytest.mark.usefixtures("eight_cpus")
+@pytest.mark.parametrize(
+    ("limit", "quota", "cpus"),
+    [
+        ("200000 100000\n", 2.0, 2),
+        ("150000 100000\n", 1.5, 2),
+        ("50000 100000\n", 0.5, 1),
+        ("1000 100000\n", 0.01, 1),
+        ("1600000 100000\n", 16.0, 8),
+        ("max 100000\n", None, 8),
+        ("", None, 8),
+        ("nonsense\n", None, 8),
+        ("100000 0\n", None, 8),
+    ],
+)
+def test_a_quota_bounds_the_cpus(tmp_path: Path, limit: str, quota: float | None, cpus: int) -> None:
+    """A quota counts as that many CPUs, rounded up, never less than one; "max" and nonsense set no limit."""
+    root = v2(tmp_path, "/", {"cpu.max": limit})
+    assert machine.cpu_quota(root) == quota
+    assert machine.cpus(root) == cpus
+
+
+@pytest.mark.usefixtures("eight_cpus")
+def test_the_tightest_group_around_the_process_binds(tmp_path: Path) -> None:
+    """The limits of all groups that the process is nested in are read, and the least is taken."""
+    files = {
+        "a/cpu.max": "300000 100000",
+        "a/b c/cpu.max": "400000 100000",
+        "a/b c/d/cpu.max": "max 100000",
+        "other/cpu.max": "100000 100000",
+    }
+    assert machine.cpu_quota(v2(tmp_path, "/a/b c/d", files)) == 3.0
+
+
+@pytest.mark.usefixtures("eight_cpus")
+def test_a_container_that_sees_part_of_the_hierarchy(tmp_path: Path) -> None:
+    """A mount that shows only the container's own group is read as such."""
+    files = {"cpu.max": "600000 100000", "inner/cpu.max": "500000 100000"}
+    assert machine.cpu_quota(v2(tmp_path / "1", "/docker/x", files, shown="/docker/x")) == 6.0
+    assert machine.cpu_quota(v2(tmp_path / "2", "/docker/x/inner", files, shown="/docker/x")) == 5.0
+    assert machine.cpu_quota(v2(tmp_path / "3", "/elsewhere", files, shown="/docker/x")) == 6.0
+    outside = {"../../outside/cpu.max": "100000 100000"}
+    assert machine.cpu_quota(v2(tmp_path / "4", "/../../outside", files | outside)) == 6.0
+
+
+@pytest.mark.usefixtures("eight_cpus")
+def test_version_1_groups(tmp_path: Path) -> None:
+    """The older control groups are read too, where -1 is no limit and cpu is mounted with cpuacct."""
+    files = {
+        "cpu,cpuacct/pod/cpu.cfs_quota_us": "250000\n",
+        "cpu,cpuacct/pod/cpu.cfs_period_us": "100000\n",
+        "cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
+        "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+        "memory/pod/memory.limit_in_bytes": f"{2 * GIB}\n",
+        "memory/pod/memory.usage_in_bytes": f"{GIB}\n",
+        "memory/pod/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB // 4}\ntotal_active_file 0\n",
+        "memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "memory/memory.usage_in_bytes": f"{3 * GIB}\n",
+    }
+    root = v1(tmp_path, "/pod", {**files})
+    write(root, {"proc/meminfo": f"MemTotal:  {8 * GIB >> 10} kB\nMemAvailable: {6 * GIB >> 10} kB\n"})
+    assert machine.cpu_quota(root) == 2.5
+    assert machine.cpus(root) == 3
+    assert machine.memory_limit_bytes(root) == 2 * GIB
+    assert machine.available_memory_bytes(root) == GIB + GIB // 4
+
+
+def test_octal_blanks_in_mount_points(tmp_path: Path) -> None:
+    """A mount point with a blank, which the kernel writes as \\040, is found."""
+    write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/\n",
+            "proc/self/mountinfo": "30 23 0:26 / /sys/my\\040groups rw - cgroup2 none rw\n",
+            "sys/my groups/cpu.max": "700000 100000",
+        },
+    )
+    assert machine.cpu_quota(tmp_path) == 7.0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "::\n", "x\n", "1 2 3 - cgroup2\n", "1 2 3 / /x - cgroup2 y rw\n", "a - \n"]
+)
+def test_odd_files_set_no_limit(tmp_path: Path, text: str) -> None:
+    """Files that do not read as the kernel writes them are as good as none."""
+    write(tmp_path, {"proc/self/cgroup": text, "proc/self/mountinfo": text, "proc/meminfo": text})
+    assert machine.cpu_quota(tmp_path) is None
+    assert machine.cpus(tmp_path) >= 1
+
+
+def test_affinity_bounds_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Affinity, as taskset sets it, bounds the CPUs; where there is none, the machine's count is taken."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5, 6}, raising=False)
+    assert machine.cpus(tmp_path) == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert machine.cpus(tmp_path) == 8
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert machine.cpus(tmp_path) == 1
+
+
+def test_memory_of_a_container(tmp_path: Path) -> None:
+    """The least of machine and groups is the limit; cache of files is available, and nothing is negative."""
+    files = {
+        "a/memory.max": f"{GIB}\n",
+        "a/memory.current": f"{GIB - 1000}\n",
+        "a/memory.stat": "anon 7\nactive_file 300\ninactive_file 200\n",
+        "a/b/memory.max": "max\n",
+        "a/b/memory.current": "12345\n",
+    }
+    root = v2(tmp_path, "/a/b", files)
+    write(root, {"proc/meminfo": f"MemTotal:       {4 * GIB >> 10} kB\nMemAvailable:   {2 * GIB >> 10} kB\n"})
+    assert machine.memory_limit_bytes(root) == GIB
+    assert machine.available_memory_bytes(root) == 1500
+    write(root, {"sys/fs/cgroup/a/memory.current": f"{GIB + 5000}"})
+    assert machine.available_memory_bytes(root) == 0
+
+
+def test_memory_without_limits(tmp_path: Path) -> None:
+    """Without control groups the machine's memory counts."""
+    write(tmp_path, {"proc/meminfo": "MemTotal:  4096 kB\nMemFree: 10 kB\nMemAvailable:   1024 kB\n"})
+    assert machine.memory_limit_bytes(tmp_path) == 4 << 20
+    assert machine.available_memory_bytes(tmp_path) == 1 << 20
+
+
+def test_a_system_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc, /sys, affinity and sysconf, as on Windows, unknown facts are None and nothing fails."""
+    for name in ("sched_getaffinity", "sysconf", "statvfs"):
+        monkeypatch.delattr(os, name, raising=False)
+    assert machine.cpu_quota(tmp_path) is None
+    assert machine.memory_limit_bytes(tmp_path) is None
+    assert machine.available_memory_bytes(tmp_path) is None
+    assert machine.shm_free_bytes(tmp_path) is None
+    facts = machine.describe(tmp_path)
+    assert facts["cpus"] == os.cpu_count()
+    assert facts["cpu"] == platform.machine()
+
+
+def test_shared_memory(tmp_path: Path) -> None:
+    """/dev/shm is measured where there is one."""
+    assert machine.shm_free_bytes(tmp_path) is None
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    free = machine.shm_free_bytes(tmp_path)
+    assert free is not None
+    assert free > 0
+
+
+def test_description_names_the_cpu(tmp_path: Path) -> None:
+    """The CPU's model comes from the first processor; every fact is a plain value that JSON can hold."""
+    write(
+        tmp_path,
+        {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU 9000 @ 3GHz\n\nmodel name\t: Other\n"},
+    )
+    facts = machine.describe(tmp_path)
+    assert facts["cpu"] == "Example CPU 9000 @ 3GHz"
+    assert facts["python"] == f"{platform.python_implementation()} {platform.python_version()}"
+    assert all(value is None or isinstance(value, str | int | float) for value in facts.values())
+
+
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="needs Linux")
+def test_this_machine() -> None:
+    """On Linux all facts but the quota are known, and they agree with one another."""
+    facts = machine.describe()
+    limit, available = machine.memory_limit_bytes(), machine.available_memory_bytes()
+    assert 1 <= machine.cpus() <= (os.cpu_count() or 1)
+    assert limit is not None
+    assert available is not None
+    assert 0 <= available <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert limit <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert platform.release() in str(facts["os"])

@@ -1,0 +1,218 @@
+"""At the end of an epoch its workers begin the next: nobody waits for its first batch, and no more is to be seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Packed
+from numpy.typing import NDArray
+from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
+
+from rawpack import RawpackError, Reader, WorkerError
+from rawpack.batching.batches import AHEAD
+from rawpack.batching.slots import SlotPool
+
+BATCH = 5
+CREWS = [way for way in WAYS if way != "here"]
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 64)
+
+
+class Counting:
+    """A transform that counts its samples in a file, from whatever process, and fails while another file is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log, self.fails = folder / "log", folder / "fails"
+
+    @property
+    def samples(self) -> int:
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def __call__(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        with self.log.open("ab") as log:
+            log.write(b".")
+        if self.fails.exists():
+            raise ValueError("told to fail")
+        return image
+
+
+def alone(reader: Reader, epoch: int, **options: Any) -> list[int]:
+    """The rows of an epoch that nothing went before."""
+    batches = reader.batches(BATCH, shuffle=True, **options)
+    batches.set_epoch(epoch)
+    return rows_of(batches)
+
+
+def test_it_is_begun_before_it_is_asked_for(reader: Reader, tmp_path: Path) -> None:
+    """At the end of an epoch, as many batches of the next are made as else while a batch is held; and once only."""
+    count = Counting(tmp_path)
+    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="process")
+    for epoch in range(1, 4):
+        rows_of(batches)
+        made = epoch * len(reader) + (AHEAD + 1) * BATCH
+        wait_until(lambda made=made: count.samples == made, "the next epoch is begun")
+    assert count.samples == made
+
+
+def test_a_transform_may_be_changed_between_epochs(reader: Reader) -> None:
+    """With threads it is the caller's own object: nothing is made by it before an epoch is asked for."""
+    value = [0]
+
+    def paint(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return np.full_like(image, value[0])
+
+    batches = reader.batches(BATCH, shuffle=True, transform=[paint], workers=2, backend="thread")
+    for epoch in range(3):
+        value[0] = epoch
+        assert all((batch["image"] == epoch).all() for batch in batches)
+
+
+@pytest.mark.parametrize("way", CREWS)
+def test_what_comes_is_right_whatever_is_asked_for(reader: Reader, truth: Truth, way: str) -> None:
+    """The next epoch, another one, one that goes on in its middle, one after a break: each is what it is by itself."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+
+    def epoch() -> list[int]:
+        rows: list[int] = []
+        for batch in batches:
+            assert truth.holds(batch)
+            rows += batch["index"].tolist()
+        return rows
+
+    assert [epoch(), epoch()] == [alone(reader, 0), alone(reader, 1)]
+    batches.set_epoch(7)
+    assert [epoch(), epoch()] == [alone(reader, 7), alone(reader, 8)]
+    batches.set_epoch(7)
+    taken = next(iter(batches))["index"].tolist()
+    state = batches.state_dict()
+    assert [epoch(), epoch()] == [alone(reader, 8), alone(reader, 9)]
+    batches.load_state_dict(state)
+    assert [taken + epoch(), epoch()] == [alone(reader, 7), alone(reader, 8)]
+    outer = []
+    for number, batch in enumerate(batches):
+        outer += batch["index"].tolist()
+        if number == 1:
+            assert epoch() == alone(reader, 10)
+    assert outer == alone(reader, 9)
+    assert epoch() == alone(reader, 11)
+
+
+@pytest.mark.parametrize("slots", range(2, AHEAD + 3))
+def test_bounds_hold(reader: Reader, slots: int) -> None:
+    """With few slots, less of it is begun, and nothing fails for it."""
+    batches = reader.batches(BATCH, shuffle=True, workers=2, backend="thread", max_slots=slots)
+    for epoch in range(3):
+        rows = []
+        for batch in batches:
+            rows += batch["index"].tolist()
+            del batch
+        assert rows == alone(reader, epoch)
+
+
+def test_a_sampler_is_not_asked_early(reader: Reader) -> None:
+    """What a user's function gives may hang on what happens between two epochs."""
+    asked = []
+
+    def sampler(epoch: int) -> list[int]:
+        asked.append(epoch)
+        return list(range(epoch, len(reader)))
+
+    batches = reader.batches(BATCH, sampler=sampler, workers=2, backend="thread")
+    for epoch in range(3):
+        assert rows_of(batches) == list(range(epoch, len(reader)))
+        assert set(asked) == set(range(epoch + 1))
+
+
+def test_what_fails_in_it_is_told_in_it(reader: Reader, tmp_path: Path) -> None:
+    """An error of its first batches is no business of the epoch before, and none of a loop that never comes to it."""
+    count = Counting(tmp_path)
+    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="process")
+    epoch = iter(batches)
+    rows = [row for _ in range(len(batches) - 1) for row in next(epoch)["index"].tolist()]
+    # All of this epoch is made, and one batch of the next is begun with its last but one.
+    wait_until(lambda: count.samples == len(reader) + BATCH, "this epoch is made")
+    count.fails.touch()
+    rows += [row for batch in epoch for row in batch["index"].tolist()]
+    assert rows == alone(reader, 0)
+    made = []
+    with pytest.raises(WorkerError, match="told to fail"):
+        made += [batch["index"].tolist() for batch in batches]
+
+
+def test_a_sample_that_kills_in_it_is_told_in_it(reader: Reader, tmp_path: Path) -> None:
+    """Nor is one that ends each worker that touches it."""
+    armed = tmp_path / "armed"
+
+    def kill(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if armed.exists():
+            os._exit(3)
+        return image
+
+    count = Counting(tmp_path)
+    batches = reader.batches(BATCH, shuffle=True, transform=[kill, count], workers=2, backend="process")
+    epoch = iter(batches)
+    rows = [row for _ in range(len(batches) - 2) for row in next(epoch)["index"].tolist()]
+    wait_until(lambda: count.samples == len(reader), "this epoch is made")
+    armed.touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows += [row for batch in epoch for row in batch["index"].tolist()]
+        assert rows == alone(reader, 0)
+        with pytest.raises(WorkerError, match="died"):
+            rows_of(batches)
+
+
+@pytest.mark.parametrize("way", CREWS)
+def test_without_memory_for_it_nothing_is_lost(reader: Reader, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Where a slot for its second batch cannot be had, it begins with the first, and goes on with the second."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    acquire, calls = SlotPool.acquire, [0]
+
+    def fails_once(slot_pool: SlotPool) -> Any:
+        calls[0] += 1
+        if calls[0] == len(batches) + 2:
+            raise RawpackError("no memory")
+        return acquire(slot_pool)
+
+    monkeypatch.setattr(SlotPool, "acquire", fails_once)
+    assert [rows_of(batches) for _ in range(3)] == [alone(reader, epoch, workers=0) for epoch in range(3)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL and /proc")
+def test_workers_that_die_between_two_epochs(reader: Reader) -> None:
+    """What they had begun is made again by others."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS["processes"])
+    epoch = iter(batches)
+    workers = workers_of(epoch)
+    rows_of(epoch)
+    del epoch
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match="a worker died"):
+        assert rows_of(batches) == alone(reader, 1)
+
+
+@pytest.mark.parametrize("way", CREWS)
+def test_nothing_stays_behind(reader: Reader, way: str) -> None:
+    """Batches that are let go with an epoch begun leave no process and no descriptor."""
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+        rows_of(batches)
+        del batches
+
+
+def test_two_over_one_reader_take_turns(reader: Reader) -> None:
+    """Each of two batches objects has its own next epoch."""
+    both = [reader.batches(BATCH, shuffle=True, seed=seed, workers=1, backend="thread") for seed in (1, 2)]
+    found = [[rows_of(batches) for batches in both] for _ in range(3)]
+    assert found == [[alone(reader, epoch, seed=seed, workers=0) for seed in (1, 2)] for epoch in range(3)]

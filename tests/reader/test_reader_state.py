@@ -1,0 +1,527 @@
+"""Where an epoch stands, and which samples a reader has: resuming, selecting, several stores as one, ranks."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tqdm.std
+from conftest import FORMATS, Packed
+from reading import WAYS, Truth, rows_of
+
+from rawpack import DamagedStoreError, RawpackError, Reader, UsageError
+from rawpack.batching import worker
+from rawpack.batching.batches import AHEAD, Batches
+from rawpack.store.concatenated import ConcatenatedStore
+
+BATCH = 6
+SIZE = 48
+ORDERS: dict[str, dict[str, Any]] = {
+    "as stored": {},
+    "shuffled": {"shuffle": True, "seed": 5},
+    "block": {"shuffle": "block", "block": 4, "window": 3, "seed": 5},
+    "sampler": {"sampler": np.random.default_rng(0).permutation(75)[:50].tolist() * 2},
+}
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", SIZE)
+
+
+def begun(batches: Batches, steps: int) -> dict[str, Any]:
+    """The state after so many batches of an epoch, as a checkpoint file gives it back."""
+    iterator = iter(batches)
+    for _ in range(steps):
+        next(iterator)
+    state: dict[str, Any] = json.loads(json.dumps(batches.state_dict()))
+    iterator.close()
+    return state
+
+
+# ---------------------------------------------------------------------------------------------- one order
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_order_everywhere(packed: Packed, order: str) -> None:
+    """Every format gives the same samples in the same order over two epochs, in every way and for any number of
+    workers."""
+    orders = set()
+    for layout in FORMATS:
+        reader = Reader(packed(layout, "--size", SIZE))
+        for way in [*WAYS.values(), {"workers": 3, "backend": "thread"}]:
+            batches = reader.batches(BATCH, **ORDERS[order], **way)
+            orders.add(json.dumps([rows_of(batches) for _ in range(2)]))
+    assert len(orders) == 1
+
+
+# ---------------------------------------------------------------------------------------------- resuming
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_resume(packed: Packed, reader: Reader, order: str, way: str) -> None:
+    """A run that resumes, in any way and from another format of the same set, goes on exactly where it stood, through
+    the rest of the epoch and the next."""
+    whole = reader.batches(BATCH, **ORDERS[order], workers=0)
+    epochs = [rows_of(whole) for _ in range(3)]
+    for layout, steps in (("memmap", 0), ("hdf5-gzip", 1), ("lmdb", 7)):
+        first = reader.batches(BATCH, **ORDERS[order], **WAYS[way])
+        first.set_epoch(1)
+        state = begun(first, steps)
+        again = Reader(packed(layout, "--size", SIZE)).batches(BATCH, **ORDERS[order], workers=1, backend="thread")
+        again.load_state_dict(state)
+        assert rows_of(again) == epochs[1][steps * BATCH :]
+        assert rows_of(again) == epochs[2]
+
+
+def test_resume_with_another_batch_size(reader: Reader) -> None:
+    """The position counts samples: a run may go on with another batch size, and stop and go on again."""
+    expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
+    first = reader.batches(BATCH, shuffle=True, workers=0)
+    second = reader.batches(10, shuffle=True, workers=0)
+    second.load_state_dict(begun(first, 3))
+    third = reader.batches(7, shuffle=True, workers=0)
+    third.load_state_dict(begun(second, 2))
+    assert rows_of(third) == expected[3 * BATCH + 2 * 10 :]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_read_to_skip(reader: Reader, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After a resume no sample is read but those that are still to come, in whichever process they are read."""
+    expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
+    state = begun(reader.batches(BATCH, shuffle=True, workers=0), 9)
+    log, main = tmp_path / "read", worker.main
+
+    def watched(read: Any) -> Any:
+        def read_into(self: Any, name: str, rows: Any, out: Any) -> None:
+            with log.open("a") as file:
+                file.write("".join(f"{row}\n" for row in rows.tolist() if name == "image"))
+            read(self, name, rows, out)
+
+        return read_into
+
+    def in_a_worker(*args: Any) -> None:
+        from rawpack.store.concatenated import ConcatenatedStore
+
+        ConcatenatedStore.read_into = watched(ConcatenatedStore.read_into)  # type: ignore[method-assign]
+        main(*args)
+
+    monkeypatch.setattr(worker, "main", in_a_worker)
+    monkeypatch.setattr(ConcatenatedStore, "read_into", watched(ConcatenatedStore.read_into))
+    again = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    again.load_state_dict(state)
+    assert rows_of(again) == expected[9 * BATCH :]
+    read = Counter(map(int, log.read_text().split()))
+    assert read >= Counter(expected[9 * BATCH :])
+    # At its end the next epoch is begun, and no further than its first batches.
+    assert read - Counter(expected[9 * BATCH :]) <= Counter(rows_of(again)[: (AHEAD + 1) * BATCH])
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 5), (4, 2)])
+def test_resume_with_another_world_size(reader: Reader, before: int, after: int) -> None:
+    """What another number of ranks goes on with is exactly what is left, each sample once."""
+    split: dict[str, Any] = {"shuffle": True, "workers": 0, "uneven": "keep"}
+    expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
+    states = [begun(reader.batches(4, rank=rank, world_size=before, **split), 2) for rank in range(before)]
+    assert all(state == states[0] for state in states)
+    left = []
+    for rank in range(after):
+        batches = reader.batches(3, rank=rank, world_size=after, **split)
+        batches.load_state_dict(states[0])
+        left += rows_of(batches)
+    assert sorted(left) == sorted(expected[2 * 4 * before :])
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_state_at_the_end_of_an_epoch(reader: Reader, drop_last: bool) -> None:
+    """A state taken after an epoch's last batch resumes with the next epoch."""
+    whole = reader.batches(BATCH, shuffle=True, drop_last=drop_last, workers=0)
+    epochs = [rows_of(whole) for _ in range(2)]
+    first = reader.batches(BATCH, shuffle=True, drop_last=drop_last, workers=0)
+    state = begun(first, len(first))
+    assert (state["epoch"], state["position"]) == (1, 0)
+    again = reader.batches(BATCH, shuffle=True, drop_last=drop_last, workers=0)
+    again.load_state_dict(state)
+    assert rows_of(again) == epochs[1]
+
+
+def test_what_was_prefetched_does_not_count(reader: Reader) -> None:
+    """A state speaks of the batches that were handed over, whatever workers have made ahead."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS["processes"])
+    for number, _ in enumerate(batches):
+        assert batches.state_dict()["position"] == min((number + 1) * BATCH, len(reader))
+        if number == 3:
+            break
+
+
+def test_state_speaks_of_the_latest_iterator(reader: Reader) -> None:
+    """With several iterators, the state is that of the one made last, and of none that was made before."""
+    batches = reader.batches(BATCH, workers=0)
+    older, newer = iter(batches), iter(batches)
+    next(newer)
+    for _ in range(3):
+        next(older)
+    assert (batches.state_dict()["epoch"], batches.state_dict()["position"]) == (1, BATCH)
+
+
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "another seed": ({"shuffle": True, "seed": 6}, "seed is 5, and 6 here"),
+    "another order": ({"seed": 5}, "order is 'shuffled', and 'sequential' here"),
+    "another kind of shuffle": ({"shuffle": "block", "seed": 5}, "order is 'shuffled', and 'block 32 256' here"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_state_of_another_order_is_refused(reader: Reader, other: str) -> None:
+    """A state that means other samples is refused, and the message says in what it differs."""
+    state = begun(reader.batches(BATCH, shuffle=True, seed=5, workers=0), 2)
+    options, message = OTHERS[other]
+    with pytest.raises(UsageError, match=f"does not fit: its {message}"):
+        reader.batches(BATCH, workers=0, **options).load_state_dict(state)
+
+
+def test_a_state_of_another_set_is_refused(reader: Reader, store: Path) -> None:
+    """A state of other samples is refused: another selection, another number of them, the same in another order."""
+    state = begun(reader.batches(BATCH, shuffle=True, workers=0), 2)
+    for other in (
+        reader.select(range(75)[::-1]),
+        reader.select(range(70)),
+        Reader([store, store]),
+    ):
+        with pytest.raises(UsageError, match=r"this state does not fit: its (samples|selected|keys) is"):
+            other.batches(BATCH, shuffle=True, workers=0).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "change", [{"position": -1}, {"position": 76}, {"epoch": -1}, {"epoch": "1"}, {"position": None}, {"version": 0}]
+)
+def test_a_damaged_state_is_refused(reader: Reader, change: dict[str, Any]) -> None:
+    """A state with values that no run can have is refused."""
+    batches = reader.batches(BATCH, shuffle=True, workers=0)
+    with pytest.raises(UsageError, match="this state"):
+        batches.load_state_dict(batches.state_dict() | change)
+    with pytest.raises(UsageError, match="this state does not fit"):
+        batches.load_state_dict({})
+
+
+def test_set_epoch(reader: Reader) -> None:
+    """iter() takes epoch 0, then 1; after set_epoch(n), n, then n + 1, whatever was begun before."""
+    batches = reader.batches(BATCH, shuffle=True, workers=0)
+    epochs = [rows_of(batches) for _ in range(4)]
+    assert len({tuple(rows) for rows in epochs}) == 4
+    for epoch in (2, 0, 3):
+        next(iter(batches))
+        batches.set_epoch(epoch)
+        assert rows_of(batches) == epochs[epoch]
+    batches.set_epoch(1)
+    assert [rows_of(batches) for _ in range(3)] == epochs[1:]
+    for wrong in (-1, 1.5, True, "1"):
+        with pytest.raises(UsageError, match="epochs are whole numbers from 0 on"):
+            batches.set_epoch(wrong)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------- ranks
+
+
+@pytest.mark.parametrize("world", [2, 3, 7])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("uneven", ["pad", "keep"])
+def test_ranks(reader: Reader, truth: Truth, world: int, drop_last: bool, uneven: Any) -> None:
+    """Ranks take every sample between them, step by step the next ones of the epoch; padded, they have equally many
+    batches of equal sizes, and only samples from the epoch's start come twice."""
+    expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
+    ranks = []
+    for rank in range(world):
+        way = WAYS["threads"] if rank == 0 else WAYS["here"]
+        batches = reader.batches(
+            4, shuffle=True, rank=rank, world_size=world, uneven=uneven, drop_last=drop_last, **way
+        )
+        taken = list(batches)
+        assert len(taken) == len(batches)
+        assert all(truth.holds(batch) for batch in taken)
+        ranks.append([batch["index"].tolist() for batch in taken])
+    steps = max(map(len, ranks))
+    joined = [row for step in range(steps) for rank in ranks if step < len(rank) for row in rank[step]]
+    whole = len(expected) // (4 * world) * 4 * world
+    if drop_last:
+        assert joined == expected[:whole]
+    elif uneven == "keep":
+        assert joined == expected
+    else:
+        assert joined[: len(expected)] == expected
+        assert joined[len(expected) :] == expected[: len(joined) - len(expected)]
+        assert len({tuple(map(len, rank)) for rank in ranks}) == 1
+
+
+def test_ranks_agree_by_set_epoch(reader: Reader) -> None:
+    """Ranks that have come to different epochs share one again after set_epoch, and resume from one state."""
+    whole = reader.batches(5, shuffle=True, workers=0)
+    whole.set_epoch(4)
+    expected = rows_of(whole)
+    ranks = [reader.batches(5, shuffle=True, rank=rank, world_size=3, workers=0) for rank in range(3)]
+    for times, batches in enumerate(ranks):
+        for _ in range(times):
+            list(batches)
+        batches.set_epoch(4)
+    steps = list(zip(*ranks, strict=True))
+    assert [row for step in steps for batch in step for row in batch["index"].tolist()] == expected
+    states = [batches.state_dict() for batches in ranks]
+    assert states[0] == states[1] == states[2]
+
+
+def test_rank_from_the_launcher(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rank="auto" reads what the launcher says."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    asked = reader.batches(4, rank=1, world_size=3, workers=0)
+    assert rows_of(reader.batches(4, rank="auto", workers=0)) == rows_of(asked)
+
+
+# ---------------------------------------------------------------------------------------------- selecting
+
+
+def test_select_by_indices(reader: Reader, truth: Truth) -> None:
+    """A selection by indices reads those samples in that order; negative ones count from the end."""
+    some = reader.select([7, -1, 0, 7])
+    assert len(some) == 4
+    for way in WAYS.values():
+        (batch,) = some.batches(10, **way)
+        assert batch["index"].tolist() == [7, 74, 0, 7]
+        assert truth.holds(batch)
+    assert some[-1]["index"] == 7
+    assert np.array_equal(some[1]["image"], truth.images[74])
+
+
+def test_select_by_mask_and_classes(reader: Reader, truth: Truth) -> None:
+    """A selection by mask or by classes keeps the store's order, and labels mean what they meant."""
+    mask = np.arange(len(reader)) % 3 == 1
+    assert rows_of(reader.select(mask=mask).batches(4, workers=0)) == np.flatnonzero(mask).tolist()
+    assert rows_of(reader.select(mask).batches(4, workers=0)) == np.flatnonzero(mask).tolist()
+    assert reader.classes is not None
+    names = [reader.classes[3], reader.classes[1]]
+    chosen = reader.select(classes=names)
+    expected = np.flatnonzero(np.isin(truth.labels, [1, 3]))
+    assert rows_of(chosen.batches(4, workers=0)) == expected.tolist()
+    assert chosen.classes == reader.classes
+    assert sorted(rows_of(chosen.batches(4, shuffle=True, workers=0))) == expected.tolist()
+
+
+def test_select_of_a_selection(reader: Reader, truth: Truth) -> None:
+    """A selection of a selection counts in it, and `index` stays the row in the store."""
+    some = reader.select(range(10, 70)).select([5, -1, 0]).select(mask=[True, False, True])
+    assert rows_of(some.batches(4, workers=0)) == [15, 10]
+    label = int(truth.labels[15])
+    if label >= 0:
+        assert reader.classes is not None
+        of_class = reader.select(range(10, 70)).select(classes=[reader.classes[label]])
+        assert rows_of(of_class.batches(4, workers=0)) == [r for r in range(10, 70) if truth.labels[r] == label]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "takes one of"),
+    ({"indices": [0], "mask": [True] * 75}, "takes one of"),
+    ({"indices": [75]}, "there is no sample 75: the reader has 75"),
+    ({"indices": [-76]}, "there is no sample -76"),
+    ({"indices": [1.5]}, "whole numbers"),
+    ({"indices": [[1]]}, "one dimension"),
+    ({"mask": [True]}, "mask must hold 75 booleans"),
+    ({"mask": [1] * 75}, "mask must hold 75 booleans"),
+    ({"classes": ["none such"]}, "there is no class 'none such'"),
+    ({"classes": "animals"}, "a list of names"),
+]
+
+
+@pytest.mark.parametrize(("asked", "message"), WRONG)
+def test_a_wrong_selection_is_refused(reader: Reader, asked: dict[str, Any], message: str) -> None:
+    """What selects nothing that exists is refused with the value and the reason."""
+    with pytest.raises(UsageError, match=message):
+        reader.select(**asked)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_what_is_asked_for_is_read(packed: Packed, truth: Truth, way: str, tmp_path: Path) -> None:
+    """fields=["label", "key"] touches no shard: it works where the shards are gone."""
+    path = shutil.copytree(packed("memmap", "--size", SIZE), tmp_path / "store")
+    keys = [Reader(path)[row]["key"] for row in range(len(truth))]
+    for shard in path.glob("shard-*"):
+        shard.unlink()
+    reader = Reader(path)
+    batches = list(reader.batches(BATCH, shuffle=True, fields=["label", "key"], **WAYS[way]))
+    assert sum(len(batch["index"]) for batch in batches) == len(truth)
+    for batch in batches:
+        assert set(batch) == {"label", "key", "index"}
+        assert np.array_equal(batch["label"], truth.labels[batch["index"]])
+        assert batch["key"] == [keys[row] for row in batch["index"]]
+    with pytest.raises(RawpackError, match=r"shard-0000\d\.npy is missing"):
+        list(reader.batches(BATCH, fields=["image"], **WAYS[way]))
+
+
+# ---------------------------------------------------------------------------------------------- several stores, memory
+
+
+def test_several_stores_as_one(packed: Packed, truth: Truth) -> None:
+    """Stores of different formats with the same fields are read as one; `index` counts through them, and so do texts
+    and selections."""
+    layouts = ("memmap", "hdf5-gzip", "hdf5")
+    both = Reader([packed(layout, "--size", SIZE) for layout in layouts])
+    assert len(both) == 3 * len(truth)
+    keys = [Reader(packed("memmap", "--size", SIZE))[row]["key"] for row in range(len(truth))] * 3
+    for way in WAYS.values():
+        seen = []
+        for batch in both.batches(32, shuffle=True, fields=["image", "label", "key"], **way):
+            rows = batch["index"]
+            seen += rows.tolist()
+            assert truth.holds(batch | {"index": rows % len(truth)})
+            assert batch["key"] == [keys[row] for row in rows]
+        assert sorted(seen) == list(range(3 * len(truth)))
+    assert rows_of(both.select([-1, 80]).batches(4, workers=0)) == [3 * len(truth) - 1, 80]
+
+
+def test_stores_that_do_not_fit_together(packed: Packed) -> None:
+    """Stores with other shapes are refused, by name."""
+    with pytest.raises(UsageError, match="do not have the same fields and classes"):
+        Reader([packed("memmap", "--size", SIZE), packed("memmap", "--size", 160)])
+    with pytest.raises(UsageError, match="no store was named"):
+        Reader([])
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_preload(packed: Packed, layout: str, tmp_path: Path) -> None:
+    """A preloaded reader reads the same in every way, also when its shards have gone."""
+    path = shutil.copytree(packed(layout, "--size", SIZE), tmp_path / "store")
+    plain, loaded = Reader(packed(layout, "--size", SIZE)), Reader(path, preload=True)
+    for shard in path.glob("shard-*"):
+        shard.unlink()
+    for way in WAYS.values():
+        for one, other in zip(
+            plain.batches(BATCH, shuffle=True, workers=0), loaded.batches(BATCH, shuffle=True, **way), strict=True
+        ):
+            assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("damage", ["shorter", "longer", "other bytes", "missing"])
+def test_preload_refuses_a_damaged_shard(packed: Packed, damage: str, tmp_path: Path) -> None:
+    """What is not the shard that was packed is not preloaded, and the error names it."""
+    path = shutil.copytree(packed("memmap", "--size", SIZE), tmp_path / "store")
+    shard = path / "shard-00001.npy"
+    data = shard.read_bytes()
+    changed = {"shorter": data[:-1], "longer": data + b"x", "other bytes": data[:5000] + b"x" + data[5001:]}
+    if damage == "missing":
+        shard.unlink()
+    else:
+        assert changed[damage] != data
+        shard.write_bytes(changed[damage])
+    with pytest.raises(DamagedStoreError, match=r"shard-00001\.npy (has|is missing|is not the file that was packed)"):
+        Reader(path, preload=True)
+
+
+def test_preload_shows_progress(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar of preloading counts the bytes of all shards, of all stores."""
+    bars: list[Any] = []
+
+    class Bar(tqdm.std.tqdm):  # type: ignore[type-arg]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options | {"file": io.StringIO(), "delay": 0})
+            bars.append(self)
+
+    monkeypatch.setattr("tqdm.auto.tqdm", Bar)
+    paths = [packed(layout, "--size", SIZE) for layout in ("memmap", "lmdb")]
+    Reader(paths, preload=True)
+    size = sum(shard.stat().st_size for path in paths for shard in path.glob("shard-*"))
+    assert [(bar.n, bar.total, bar.unit) for bar in bars] == [(size, size, "B")]
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_a_relative_path(packed: Packed, truth: Truth, preload: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that was named relative to the working folder is the same after that has changed: here, in workers, and
+    in a pickled copy."""
+    path = packed("memmap", "--size", SIZE)
+    monkeypatch.chdir(path.parent)
+    reader = Reader(path.name, preload=preload)
+    monkeypatch.chdir("/")
+    for one in (reader, pickle.loads(pickle.dumps(reader))):
+        for way in WAYS.values():
+            assert [truth.holds(batch) for batch in one.batches(25, **way)] == [True] * 3
+
+
+# ---------------------------------------------------------------------------------------------- samplers
+
+
+def test_samplers(reader: Reader, truth: Truth) -> None:
+    """An order of one's own: an array, an iterable that is drawn anew each epoch, or a function of the epoch."""
+
+    class Drawn:
+        """As a torch Sampler: another order each time it is iterated."""
+
+        times = 0
+
+        def __iter__(self) -> Any:
+            self.times += 1
+            return iter([self.times, 2, self.times])
+
+    samplers: list[tuple[Any, list[list[int]]]] = [
+        ([3, 1, 1, 74], [[3, 1, 1, 74]] * 2),
+        (np.array([5, 0], np.uint8), [[5, 0]] * 2),
+        (range(70, 75), [list(range(70, 75))] * 2),
+        (Drawn(), [[1, 2, 1], [2, 2, 2]]),
+        (lambda epoch: range(epoch, epoch + 3), [[0, 1, 2], [1, 2, 3]]),
+    ]
+    for sampler, expected in samplers:
+        batches = reader.batches(2, sampler=sampler, **WAYS["threads"])
+        for rows in expected:
+            taken = list(batches)
+            assert all(truth.holds(batch) for batch in taken)
+            assert rows_of(taken) == rows
+
+
+@pytest.mark.parametrize("sampler", [[75], [-1], [], [[1]], [0.5], iter([1]), 7, [True] * 75])
+def test_a_wrong_sampler_is_refused(reader: Reader, sampler: Any) -> None:
+    """A sampler that names no samples is refused before anything is read."""
+    with pytest.raises(UsageError, match="sampler"):
+        reader.batches(2, sampler=sampler, workers=0)
+    with pytest.raises(UsageError, match="leave shuffle out"):
+        reader.batches(2, sampler=[1], shuffle=True)
+
+
+def test_a_resume_by_a_function_of_the_epoch(reader: Reader) -> None:
+    """A sampler that depends on nothing but the epoch resumes exactly, epochs of different lengths included."""
+
+    def sampler(epoch: int) -> Any:
+        return np.random.default_rng(epoch).integers(0, 75, 20 + 7 * epoch)
+
+    first = reader.batches(3, sampler=sampler, workers=0)
+    first.set_epoch(2)
+    assert len(first) == -(-34 // 3)
+    again = reader.batches(3, sampler=sampler, **WAYS["threads"])
+    again.load_state_dict(begun(first, 4))
+    assert rows_of(again) == sampler(2)[12:].tolist()
+    assert rows_of(again) == sampler(3).tolist()
+
+
+def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
+    """What a user may well pass by mistake is a UsageError that shows the right way, not a TypeError from within."""
+    reader = Reader(store)
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: reader.batches(4, workers=1.5), "workers=1.5"),  # type: ignore[arg-type]
+        (lambda: reader.batches(4, workers="2"), "workers='2'"),  # type: ignore[arg-type]
+        (lambda: reader.batches(4, max_slots=0), "max_slots=0"),
+        (lambda: reader.batches(4, image_size=3.5), "image_size=3.5"),  # type: ignore[arg-type]
+        (lambda: reader.batches(4, fields="image"), r"\['image'\]"),
+        (lambda: reader.select(classes="cat"), r"\['cat'\]"),
+        (lambda: reader[1:3], "select"),  # type: ignore[index]
+        (lambda: reader.batches(4).load_state_dict(None), "NoneType"),  # type: ignore[arg-type]
+    ]
+    for ask, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            ask()
+    size = np.int64(8)
+    assert next(iter(reader.batches(4, image_size=size, workers=0)))["image"].shape[1:3] == (8, 8)  # type: ignore[arg-type]

@@ -1,0 +1,1034 @@
+"""Stores behind URLs: read as local ones, fetched once into a bounded cache, from servers that fail, stall and lie."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import importlib.util
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import environment, files_of, run_here
+from numpy.typing import NDArray
+from reading import WAYS, nothing_left, rows_of, running, said, script, wait_until
+
+import rawpack_packer
+from rawpack import DamagedStoreError, MissingExtraError, Reader, StoreError, UsageError, WorkerError
+from rawpack.remote import url as urls
+from rawpack.remote.cache import Cache, byte_count
+
+pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
+pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
+
+from store_server import (
+    Fault,
+    Request,
+    Server,
+    flips,
+    on,
+    serving,
+    shortens,
+    slow,
+    stalls,
+    status,
+    truncates,
+)
+
+SHARDS, ROWS, SIDE = 10, 64, 24
+SAMPLES = SHARDS * ROWS
+SHARD_BYTES = 4096 + ROWS * SIDE * SIDE * 3
+BATCH = 16
+
+
+@pytest.fixture(scope="module")
+def truth() -> NDArray[np.uint8]:
+    """The images, each unlike all others."""
+    return np.random.default_rng(0).integers(0, 256, (SAMPLES, SIDE, SIDE, 3)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def folder(truth: NDArray[np.uint8], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of ten shards; never change it."""
+    path = tmp_path_factory.mktemp("remote") / "store"
+    samples = [{"image": image, "label": i % 3} for i, image in enumerate(truth)]
+    rawpack_packer.pack(samples, path, shard_size=1, workers=0)
+    assert len(list(path.glob("shard-*"))) == SHARDS
+    return path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    with serving() as server:
+        server.put_folder("bucket/store", files_of(folder))
+        yield server
+
+
+@pytest.fixture
+def opened(server: Server, tmp_path: Path) -> Callable[..., Reader]:
+    """`opened(shards=3)`: a reader of the store behind HTTP, whose cache holds so many shards and the columns."""
+
+    def open_it(shards: float = 100, **options: Any) -> Reader:
+        small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
+        limit = small + int(shards * SHARD_BYTES)
+        options = {"cache": tmp_path / "cache", "cache_bytes": limit, "patience": 6} | options
+        return Reader(f"{server.url}/bucket/store", **options)
+
+    return open_it
+
+
+def right(batches: Any, truth: NDArray[np.uint8]) -> list[int]:
+    """The rows of an epoch, whose images are held against the truth."""
+    rows = []
+    for batch in batches:
+        assert np.array_equal(batch["image"], truth[batch["index"]])
+        rows += batch["index"].tolist()
+    return rows
+
+
+def cached(tmp_path: Path) -> int:
+    """Bytes of all files of stores in the cache."""
+    total = 0
+    for folder, _, names in os.walk(tmp_path / "cache"):
+        for name in names if Path(folder).name not in ("cache", "leases") else ():
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(folder) / name).stat().st_size
+    return total
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_the_same_batches_as_a_local_store(
+    opened: Callable[..., Reader], folder: Path, truth: NDArray[np.uint8], way: str, shuffle: Any
+) -> None:
+    """A store behind a URL gives the batches of the same folder, by workers of every kind, in the same order."""
+    options = {"shuffle": shuffle, "seed": 4, "block": 8, "window": 4}
+    assert right(opened().batches(BATCH, **options, **WAYS[way]), truth) == rows_of(
+        Reader(folder).batches(BATCH, **options, workers=0)
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_clips_as_a_local_store(tmp_path: Path, way: str) -> None:
+    """Clips of a store behind a URL are those of the same folder, also where the cache holds less than the store."""
+    store = tmp_path / "store"
+    random = np.random.default_rng(1)
+    samples = [
+        {"image": random.integers(0, 256, (SIDE, SIDE, 3), np.uint8), "video": i // 50, "frame": i % 50}
+        for i in range(400)
+    ]
+    rawpack_packer.pack(samples, store, shard_size=1, workers=0)
+    asked: dict[str, Any] = {"shuffle": "block", "block": 4, "window": 4}
+    expected = [batch["image"].copy() for batch in Reader(store).clips(6).batches(4, workers=0, **asked)]
+    with serving() as server:
+        server.put_folder("bucket/clips", files_of(store))
+        small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
+        limit = small + 5 * SHARD_BYTES
+        reader = Reader(f"{server.url}/bucket/clips", cache=tmp_path / "cache", cache_bytes=limit, timeout=6)
+        found = [batch["image"].copy() for batch in reader.clips(6).batches(4, **asked, **WAYS[way])]
+    assert len(found) == len(expected)
+    assert all(map(np.array_equal, found, expected))
+
+
+def test_s3(server: Server, truth: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An S3-compatible server is read through s3fs, with its endpoint and credentials from storage_options."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options)
+    assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
+
+
+def test_any_other_file_system(folder: Path, truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """What fsspec knows can be read, also file systems that are not asynchronous."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/far/store/{name}": data for name, data in files_of(folder).items()})
+    assert right(Reader("memory://far/store", cache=tmp_path / "cache").batches(BATCH), truth) == list(range(SAMPLES))
+    assert len(Reader(folder.as_uri())) == SAMPLES
+
+
+def test_one_sample(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:
+    """`reader[i]` fetches the shard that it needs, and no other; a selection and a pickled copy do the same."""
+    reader = opened()
+    assert np.array_equal(reader[130]["image"], truth[130])
+    assert np.array_equal(reader.select([190, 3])[0]["image"], truth[190])
+    assert np.array_equal(pickle.loads(pickle.dumps(reader))[129]["image"], truth[129])
+    assert server.asked("shard-00002") == server.asked("shard-") == 1
+
+
+def test_preloaded(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """preload=True reads a store into memory that is larger than its cache."""
+    reader = opened(2, preload=True)
+    assert right(reader.batches(BATCH, shuffle=True, workers=2), truth) != list(range(SAMPLES))
+    assert len(list((tmp_path / "cache").rglob("shard-*"))) <= 2
+
+
+def test_local_and_remote_as_one(opened: Callable[..., Reader], folder: Path, truth: NDArray[np.uint8]) -> None:
+    """Stores here and behind URLs are read one after the other as one."""
+    url = opened()._paths[0]
+    both = Reader([folder, url], cache=folder.parent / "cache", verify=True)  # type: ignore[list-item]
+    rows = rows_of(both.batches(BATCH, workers=2))
+    assert rows == list(range(2 * SAMPLES))
+    assert np.array_equal(both[SAMPLES + 5]["image"], truth[5])
+
+
+# ---------------------------------------------------------------------------------------------- the cache
+
+
+def test_each_file_is_fetched_once(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:
+    """Epochs, readers and processes after the first fetch nothing but the manifest."""
+    reader = opened()
+    for _ in range(2):
+        assert len(right(reader.batches(BATCH, shuffle=True, workers=2), truth)) == SAMPLES
+    right(opened().batches(BATCH), truth)
+    assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
+    assert server.asked("columns-1") == sum("columns-1" in name for name in server.files)
+    assert server.asked("store.json") == 2
+
+
+def test_a_cached_store_is_a_store(opened: Callable[..., Reader], folder: Path, tmp_path: Path) -> None:
+    """What lies in the cache after an epoch is the store itself, byte for byte."""
+    reader = opened()
+    rows_of(reader.batches(BATCH))
+    digest = reader._library.stores[0].digest
+    expected = {name: data for name, data in files_of(folder).items() if not name.startswith("provenance")}
+    assert files_of(tmp_path / "cache" / digest) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cache_smaller_than_the_store(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path, way: str
+) -> None:
+    """The bound holds at every moment, also of what is on its way, and each shard comes once in the stored order."""
+    reader, most = opened(3.5), 0
+    limit = reader._library.fetcher.cache.limit  # type: ignore[union-attr]
+    rows = []
+    for batch in reader.batches(BATCH, **WAYS[way]):
+        assert np.array_equal(batch["image"], truth[batch["index"]])
+        rows += batch["index"].tolist()
+        most = max(most, cached(tmp_path))
+    assert rows == list(range(SAMPLES))
+    assert most <= limit
+    assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
+
+
+def test_space_is_given_back(opened: Callable[..., Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was pushed out of the cache is no longer mapped, so that the disk has its space again."""
+    monkeypatch.setattr("rawpack.store.store._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("rawpack.store.store._LOOK_SHARE", 0)
+    batches = opened(3.5).batches(BATCH, workers=2, backend="thread")
+    for _ in range(2):
+        assert rows_of(batches) == list(range(SAMPLES))
+    shards = [line for line in Path("/proc/self/maps").read_text().splitlines() if f"{tmp_path}/cache" in line]
+    shards = [line for line in shards if "/shard-" in line]
+    assert 0 < len(shards) <= 5
+    assert sum("(deleted)" in line for line in shards) <= 2
+
+
+def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) -> None:
+    """A batch whose shards do not fit is refused with the numbers and the cure; an epoch that would fetch the store
+    many times is warned of."""
+    warned = r"fetches the remote store about \d+ times.*cache_bytes="
+    refused = r"needs \d+ files .* with cache_bytes=\d+ or more, shuffle=\"block\", block=128, window=1 .*cache_bytes="
+    with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
+        next(iter(opened(8.5).batches(200, shuffle=True)))
+    assert told[0].filename == __file__
+
+
+def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: Server) -> None:
+    """A warning names an order that the cache suffices for, or how large it must be for one, and for all of the store.
+    Batches divide nothing."""
+
+    def advice(shards: float, batch: int) -> tuple[str, int, int]:
+        with pytest.warns(RuntimeWarning, match=r"about \d+ times") as told:
+            next(iter(opened(shards).batches(batch, shuffle=True, workers=0)))
+        found = re.search(r"block=(\d+), window=(\d+)", str(told[0].message))
+        assert found
+        return str(told[0].message), int(found[1]), int(found[2])
+
+    def check(block: int, window: int, batch: int, **cache: Any) -> None:
+        server.log.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for workers in (0, 2):
+                batches = opened(**cache).batches(batch, shuffle="block", block=block, window=window, workers=workers)
+                assert sorted(rows_of(batches)) == list(range(SAMPLES))
+        assert max(server.asked(name) for name in server.files if "/shard-" in name) <= 2 * 2
+
+    for shards, best in ((4.1, (64, 1)), (5, (64, 1)), (6.5, (128, 1)), (8.1, (64, 2)), (9.5, (64, 2))):
+        text, block, window = advice(shards, 2)
+        assert (block, window) == best, text
+        check(block, window, 50, shards=shards)
+    text, block, window = advice(3.9, 2)
+    cures = [int(number) for number in re.findall(r"cache_bytes=(\d+)", text)]
+    small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name and "provenance" not in name)
+    assert cures == [small + 4 * SHARD_BYTES, small + SHARDS * SHARD_BYTES]
+    check(block, window, 50, cache_bytes=cures[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows_of(opened(cache_bytes=cures[1]).batches(50, shuffle=True))
+
+
+def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:
+    """A cache that cannot hold the columns and one shard is refused with what it takes; nonsense is named."""
+    with pytest.raises(UsageError, match=r"needs \d+ bytes of cache at least"):
+        opened(0.5)
+    with pytest.raises(UsageError, match="cache_bytes='much'"):
+        opened(cache_bytes="much")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="RAWPACK_CACHE"):
+        opened(cache=tmp_path / "file")
+    assert byte_count("n", "1.5 GiB") == 3 << 29
+    assert byte_count("n", "200GB") == 200 * 10**9
+
+
+def test_a_damaged_file_in_the_cache(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """A shard in the cache that was cut short is fetched again."""
+    rows_of(opened().batches(BATCH))
+    shard = next((tmp_path / "cache").rglob("shard-00004.npy"))
+    os.truncate(shard, 100)
+    assert len(right(opened().batches(BATCH), truth)) == SAMPLES
+
+
+def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The cache lies where RAWPACK_CACHE says, else with the user's caches; half of the free space is its bound."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("RAWPACK_CACHE", raising=False)
+    cache = Cache()
+    assert cache.folder == tmp_path / "xdg" / "rawpack"
+    free = os.statvfs(tmp_path)
+    assert cache.limit == pytest.approx(free.f_bavail * free.f_frsize / 2, rel=0.05)
+    monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "named"))
+    assert Cache().folder == tmp_path / "named"
+
+
+READ = """
+import sys
+from rawpack import Reader
+url, cache, limit = sys.argv[1:]
+reader = Reader(url, cache=cache, cache_bytes=int(limit), patience=20)
+print("open", flush=True)
+sys.stdin.readline()
+print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
+"""
+
+
+def test_processes_share(server: Server, truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """Three processes that read at once fetch each shard once between them."""
+    server.faults.append(on("shard-", slow(0.05)))
+    path = script(tmp_path / "user", READ)
+    command = [sys.executable, str(path), f"{server.url}/bucket/store", str(tmp_path / "cache"), str(10**9)]
+    processes = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        said(process, "open")
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    try:
+        for process in processes:
+            assert int(said(process, "sum")) == int(truth.sum(dtype=np.int64))
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
+
+
+def test_a_process_that_died_while_fetching(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """What a killed process was fetching is taken over at once, from where it was; its lease ends with it."""
+    server.faults.append(on("shard-00000", stalls, 1))
+    path = script(tmp_path / "user", READ.replace("sys.stdin.readline()", "pass"))
+    arguments = (f"{server.url}/bucket/store", tmp_path / "cache", 10**9)
+    with running(path, *arguments) as process:
+        said(process, "open")
+        wait_until(lambda: server.asked("shard-00000") == 1, "it asks for the first shard")
+        process.kill()
+        process.wait()
+    assert len(right(opened().batches(BATCH), truth)) == SAMPLES
+    opened(3)  # looks at leases only when room is needed
+    rows_of(opened(3.5).batches(BATCH))
+    assert len(list((tmp_path / "cache" / "leases").iterdir())) <= 4
+
+
+def test_a_process_that_is_stopped_while_fetching(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """Nobody waits for ever for a process that holds a file on its way and makes no progress."""
+    reader = opened()
+    reader._library.fetcher._timeout = 0.5  # type: ignore[union-attr]
+    folder = reader._library.stores[0].path
+    with (folder / f"shard-00000.npy.{SHARD_BYTES}.part").open("wb") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)
+        assert len(right(reader.batches(BATCH), truth)) == SAMPLES
+
+
+def test_what_another_reader_needs_stays(opened: Callable[..., Reader], tmp_path: Path) -> None:
+    """A reader never pushes out what another one needs right now: it waits, and says why it cannot go on."""
+    first = iter(opened(3).batches(ROWS, workers=2, backend="thread"))
+    next(first)
+    before = {path.name for path in (tmp_path / "cache").rglob("shard-*.npy")}
+    reader = opened(3)
+    reader._library.fetcher._timeout = 0.5  # type: ignore[union-attr]
+    greedy = reader.batches(2 * ROWS, sampler=np.arange(5 * ROWS, 7 * ROWS))
+    with pytest.raises(StoreError, match="are needed right now by readers on this machine"):
+        next(iter(greedy))
+    assert {f"shard-0000{k}.npy" for k in range(2)} & before <= {
+        p.name for p in (tmp_path / "cache").rglob("shard-*.npy")
+    }
+    assert len(rows_of(first)) == SAMPLES - ROWS
+
+
+# ---------------------------------------------------------------------------------------------- disks
+
+
+@dataclass
+class Disk:
+    """What becomes of `os.write` to files whose path has `part` in it: the whole, where it is turned off."""
+
+    part: str
+    takes: Callable[[int, int], int]
+    """Of the bytes written so far, and those to be written now: how many are taken, or -1 where there is no space."""
+    lies: bool = False
+    """Whether it says that it took all."""
+    on: bool = True
+    written: int = 0
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = os.write
+
+        def write(descriptor: int, data: Any) -> int:
+            data = memoryview(data).cast("B")
+            if not self.on or self.part not in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+                return real(descriptor, data)
+            taken = self.takes(self.written, len(data))
+            if taken < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(descriptor, data[:taken])
+            self.written += taken
+            return len(data) if self.lies else taken
+
+        monkeypatch.setattr("os.write", write)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc to tell files by")
+
+
+def named_shards(tmp_path: Path) -> dict[str, bytes]:
+    """What lies in the cache under the name of a shard."""
+    return {path.name: path.read_bytes() for path in (tmp_path / "cache").rglob("shard-*") if path.suffix != ".part"}
+
+
+@needs_proc
+def test_a_disk_that_takes_a_part_of_each_write(
+    opened: Callable[..., Reader],
+    truth: NDArray[np.uint8],
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Writes that the system takes only in part are gone on with, so that each file in the cache is whole."""
+    Disk("cache/", lambda _, size: max(1, size // 2)).install(monkeypatch)
+    assert right(opened().batches(BATCH), truth) == list(range(SAMPLES))
+    assert named_shards(tmp_path) == {path.name: path.read_bytes() for path in folder.glob("shard-*")}
+
+
+@needs_proc
+@pytest.mark.parametrize("part", [".part", "/leases/", "store.json"])
+def test_a_disk_that_fills_up(
+    opened: Callable[..., Reader],
+    truth: NDArray[np.uint8],
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+) -> None:
+    """A disk that takes as much as fits, and then nothing, is an error that names it. No shard has its name before it
+    is whole, and once there is space the same reader goes on."""
+    room = {".part": int(2.5 * SHARD_BYTES)}.get(part, 10)
+    disk = Disk(part, lambda done, size: min(size, room - done) if done < room else -1, on=part == "store.json")
+    disk.install(monkeypatch)
+    full = pytest.raises(StoreError, match=rf"the disk of the cache {tmp_path}/cache is full .* cache_bytes=")
+    if disk.on:
+        with full:
+            opened()
+        disk.on = False
+        assert len(right(opened().batches(BATCH), truth)) == SAMPLES
+        return
+    reader = opened()
+    disk.on = True
+    with full as raised:
+        rows_of(reader.batches(BATCH, workers=0))
+    assert not isinstance(raised.value, DamagedStoreError)
+    packed = {path.name: path.read_bytes() for path in folder.glob("shard-*")}
+    found = named_shards(tmp_path)
+    assert found.items() <= packed.items()
+    disk.on = False
+    assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
+
+
+@needs_proc
+def test_a_disk_that_loses_what_it_takes(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that came right and that the disk does not give back get no name: the error speaks of the cache, not of the
+    store."""
+    reader = opened()
+    disk = Disk(".part", lambda _, size: size - 1, lies=True)
+    disk.install(monkeypatch)
+    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: .*reads back") as raised:
+        rows_of(reader.batches(BATCH, workers=0))
+    assert not isinstance(raised.value, DamagedStoreError)
+    assert named_shards(tmp_path) == {}
+    disk.on = False
+    assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
+
+
+def test_a_small_disk(tmp_path: Path) -> None:
+    """On a real disk of 3 MB that is full, the error names the folder, and nothing has the name of a shard that is not
+    one; with space, the same reader goes on."""
+    store, disk = tmp_path / "store", tmp_path / "disk"
+    images = np.random.default_rng(3).integers(0, 256, (64 * 2, 100, 90, 3)).astype(np.uint8)
+    rawpack_packer.pack(images, store, shard_size=1, workers=0)
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if sys.platform != "linux" or os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        (disk / "ballast").write_bytes(bytes(1 << 21))
+        with serving() as server:
+            server.put_folder("bucket/store", files_of(store))
+            reader = Reader(f"{server.url}/bucket/store", cache=disk / "cache", cache_bytes="1GB", timeout=6)
+            with pytest.raises(StoreError, match=rf"the disk of the cache {disk}/cache is full") as raised:
+                reader[0]
+            assert not isinstance(raised.value, DamagedStoreError)
+            assert {path.suffix for path in (disk / "cache").rglob("shard-*")} <= {".part"}
+            (disk / "ballast").unlink()
+            assert np.array_equal(reader[0]["image"], images[0])
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+# ---------------------------------------------------------------------------------------------- a cache that goes away
+
+
+def restored(tmp_path: Path, folder: Path) -> bool:
+    """Whether all files of the store lie in the cache, as they were packed."""
+    (store,) = (path for path in (tmp_path / "cache").iterdir() if re.fullmatch("[0-9a-f]{32}", path.name))
+    expected = {name: data for name, data in files_of(folder).items() if not name.startswith("provenance")}
+    return files_of(store) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cache_that_is_removed(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, folder: Path, way: str
+) -> None:
+    """A cache that somebody removes under an open reader is made anew: before its first epoch, and between two."""
+    reader = opened()
+    batches = reader.batches(BATCH, **WAYS[way])
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "cache")
+        assert right(batches, truth) == list(range(SAMPLES))
+        assert restored(tmp_path, folder)
+    shutil.rmtree(tmp_path / "cache")
+    assert np.array_equal(reader[130]["image"], truth[130])
+
+
+@pytest.mark.parametrize("shards", [3.5, 100])
+def test_a_cache_that_is_removed_within_an_epoch(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, shards: float
+) -> None:
+    """The epoch goes on with the right samples, whether the cache held the whole store or a part of it."""
+    batches = opened(shards).batches(BATCH, workers=0)
+    for _ in range(2):
+        rows = []
+        for number, batch in enumerate(batches):
+            assert np.array_equal(batch["image"], truth[batch["index"]])
+            rows += batch["index"].tolist()
+            if number % 7 == 3:
+                shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # files may come meanwhile
+        assert rows == list(range(SAMPLES))
+
+
+def test_a_whole_cache_comes_back(
+    opened: Callable[..., Reader],
+    truth: NDArray[np.uint8],
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the cache held everything, everything is fetched again once its removal is seen."""
+    monkeypatch.setattr("rawpack.batching.prefetch._WHOLE_EVERY_S", 0)
+    batches = opened().batches(BATCH, workers=2, backend="process")
+    rows_of(batches)
+    iterator = iter(batches)
+    first = next(iterator)["index"].tolist()
+    shutil.rmtree(tmp_path / "cache")
+    assert first + right(iterator, truth) == list(range(SAMPLES))
+    assert restored(tmp_path, folder)
+
+
+EPOCHS = """
+import sys
+from rawpack import Reader
+url, cache = sys.argv[1:]
+reader = Reader(url, cache=cache, patience=20)
+for epoch in range(5):
+    print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
+"""
+
+
+def test_one_of_two_processes_removes_the_cache(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """Two processes that share a cache, which one of them removes at any moment, both read the right samples."""
+    server.faults.append(on("shard-", slow(0.01)))
+    path = script(tmp_path / "user", EPOCHS)
+    with running(path, f"{server.url}/bucket/store", tmp_path / "cache") as process:
+        batches = opened().batches(BATCH, workers=0)
+        for _ in range(5):
+            shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+            assert len(right(batches, truth)) == SAMPLES
+            assert int(said(process, "sum")) == int(truth.sum(dtype=np.int64))
+
+
+def test_a_cache_whose_parent_goes(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """Where the folder above goes, both are made anew; where that cannot be, the error names the cache."""
+    reader = opened(cache=tmp_path / "disk" / "cache")
+    (tmp_path / "disk").rename(tmp_path / "gone")
+    assert np.array_equal(reader[5]["image"], truth[5])
+    (tmp_path / "disk").rename(tmp_path / "gone too")
+    (tmp_path / "disk").write_text("")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=rf"the cache {tmp_path}/disk/cache cannot be written"):
+            reader[200]
+    (tmp_path / "disk").unlink()
+    assert np.array_equal(reader[200]["image"], truth[200])
+
+
+def test_a_cache_that_cannot_be_written(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder in the cache that this user may not write to is an error that names it, at once."""
+    reader, real = opened(), os.open
+
+    def refuses(path: Any, flags: int, *args: Any, **named: Any) -> int:
+        if str(path).endswith(".part"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, flags, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.open", refuses)
+        with pytest.raises(
+            StoreError, match=rf"the cache {tmp_path}/cache cannot be written: Permission denied .*\.part"
+        ):
+            rows_of(reader.batches(BATCH, workers=0))
+    assert len(right(reader.batches(BATCH, workers=0), truth)) == SAMPLES
+
+
+def spoil(cache: Path) -> None:
+    """Cut one shard of a cache short, remove another, and change the first bytes of a third."""
+    (store,) = (path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name))
+    os.truncate(store / "shard-00002.npy", 5000)
+    (store / "shard-00004.npy").unlink()
+    with (store / "shard-00006.npy").open("r+b") as file:
+        file.write(b"other")
+
+
+@pytest.mark.parametrize("way", ["here", "threads"])
+def test_shards_in_the_cache_that_somebody_spoils(
+    opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, way: str
+) -> None:
+    """A shard that was cut short, removed or replaced in the cache before it was opened is fetched again."""
+    rows_of(opened().batches(BATCH, workers=0))
+    reader = opened()
+    spoil(tmp_path / "cache")
+    assert right(reader.batches(BATCH, **WAYS[way]), truth) == list(range(SAMPLES))
+
+
+def test_a_shard_that_workers_find_spoiled(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    """Worker processes end with what is wrong, where, and the cure, which helps."""
+    rows_of(opened().batches(BATCH, workers=0))
+    reader = opened()
+    spoil(tmp_path / "cache")
+    with pytest.raises(WorkerError, match=r"shard-00006.npy is not the file that was packed.*`rawpack warm`"):
+        rows_of(reader.batches(BATCH, workers=2, backend="process"))
+    assert run_here("warm", "--cache", tmp_path / "cache", f"{server.url}/bucket/store").code == 0
+    assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
+
+
+# ---------------------------------------------------------------------------------------------- trouble
+
+FAULTS: dict[str, Fault] = {
+    "500": on("shard-00001", status(500), 3),
+    "503": on("", status(503), 3),
+    "stalls": on("shard-00001", stalls, 1),
+    "truncates": on("shard-00001", truncates, 2),
+    "shortens": on("shard-00001", shortens, 2),
+    "flips": on("shard-00001", flips, 2),
+    "flips a column": on("label.npy", flips, 2),
+    "flips the manifest": on("store.json", flips, 2),
+    "truncates the manifest": on("store.json", shortens, 2),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_trouble_that_passes(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], fault: str
+) -> None:
+    """A server that fails, stalls, breaks off or lies for a while costs time and nothing else."""
+    server.faults.append(FAULTS[fault])
+    assert right(opened().batches(BATCH, workers=2), truth) == list(range(SAMPLES))
+
+
+def test_s3_trouble_that_passes(server: Server, truth: NDArray[np.uint8], tmp_path: Path) -> None:
+    """The same through s3fs."""
+    server.faults += [
+        on("shard-00001", status(500), 1),
+        on("shard-00002", truncates, 1),
+        on("shard-00003", flips, 1),
+    ]
+    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options, timeout=20)
+    assert right(reader.batches(BATCH), truth) == list(range(SAMPLES))
+
+
+LASTING: dict[str, tuple[Fault, type[Exception], str]] = {
+    "500": (on("shard-00001", status(500)), StoreError, r"shard-00001.npy cannot be read, tried for \d s: .*500"),
+    "stalls": (on("shard-00001", stalls), StoreError, r"shard-\d+.npy cannot be read.*answers nothing"),
+    "shortens": (on("shard-00001", shortens), StoreError, "bytes came, and .* were asked for"),
+    "flips": (on("shard-00001", flips), DamagedStoreError, "came 3 times with other bytes.*checksum [0-9a-f]{16}"),
+    "flips a column": (on("label.npy", flips), DamagedStoreError, "columns-1/label.npy came 3 times with other bytes"),
+    "403": (on("shard-00001", status(403)), StoreError, "may not be read.*credentials"),
+    "404": (on("shard-00001", status(404)), DamagedStoreError, "shard-00001.npy is missing; the manifest names it"),
+    "manifest 403": (on("store.json", status(403)), StoreError, "store.json may not be read.*credentials"),
+    "manifest 404": (on("store.json", status(404)), StoreError, "is not a rawpack store: it has no store.json"),
+    "manifest": (on("store.json", flips), DamagedStoreError, "store.json was changed"),
+}
+
+
+@pytest.mark.parametrize("fault", LASTING)
+def test_trouble_that_stays(opened: Callable[..., Reader], server: Server, fault: str) -> None:
+    """What does not pass ends the epoch with one error that names the file, what came, and the cure."""
+    broken, kind, message = LASTING[fault]
+    server.faults.append(broken)
+    with pytest.raises(kind, match=message) as raised:
+        rows_of(opened(timeout=2).batches(BATCH, workers=2))
+    assert server.url in str(raised.value)
+
+
+def test_a_server_that_is_gone(opened: Callable[..., Reader], server: Server, tmp_path: Path) -> None:
+    """No connection at all: an error after the patience that was asked for."""
+    with pytest.raises(StoreError, match=r"cannot be read, tried for \d+ s"):
+        Reader("http://127.0.0.1:9/store", cache=tmp_path / "cache", timeout=0.3)
+
+
+def test_a_server_without_ranges(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:
+    """A server that answers whole files whatever it is asked serves as well."""
+    server.ranges = False
+    assert right(opened().batches(BATCH), truth) == list(range(SAMPLES))
+
+
+def test_goes_on_where_a_connection_broke(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a break, only what is missing is asked for."""
+    monkeypatch.setattr("rawpack.remote.transfer._PIECE", 1 << 15)
+    monkeypatch.setattr("rawpack.remote.transfer._MOST_PIECE", 1 << 15)
+    met: list[tuple[int, int]] = []
+
+    def note(request: Request) -> bool:
+        if request.range:
+            met.append(request.range)
+        return False
+
+    server.faults.append(on("shard-00000", note))
+    broken = on("shard-00000", truncates, 1)
+    server.faults.append(lambda request: bool(request.range and request.range[0]) and broken(request))
+    assert np.array_equal(opened()[5]["image"], truth[5])
+    starts = [start for start, _ in met]
+    assert starts == sorted(starts)
+    assert starts.count(0) == 1
+    assert len(starts) == -(-SHARD_BYTES // (1 << 15)) + 1
+
+
+def test_a_full_disk(opened: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full while shards come is an error that names the cache and what helps."""
+    reader = opened()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rawpack.remote.fetch.os.fsync", full)
+    with pytest.raises(StoreError, match=r"the disk of the cache .* is full .* cache_bytes="):
+        rows_of(reader.batches(BATCH))
+
+
+def test_a_store_that_was_packed_anew(opened: Callable[..., Reader], server: Server, tmp_path: Path) -> None:
+    """A store that another one has replaced is noticed, whether a shard changed or went."""
+    reader = opened()
+    other = tmp_path / "other"
+    changed = np.zeros((SAMPLES, SIDE, SIDE, 3), np.uint8)
+    rawpack_packer.pack([{"image": image, "label": 0} for image in changed], other, shard_size=1, workers=0)
+    server.put_folder("bucket/store", files_of(other))
+    with pytest.raises(StoreError, match="was packed anew since it was opened here"):
+        rows_of(reader.batches(BATCH))
+    assert not opened()[0]["image"].any()
+
+
+def test_secrets_stay_secret(server: Server, tmp_path: Path) -> None:
+    """Users, passwords and signatures of a URL, and secrets among the options, are in no message and no repr."""
+    server.faults.append(on("shard-", status(403)))
+    url = f"{server.url}/bucket/store?X-Signature=abcdef123456&token=opensesame"
+    reader = Reader(url, cache=tmp_path / "cache", storage_options={"headers": {"Authorization": "Bearer moonshine"}})
+    texts = [repr(reader)]
+    with pytest.raises(StoreError) as raised:
+        reader[0]
+    texts.append(str(raised.value))
+    with pytest.raises(StoreError) as raised:
+        Reader("http://me:letmein99@127.0.0.1:9/s?sig=abcdef123456", cache=tmp_path / "cache", timeout=0.1)
+    texts.append(str(raised.value))
+    for text in texts:
+        assert not any(word in text for word in ("abcdef123456", "opensesame", "moonshine", "letmein99")), text
+    assert urls.scrubbed("no letmein99 here", "ftp://me:letmein99@host/x", {}) == "no ... here"
+
+
+def test_what_is_not_installed(tmp_path: Path) -> None:
+    """A protocol whose package is missing, or that nobody knows, is refused with what to install or that name."""
+    if importlib.util.find_spec("gcsfs") is None:
+        with pytest.raises(MissingExtraError, match="gcsfs"):
+            Reader("gs://bucket/store", cache=tmp_path / "cache")
+    with pytest.raises(UsageError, match="nonsense"):
+        Reader("nonsense://bucket/store", cache=tmp_path / "cache")
+
+
+# ---------------------------------------------------------------------------------------------- processes, time
+
+
+def test_nothing_is_left(opened: Callable[..., Reader], server: Server) -> None:
+    """Loops that are left early, and readers that are let go, leave no process, descriptor, thread or lease behind."""
+    rows_of(opened().batches(BATCH))  # fsspec's own thread and connections stay
+    with nothing_left():
+        reader = opened(3.5)
+        for _, _ in zip(reader.batches(BATCH, workers=2), range(3), strict=False):
+            pass
+        folder = reader._library.fetcher.cache.folder  # type: ignore[union-attr]
+        del reader
+        wait_until(
+            lambda: not any(thread.name == "rawpack-fetch" for thread in threading.enumerate()), "threads have ended"
+        )
+    assert list((folder / "leases").iterdir()) == []
+
+
+def test_a_forked_child_reads(opened: Callable[..., Reader], truth: NDArray[np.uint8]) -> None:
+    """A child forked from a process that has fetched can fetch by itself."""
+    code = """
+import os, sys
+from rawpack import Reader
+reader = Reader(sys.argv[1], cache=sys.argv[2], patience=20)
+reader[0]
+pid = os.fork()
+if not pid:
+    os._exit(0 if reader[600]["image"].sum() == int(sys.argv[3]) else 3)
+print(os.waitpid(pid, 0)[1])
+"""
+    reader = opened()
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(reader._paths[0]), str(reader._library.fetcher.cache.folder),  # type: ignore[union-attr]
+         str(int(truth[600].sum()))],
+        capture_output=True, text=True, env=environment(), timeout=30, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
+
+
+def test_stats_tell_of_fetching(opened: Callable[..., Reader], server: Server) -> None:
+    """Where a loop waits for the network, the figures and the verdict say so."""
+    server.faults.append(on("shard-", slow(0.1)))
+    batches = opened(1.2).batches(BATCH, workers=2)
+    rows_of(batches)
+    stats = batches.stats()
+    assert 0.3 < stats["fetching_s"] <= stats["waited_s"]
+    assert "fetching from the remote store" in stats["verdict"]
+
+
+def test_resumes(opened: Callable[..., Reader], truth: NDArray[np.uint8]) -> None:
+    """A state taken in the middle of an epoch goes on there, also with a cache that holds little."""
+    batches = opened(3.5).batches(BATCH, shuffle="block", block=ROWS, window=1, seed=3)
+    iterator = iter(batches)
+    first = [row for _ in range(7) for row in next(iterator)["index"].tolist()]
+    state = batches.state_dict()
+    iterator.close()
+    again = opened(3.5).batches(BATCH, shuffle="block", block=ROWS, window=1, seed=3)
+    again.load_state_dict(state)
+    assert sorted(first + right(again, truth)) == list(range(SAMPLES))
+
+
+# ---------------------------------------------------------------------------------------------- the command
+
+
+def test_inspect(server: Server, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rawpack inspect URL` says what `rawpack inspect` of the folder says, and fetches no shard."""
+    monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "cache"))
+    url = f"{server.url}/bucket/store"
+    ran = run_here("inspect", url)
+    assert (ran.code, ran.err) == (0, "")
+    here = run_here("inspect", folder).out
+    assert ran.out.splitlines()[0] == url
+    assert here[here.index("  format") : here.index("made\n")].strip() in ran.out
+    assert server.asked("shard-") == 0
+    assert run_here("inspect", "--grid", tmp_path / "sheet.png", "--html", tmp_path / "page.html", url).code == 0
+    assert (tmp_path / "sheet.png").stat().st_size > 0
+    assert url in (tmp_path / "page.html").read_text()
+    for words in (("inspect", "--verify"), ("bench",)):
+        ran = run_here(*words, url)
+        assert ran.code == 2
+        assert "rawpack warm" in ran.err
+
+
+def test_warm(server: Server, tmp_path: Path) -> None:
+    """`rawpack warm URL` fetches a whole store, checked; training then asks for the manifest alone."""
+    url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
+    ran = run_here("warm", "--cache", cache, url)
+    assert (ran.code, ran.err) == (0, ""), ran
+    not_fetched = ("provenance", "store.json")
+    total = sum(len(data) for name, data in server.files.items() if not any(part in name for part in not_fetched))
+    assert f"{total / 1e6:.3g} MB fetched, so that all" in ran.out
+    server.log.clear()
+    ran = run_here("warm", "--cache", cache, url)
+    assert (ran.code, "fetched" in ran.out, "already, checked" in ran.out) == (0, False, True)
+    rows_of(Reader(url, cache=cache).batches(BATCH, workers=2))
+    assert [path for _, path in server.log] == ["bucket/store/store.json"] * 2
+    ran = run_here("warm", "--cache", tmp_path / "small", "--cache-bytes", 4 * SHARD_BYTES, url)
+    assert ran.code == 2
+    assert "cache-bytes" in ran.err
+
+
+def test_warm_checks_what_is_there(server: Server, folder: Path, tmp_path: Path) -> None:
+    """A shard or a column in the cache whose bytes are others, of the same size, is fetched anew; no other file is."""
+    url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
+    assert run_here("warm", "--quiet", "--cache", cache, url).code == 0
+    damaged = [next(cache.rglob(name)) for name in ("shard-00003.npy", "label.npy")]
+    for path in damaged:
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 1
+        path.write_bytes(data)
+    server.log.clear()
+    ran = run_here("warm", "--cache", cache, url)
+    assert ran.code == 0
+    assert "in place of what was damaged" in ran.out
+    assert {path.rpartition("/")[2] for _, path in server.log} == {"store.json", "shard-00003.npy", "label.npy"}
+    assert restored(tmp_path, folder)
+
+
+def test_verify_in_the_cache(server: Server, tmp_path: Path) -> None:
+    """`inspect --verify` calls a store in the cache sound that has all its shards, without provenance; one of which
+    shards are missing, or whose provenance is another's, it does not."""
+    url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
+    assert run_here("warm", "--quiet", "--cache", cache, url).code == 0
+    store = next(cache.rglob("store.json")).parent
+    (store / f"shard-00001.npy.{SHARD_BYTES}.part").write_bytes(b"on its way")
+    for option in ("--verify", "--verify-quick"):
+        ran = run_here("inspect", option, store)
+        assert (ran.code, "sound" in ran.out) == (0, True), ran
+    assert "provenance" not in ran.out
+    (store / "shard-00001.npy").unlink()
+    ran = run_here("inspect", "--verify", "--json", store)
+    assert ran.code == 1
+    (problem,) = json.loads(ran.out)["problems"]
+    assert problem["where"] == "shard-00001.npy"
+    assert "`rawpack warm`" in problem["what"]
+    (store / "provenance.json").write_text("{}")
+    assert "provenance" in run_here("inspect", "--verify", store).out
+
+
+# ---------------------------------------------------------------------------------------------- asked wrongly
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pack", "{url}", "{dst}"),
+        ("pack", "--source", "store", "{url}", "{dst}"),
+        ("pack", "--source", "folder", "{url}", "{dst}"),
+        ("plan", "{url}"),
+        ("convert", "--format", "lmdb", "{url}", "{dst}"),
+    ],
+)
+def test_a_url_in_place_of_a_folder(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A URL as the source is called one, with what to do instead, and nothing is written."""
+    told = {"url": "s3://me:letmein99@bucket/store", "dst": tmp_path / "dst"}
+    ran = run_here(*(word.format(**told) for word in words))
+    assert (ran.code, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert "s3://bucket/store is a URL" in line
+    assert "`rawpack warm`" in line
+    assert not (tmp_path / "dst").exists()
+
+
+def test_a_url_in_place_of_a_folder_in_python(tmp_path: Path) -> None:
+    """The same in Python, of one store and of several."""
+    for call in (
+        lambda: rawpack_packer.pack("s3://bucket/store", tmp_path / "dst"),
+        lambda: rawpack_packer.merge(["s3://bucket/a", "s3://bucket/b"], tmp_path / "dst"),
+    ):
+        with pytest.raises(UsageError, match=r"s3://bucket/\w+ is a URL"):
+            call()
+
+
+def test_a_bucket_that_is_not_there(server: Server, tmp_path: Path) -> None:
+    """A bucket that does not exist is told from a store that does not, without waiting."""
+    server.buckets = {"bucket"}
+    options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
+    with pytest.raises(UsageError, match="s3://buckett/store: there is no such bucket"):
+        Reader("s3://buckett/store", cache=tmp_path / "cache", storage_options=options)
+    with pytest.raises(StoreError, match="s3://bucket/stor is not a rawpack store"):
+        Reader("s3://bucket/stor", cache=tmp_path / "cache", storage_options=options)
+
+
+CLASHES: dict[str, tuple[dict[str, Any], str]] = {
+    "twice": ({"key": "me", "secret": "sesame-open", "client_kwargs": {"aws_access_key_id": "you"}}, "multiple values"),
+    "unknown": ({"nonsense": 3}, "nonsense"),
+    "ours": ({"url": "s3://other"}, "multiple values"),
+    "endpoint": ({"endpoint_url": "nonsense", "key": "me", "secret": "sesame-open"}, "Invalid endpoint"),
+}
+
+
+@pytest.mark.parametrize("clash", CLASHES)
+def test_options_that_clash(tmp_path: Path, clash: str) -> None:
+    """Options that the file system does not know, or not together, are a usage error, at once, that names them and
+    tells no secret."""
+    options, what = CLASHES[clash]
+    with pytest.raises(UsageError, match="s3://bucket/store") as raised:
+        Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options)
+    text = str(raised.value)
+    assert what in text
+    assert "storage_options" in text
+    assert "sesame" not in text
+    assert len(text.splitlines()) == 1

@@ -1,0 +1,188 @@
+"""What `Batches.stats()` says about where the time goes: its arithmetic by a clock that a test sets, a real loop."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import Packed
+from reading import WAYS
+from tqdm.auto import tqdm
+
+from rawpack import Reader
+from rawpack.batching import fill, iterator
+from rawpack.batching.stats import Stats
+from rawpack.system.times import Times
+
+BATCH = 5
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 48)
+
+
+class Clock:
+    """A clock that goes only when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        for module in (iterator, fill):
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def reading_takes(self, reader: Reader, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let every reading of a batch's images take so long."""
+        read = reader._library.read_into
+
+        def read_into(name: str, rows: Any, out: Any) -> None:
+            self.now += seconds if name == "image" else 0.0
+            read(name, rows, out)
+
+        monkeypatch.setattr(reader._library, "read_into", read_into)
+
+
+def test_arithmetic(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each batch takes 3 s to read and 1 s to use, the loop waited 75 % of the time; the first batch, which is
+    late for other reasons, is told apart."""
+    clock, reader = Clock(monkeypatch), Reader(store)
+    clock.reading_takes(reader, 3.0, monkeypatch)
+    batches = reader.batches(BATCH, workers=0)
+    for _ in batches:
+        clock.now += 1.0
+    stats = batches.stats()
+    number = len(batches)
+    assert (stats["samples"], stats["batches"]) == (75, number)
+    assert stats["first_batch_s"] == pytest.approx(3.0)
+    assert stats["elapsed_s"] == pytest.approx(4.0 * (number - 1))
+    assert stats["waited_s"] == pytest.approx(3.0 * (number - 1))
+    assert stats["waited_share"] == pytest.approx(0.75)
+    assert stats["samples_per_s"] == pytest.approx(BATCH / 4.0)
+    assert stats["bytes_per_s"] == pytest.approx(BATCH * (48 * 48 * 3 + 8 + 8) / 4.0)
+    assert stats["reading_s"] == pytest.approx(3.0 * number)
+    assert stats["verdict"].startswith("input-bound: the loop waited 75% of the time; reading takes 100%")
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.5, 3.0, 27.0])
+def test_share_of_waiting(store: Path, monkeypatch: pytest.MonkeyPatch, pause: float) -> None:
+    """The share of waiting is that of the clock, over several epochs, whatever passes between them."""
+    clock, reader = Clock(monkeypatch), Reader(store)
+    clock.reading_takes(reader, 1.0, monkeypatch)
+    batches = reader.batches(BATCH, workers=0)
+    for _ in range(3):
+        clock.now += 1e6
+        for _ in batches:
+            clock.now += pause
+    assert batches.stats()["waited_share"] == pytest.approx(1.0 / (1.0 + pause))
+
+
+def test_too_early() -> None:
+    """Before two batches were read, there is no verdict and no rate."""
+    stats = Stats().as_dict()
+    assert stats["verdict"].startswith("too early to tell")
+    assert stats["samples_per_s"] is None
+
+
+VERDICTS: list[tuple[float, Times, str]] = [
+    (0.02, Times(decoding=5), "compute-bound: the loop waited for the reader 2% of the time"),
+    (0.30, Times(1, 8, 1), "partly input-bound: the loop waited 30% of the time; decoding takes 80%"),
+    (0.61, Times(1, 8, 1), "input-bound: the loop waited 61% of the time; decoding takes 80%"),
+    (0.90, Times(9, 0, 1), "input-bound: the loop waited 90% of the time; reading takes 90%"),
+    (0.90, Times(1, 1, 8), "input-bound: the loop waited 90% of the time; transforming takes 80%"),
+]
+
+
+@pytest.mark.parametrize(("share", "times", "expected"), VERDICTS)
+def test_verdicts(share: float, times: Times, expected: str) -> None:
+    """The verdict says in words who waits for whom, what takes the workers' time and what would help."""
+    verdict = Stats(elapsed_s=100.0, waited_s=100.0 * share, times=times, workers=2).verdict()
+    assert verdict.startswith(expected)
+    if share > 0.05:
+        assert len(verdict) > len(expected) + 10, "there is a cure as well"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_counts(store: Path, way: str) -> None:
+    """Samples and batches are counted over all epochs, those of an abandoned one as far as they were handed over."""
+    batches = Reader(store).batches(BATCH, **WAYS[way])
+    for _ in batches:
+        pass
+    for _, _ in zip(batches, range(3), strict=False):
+        pass
+    stats = batches.stats()
+    assert (stats["samples"], stats["batches"]) in {(75 + 3 * BATCH, 18), (75 + 4 * BATCH, 19)}
+    assert stats["workers"] == WAYS[way]["workers"]
+    assert 0 <= stats["waited_share"] <= 1
+    assert stats["reading_s"] > 0
+
+
+def paused_share(store: Path, pause: float) -> tuple[float, float]:
+    """(what the stats say, what the loop's own clock says) of a real loop with a pause in it."""
+    batches = Reader(store).batches(BATCH, shuffle=True, **WAYS["processes"])
+    list(batches)
+    before = batches.stats()
+    iterator = iter(batches)
+    next(iterator)
+    waited = elapsed = 0.0
+    last = time.perf_counter()
+    while True:
+        time.sleep(pause)
+        asked = time.perf_counter()
+        if next(iterator, None) is None:
+            break
+        now = time.perf_counter()
+        waited, elapsed, last = waited + now - asked, elapsed + now - last, now
+    after = batches.stats()
+    told = (after["waited_s"] - before["waited_s"]) / (after["elapsed_s"] - before["elapsed_s"])
+    return told, waited / elapsed
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.01])
+def test_a_real_loop(store: Path, pause: float) -> None:
+    """In a real loop the share of waiting is within 5 points of what the loop itself measures, as soon as nobody
+    interrupts it in between."""
+    for _ in range(12):
+        told, measured = paused_share(store, pause)
+        if abs(told - measured) < 0.05:
+            return
+    pytest.fail(f"the stats say {told:.0%}, the loop measured {measured:.0%}, each time")
+
+
+def test_progress(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """progress=True draws a line over each epoch's batches, on stderr, and ends it where the loop ends."""
+    batches = Reader(store).batches(BATCH, progress=True, workers=0)
+    for _ in batches:
+        pass
+    err = capsys.readouterr().err
+    assert "epoch 0" in err
+    assert "15/15" in err
+    for _ in batches:
+        break
+    assert "epoch 1" in capsys.readouterr().err
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.timeout(60)
+def test_a_forgotten_bar_waits_for_nobody(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An iterator with a progress bar may be let go while another thread holds tqdm's lock: finalisers do not wait."""
+    lock, held, release = tqdm.get_lock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            release.wait()
+
+    iterator = iter(Reader(store).batches(BATCH, progress=True, workers=0))
+    next(iterator)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    del iterator
+    gc.collect()
+    release.set()
+    thread.join()
+    assert "epoch 0" in capsys.readouterr().err

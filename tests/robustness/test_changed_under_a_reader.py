@@ -1,0 +1,158 @@
+"""Shards that change while they are read: an error that names the file where they were written to in place, and no end
+of the process; nothing where they were replaced or removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import pack, picture, save
+
+from rawpack import DamagedStoreError, Reader
+from rawpack.disk import mapped
+from rawpack.disk.manifest import FileRecord
+from rawpack.disk.mapped import MappedFiles
+
+COUNT, SIDE = 80, 48
+CHILD = """
+import os, sys
+from pathlib import Path
+import rawpack, rawpack.disk.mapped
+from rawpack import DamagedStoreError, Reader
+
+store, change, when, options = Path(sys.argv[1]), sys.argv[2], sys.argv[3], eval(sys.argv[4])
+rawpack.disk.mapped._LOOK_EVERY_S = rawpack.disk.mapped._LOOK_SHARE = 0
+shard = sorted(store.glob("shard-*"))[0]
+
+def damage():
+    if change == "truncate":
+        os.truncate(shard, 100)
+    elif change == "overwrite":
+        size = shard.stat().st_size
+        shard.write_bytes(bytes(size))
+        os.utime(shard, ns=(1, 1))
+    elif change == "column":
+        os.truncate(store / "columns-1" / "label.npy", 200)
+
+reader = Reader(store)
+for _ in reader.batches(8, workers=0):
+    pass
+try:
+    if when == "epoch":
+        damage()
+        for _ in reader.batches(8, **options):
+            pass
+    elif when == "batch":
+        for number, batch in enumerate(reader.batches(8, **options)):
+            if number == 2:
+                damage()
+    else:
+        damage()
+        [reader[i] for i in range(len(reader))]
+except DamagedStoreError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("changed")
+    for i in range(COUNT):
+        save(root / "source" / str(i % 2) / f"{i:02d}.jpg", picture(SIDE, SIDE, i))
+    return pack(root / "source", root / "store", "--size", str(SIDE), "--shard-size", "1")
+
+
+@pytest.fixture
+def store(sound: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sound, tmp_path / "store")
+    return tmp_path / "store"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="where a mapped file cannot be written over, nobody does")
+@pytest.mark.parametrize("change", ["truncate", "overwrite", "column"])
+@pytest.mark.parametrize(
+    ("when", "options"),
+    [
+        ("epoch", {"workers": 0}),
+        ("epoch", {"workers": 2, "backend": "thread"}),
+        ("batch", {"workers": 0}),
+        ("sample", {}),
+    ],
+)
+def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process(
+    store: Path, change: str, when: str, options: dict[str, object]
+) -> None:
+    """Truncated, or filled with other bytes: a DamagedStoreError that names the file and the cure, where this process
+    copies, at the next epoch and, as soon as it is looked at again, within one."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CHILD, str(store), change, when, repr(options)],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 0, (ran.returncode, ran.stderr[-500:])
+    name = "label.npy" if change == "column" else "shard-00000.npy"
+    assert str(store) in ran.stdout
+    assert name in ran.stdout
+    assert "never write over a file of a store" in ran.stdout
+
+
+@pytest.mark.parametrize("change", ["rename", "remove", "touch"])
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2, "backend": "thread"}], ids=str)
+def test_a_file_replaced_removed_or_touched_goes_on_being_read(
+    store: Path, change: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that has opened a shard gives the samples of that shard, whatever else is put under its name, and does
+    not mind a new time of the same file."""
+    monkeypatch.setattr(mapped, "_LOOK_EVERY_S", 0)
+    reader = Reader(store)
+    before = np.concatenate([batch["image"] for batch in reader.batches(8, workers=0)])
+    batches = reader.batches(8, **options)
+    list(batches)
+    for file in [*store.glob("shard-*"), *(store / "columns-1").glob("*")]:
+        if change == "rename":
+            file.with_name("other").write_bytes(bytes(100))
+            file.with_name("other").replace(file)
+        elif change == "remove":
+            file.unlink()
+        else:
+            os.utime(file, ns=(1, 1))
+    for _ in range(2):
+        assert np.array_equal(np.concatenate([batch["image"].copy() for batch in batches]), before)
+    assert np.array_equal(reader[3]["image"], before[3])
+
+
+def test_very_many_files_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all files take too long to look at, each look goes on where the one before it ended: none is left out."""
+    monkeypatch.setattr(mapped, "_LOOK_S", 0.0)
+    monkeypatch.setattr(mapped, "_LOOK_FILES", 16)
+    files = MappedFiles()
+    for number in range(100):
+        path = tmp_path / str(number)
+        path.write_bytes(bytes(8))
+        files.add(path, FileRecord(name=path.name, bytes=8, xxh3="0" * 16), path.stat())
+    (tmp_path / "77").write_bytes(b"")
+    said = []
+    for _ in range(-(-100 // 16)):
+        try:
+            files.look(now=True)
+        except DamagedStoreError as error:
+            said.append(str(error))
+    assert len(said) == 1
+    assert f"{tmp_path / '77'} has 0 bytes now, and had 8 when it was opened" in said[0]
+
+
+def test_a_look_is_not_taken_at_every_batch(tmp_path: Path) -> None:
+    """Within an epoch mapped files are looked at after a while only: a batch costs no look at each of them."""
+    files = MappedFiles()
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8))
+    files.add(path, FileRecord(name=path.name, bytes=8, xxh3="0" * 16), path.stat())
+    files._look_at = float("inf")
+    path.write_bytes(b"")
+    files.look(now=False)
+    with pytest.raises(DamagedStoreError, match="has 0 bytes now"):
+        files.look(now=True)

@@ -1,0 +1,296 @@
+"""A packing run that is killed, at any step and at random moments, and the same command that goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from conftest import FORMATS, environment, files_of, pack, picture, run_here, save, started, states_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
+
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
+LAYOUTS = ("memmap", "hdf5", "hdf5-gzip", "lmdb")
+
+
+def settled(store: Path) -> dict[str, bytes]:
+    """The files that must be those of an undisturbed run: all but provenance."""
+    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
+
+
+def many(root: Path, count: int, side: int) -> Path:
+    """So many names of six images in two classes, and three files that are none."""
+    firsts = [save(root / f"class {k % 2}" / f"{k:04d}.jpg", picture(side, side + 9, k)) for k in range(6)]
+    for i in range(6, count):
+        os.link(firsts[i % 6], root / f"class {i % 2}" / f"{i:04d}.jpg")
+    for i in range(3):
+        (root / "class 1" / f"{i * count // 3:04d} bad.jpg").write_text("no image")
+    return root
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str) -> None:
+    """Before every file that is opened, renamed, removed or synced, from the first folder to the last one removed.
+
+    Whatever of the killed run had not been synced may be torn: no part is believed without its record, and no
+    finished part is done again.
+    """
+    source = many(tmp_path / "source", 70, 20)
+    options = {"size": "16", "shard_size": "1", "format": layout.partition("-")[0]}
+    if layout == "hdf5-gzip":
+        options["compression"] = "gzip"
+    undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
+    (tmp_path / "killed").mkdir()
+    every = 1 if SOAK or layout == "memmap" else 10
+    first = 0 if every == 1 else LAYOUTS.index(layout)
+    ran = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[1] / "support" / "killed_child.py"),
+         str(source), str(tmp_path / "killed"), json.dumps(options), str(first), str(every)],
+        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
+    )  # fmt: skip
+    assert ran.stderr == ""
+    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    words = [what for _, what, *_ in turns]
+    assert len(turns) >= 60 // every
+    if every == 1:
+        for step in ("store.json.tmp", "columns-1.tmp/label.npy", "rejects.jsonl.tmp", "provenance.json.tmp", "/lock"):
+            assert any(what.endswith(step) for what in words), step
+    for at, what, killed, again, redone in turns:
+        assert (killed, again, redone) == (-9, 0, []), what
+        assert settled(tmp_path / "killed" / f"{at}") == undisturbed, what
+
+
+SMALL = ("--size", "16", "--shard-size", "1", "--max-rejects", "10", "--workers", 0)
+
+
+# ---------------------------------------------------------------------------------------------- at random moments
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """803 files: 13 parts, which take a second or two."""
+    return many(tmp_path_factory.mktemp("kill") / "source", 800, 120)
+
+
+MEDIUM = ("--size", "64", "--shard-size", "1", "--max-rejects", "10")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+    """`undisturbed(layout)`: the files of a run that nobody disturbed."""
+    stores: dict[str, dict[str, bytes]] = {}
+
+    def get(layout: str) -> dict[str, bytes]:
+        if layout not in stores:
+            where = tmp_path_factory.mktemp("undisturbed") / "store"
+            stores[layout] = settled(pack(source, where, *FORMATS[layout], *MEDIUM))
+            shutil.rmtree(where)
+        return stores[layout]
+
+    return get
+
+
+def done_shards(store: Path) -> dict[str, tuple[int, int]]:
+    """The shards whose part has a record: inode and mtime."""
+    found = {}
+    # A run that ends while this looks takes its folder along.
+    with contextlib.suppress(FileNotFoundError):
+        for record in (store / ".rawpack").glob("part-*.done"):
+            for shard in store.glob(f"shard-{record.stem.removeprefix('part-')}.*"):
+                found[shard.name] = (shard.stat().st_ino, shard.stat().st_mtime_ns)
+    return found
+
+
+def until(what: Callable[[], Any], run: subprocess.Popen[str]) -> bool:
+    """Wait for something that a run is about to do; False where it ends before."""
+    while not what():
+        if run.poll() is not None:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+@pytest.mark.timeout(3600 if SOAK else 300)
+@pytest.mark.parametrize("layout", LAYOUTS if SOAK else ("memmap", "hdf5", "lmdb"))
+def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, layout: str
+) -> None:
+    """SIGKILL to the run, the next one at once beside workers that still live, with another number of them.
+
+    Finished parts stay the files they were, and the store is that of an undisturbed run. Workers end by themselves.
+    """
+    dice = random.Random(f"kill {layout}")
+    kills, turn = 100 if SOAK else 5, 0
+    while kills > 0:
+        store = tmp_path / f"{turn}"
+        turn += 1
+        workers, before = [], dict[str, tuple[int, int]]()
+        while True:
+            with started("pack", "--workers", dice.choice((1, 2)), *FORMATS[layout], *MEDIUM, source, store) as run:
+                # A killed run had done some of the 13 parts, and is somewhere inside the next.
+                more = len(before) + dice.choice((0, 1, 2, 4))
+                lasts = kills > 0 and until(lambda: len(done_shards(store)) >= more, run)  # noqa: B023
+                if lasts:
+                    time.sleep(dice.random() * 0.15)
+                    workers += psutil.Process(run.pid).children()
+                    run.kill()
+                _, err = run.communicate(timeout=60)
+                kills -= run.returncode == -9
+                assert run.returncode in (-9, 0), err
+                assert "Traceback" not in err
+            for name, state in before.items():
+                now = (store / name).stat()
+                assert (now.st_ino, now.st_mtime_ns) == state
+            if run.returncode == 0:
+                break
+            before = done_shards(store)
+            if (store / "store.json").exists():
+                # Killed while it tidied up: what a manifest names is whole.
+                files = settled(store)
+                assert {name: files[name] for name in files if not name.startswith(".rawpack/")} == undisturbed(layout)
+        assert settled(store) == undisturbed(layout)
+        assert run_here("inspect", "--verify", store).code == 0
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert not alive
+
+
+def part_of(worker: psutil.Process) -> str | None:
+    """The shard that a worker is in the middle of."""
+    try:
+        names = [Path(file.path).name for file in worker.open_files() if "/.rawpack/shard-" in file.path]
+    except psutil.Error:
+        return None
+    return names[0].partition(".")[0] if names else None
+
+
+@pytest.mark.timeout(3600 if SOAK else 300)
+@pytest.mark.parametrize("layout", LAYOUTS if SOAK else ("memmap", "hdf5-gzip", "lmdb"))
+def test_killed_workers_are_replaced_and_leave_no_trace(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, layout: str
+) -> None:
+    """SIGKILL to single workers in the middle of parts: the run goes on without a word, to the same bytes."""
+    dice = random.Random(f"worker {layout}")
+    kills, turn = 50 if SOAK else 3, 0
+    while kills > 0:
+        store = tmp_path / f"{turn}"
+        turn += 1
+        with started("pack", "--workers", 2, *FORMATS[layout], *MEDIUM, source, store) as run:
+            # No part twice: that would be its samples' fault, or its shard's.
+            hit = set[str | None]({None})
+            while run.poll() is None and kills > 0:
+                parts = {part_of(worker): worker for worker in psutil.Process(run.pid).children()}
+                if found := sorted(parts.keys() - hit, key=str):
+                    part = dice.choice(found)
+                    parts[part].kill()
+                    hit.add(part)
+                    kills -= 1
+                time.sleep(dice.random() * 0.3)
+            out, err = run.communicate(timeout=60)
+        assert run.returncode == 0, err
+        assert "Traceback" not in out + err
+        assert settled(store) == undisturbed(layout)
+
+
+def holds(worker: psutil.Process, lock: Path) -> bool:
+    """Whether a process has the lock's file open."""
+    try:
+        return str(lock) in {file.path for file in worker.open_files()}
+    except psutil.Error:
+        return False
+
+
+def test_no_run_begins_beside_the_workers_of_a_killed_one(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that outlive their run may still write: as long as one has its lock, the next run does not begin."""
+    store = tmp_path / "store"
+    lock = store / ".rawpack" / "workers.lock"
+    with started("pack", "--workers", 2, *MEDIUM, source, store) as run:
+        # The workers hold the lock from their start to their end.
+        assert until(lambda: any(holds(one, lock) for one in psutil.Process(run.pid).children()), run)
+        workers = psutil.Process(run.pid).children()
+        for process in (run, *workers):
+            process.kill()
+    before, args = states_of(store), ["--workers", 0, *MEDIUM, source, store]
+    with lock.open() as held, monkeypatch.context() as hurry:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        hurry.setattr("rawpack_packer.destination.folder._WORKERS_END_S", 0.1)
+        ran = run_here("pack", *args)
+        assert ran.code == 2
+        assert "another run is packing" in ran.err
+        assert states_of(store) == before
+    assert run_here("pack", *args).code == 0
+    assert settled(store) == undisturbed("memmap")
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_half_written_leftovers_are_not_believed(tmp_path: Path, layout: str) -> None:
+    """Shards without a record, records cut or changed, shards of another size: packed again."""
+    source = many(tmp_path / "source", 250, 20)
+    undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
+    store = tmp_path / "store"
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
+        assert run_here("pack", *FORMATS[layout], *SMALL, source, store).code == 1
+    records = sorted((store / ".rawpack").glob("part-*.done"))
+    shards = sorted(store.glob("shard-*"))
+    assert len(records) == len(shards) == 4
+    kept = states_of(store)[shards[3].name]
+    records[0].unlink()
+    shards[0].write_bytes(shards[0].read_bytes()[:100])
+    records[1].write_bytes(records[1].read_bytes()[:-5])
+    os.truncate(shards[2], shards[2].stat().st_size // 2)
+    (store / ".rawpack" / f"{shards[0].name}.tmp").write_bytes(b"half")
+    (store / ".rawpack" / "columns-1.tmp").mkdir()
+    (store / ".rawpack" / "columns-1.tmp" / "label.npy").write_bytes(b"half")
+    (store / "columns-1").mkdir()
+    (store / "columns-1" / "strange.npy").write_bytes(b"half")
+    assert run_here("pack", *FORMATS[layout], *SMALL, source, store).code == 0
+    assert settled(store) == undisturbed
+    assert states_of(store)[shards[3].name] == kept
+
+
+def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(tmp_path: Path) -> None:
+    """Old shards without a job beside them go away with the next run, whatever their format."""
+    source = many(tmp_path / "source", 70, 20)
+    undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS["memmap"], *SMALL))
+    store = pack(source, tmp_path / "store", *FORMATS["hdf5"], *SMALL)
+    clearing = (
+        "import os, sys, pathlib, rawpack_packer.cli as cli\n"
+        "gone, unlink = [], pathlib.Path.unlink\n"
+        "def one_then_killed(path, *args, **kwargs):\n"
+        "    gone.append(path)\n"
+        "    if len(gone) == 3: os.kill(os.getpid(), 9)\n"
+        "    unlink(path, *args, **kwargs)\n"
+        "pathlib.Path.unlink = one_then_killed\n"
+        "cli.main()\n"
+    )
+    killed = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            clearing,
+            *map(str, ("pack", *FORMATS["memmap"], *SMALL, "--restart", source, store)),
+        ],
+        env=environment(),
+        timeout=60,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert not (store / "store.json").exists()
+    assert list(store.glob("shard-*.h5")), "nothing of the old store is left to be removed"
+    assert run_here("pack", *FORMATS["memmap"], *SMALL, source, store).code == 0
+    assert settled(store) == undisturbed

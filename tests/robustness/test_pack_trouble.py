@@ -1,0 +1,586 @@
+"""What goes wrong in the middle of a packing run: one clear line, exit code 1, and the same command goes on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from conftest import FORMATS, Ran, command, environment, files_of, pack, picture, run_command, run_here, save, states_of
+from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_memory, touch
+
+from rawpack import PackError, Reader
+from rawpack_packer.destination import files
+from rawpack_packer.engines import LocalEngine
+from rawpack_packer.job.job import pack as run_job
+from rawpack_packer.part.readahead import _file_system
+from rawpack_packer.recipe import recipe as recipes
+from rawpack_packer.sources import open_source
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, bash's limits and mount namespaces")
+
+SMALL = ("--size", "64", "--shard-size", "1")
+"""Parts of 64 samples, 786 kB of pixels."""
+COUNT = 200
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 files in two classes: four parts."""
+    root = tmp_path_factory.mktemp("trouble") / "source"
+    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(70, 80, k)) for k in range(4)]
+    for i in range(4, COUNT):
+        os.link(firsts[i % 4], root / f"class {i % 2}" / f"{i:03d}.jpg")
+    return root
+
+
+@pytest.fixture
+def own_source(source: Path, tmp_path: Path) -> Path:
+    """The same, to be changed."""
+    shutil.copytree(source, tmp_path / "source")
+    return tmp_path / "source"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    """Layout -> the files of a run without trouble."""
+    where = tmp_path_factory.mktemp("undisturbed")
+    return {layout: settled(pack(source, where / layout, *FORMATS[layout], *SMALL)) for layout in LAYOUTS}
+
+
+LAYOUTS = ("memmap", "hdf5", "hdf5-gzip", "lmdb")
+
+
+def settled(store: Path) -> dict[str, bytes]:
+    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
+
+
+def one_line(err: str) -> str:
+    """The error: one line beside the count of images and notes of progress, no traceback."""
+    progress = re.compile(r"rawpack: ([\d,]+ images? in|going on after|\d+ ?%)")
+    lines = [line for line in err.splitlines() if not progress.match(line)]
+    assert len(lines) == 1, err
+    assert lines[0].startswith("rawpack: ")
+    return lines[0]
+
+
+def troubled(trouble: Trouble, *args: object) -> Ran:
+    """The command in this process, its workers being children, with a source that makes trouble."""
+    with opening(trouble):
+        return run_here("pack", *args)
+
+
+@pytest.fixture
+def quiet(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """No worker writes to the terminal."""
+    yield
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+# ---------------------------------------------------------------------------------------------- a full disk
+
+FULL = """\
+set -u
+mount -t tmpfs -o size=24m none "$disk" || exit 99
+"$python" "$troubled" "$at" "$disk/filler" "$@" >"$log/out1" 2>"$log/err1"; echo $? >"$log/code1"
+ls -A "$disk/store/.rawpack" >"$log/left" 2>&1
+rm "$disk/filler"
+"$python" -m rawpack_packer "$@" >"$log/out2" 2>"$log/err2"; echo $? >"$log/code2"
+cp -r "$disk/store" "$log/store"
+"""
+
+
+@pytest.fixture(scope="module")
+def may_mount() -> None:
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("only root mounts a small disk of its own")
+
+
+@pytest.mark.usefixtures("may_mount")
+@pytest.mark.parametrize(
+    ("layout", "at", "workers"),
+    [*((layout, "70", 2) for layout in LAYOUTS), ("memmap", "130", 0), ("lmdb", "130", 0), ("memmap", "commit", 1)],
+)
+def test_a_disk_that_fills_up(
+    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, layout: str, at: str, workers: int
+) -> None:
+    """One line that says so, exit code 1, nobody dies of a signal; with space again the same command goes on."""
+    disk, log = tmp_path / "disk", tmp_path / "log"
+    disk.mkdir()
+    log.mkdir()
+    script = Path(__file__).parents[1] / "support" / "troubled.py"
+    variables = {"disk": disk, "log": log, "at": at, "python": sys.executable, "troubled": script}
+    ran = subprocess.run(
+        ["unshare", "-m", "bash", "-c", FULL, "bash",
+         "pack", "--workers", str(workers), *FORMATS[layout], *SMALL, str(source), str(disk / "store")],
+        env=environment(**{name: str(value) for name, value in variables.items()}),
+        capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    if ran.returncode == 99:
+        pytest.skip(f"no small disk can be mounted: {ran.stderr}")
+    told = one_line((log / "err1").read_text())
+    assert "No space left on device" in told, told
+    assert str(disk / "store") in told
+    assert "goes on" in told
+    assert (log / "code1").read_text() == "1\n"
+    # What no one can use any more gives its space back at once; of workers that were stopped some may be left.
+    if not workers:
+        assert not re.search(r"\.(npy|h5|lmdb|spool)(\.tmp)?$", (log / "left").read_text(), re.MULTILINE)
+    assert (log / "code2").read_text() == "0\n", (log / "err2").read_text()
+    assert settled(log / "store") == undisturbed[layout]
+
+
+@pytest.fixture
+def keeps_room(tmp_path: Path) -> Path:
+    """A folder of a file system that promises room."""
+    with (tmp_path / "probe").open("wb") as file:
+        files.reserve(file.fileno(), 0, 1 << 20)
+        kept = (tmp_path / "probe").stat().st_blocks * 512
+    if not kept and _file_system(tmp_path.stat().st_dev) not in ("ext4", "xfs", "btrfs", "tmpfs"):
+        pytest.skip("this file system promises no room")
+    assert kept >= 1 << 20
+    return tmp_path
+
+
+def test_who_cannot_promise_room_refuses_nothing() -> None:
+    """What no file system keeps room for is left to be refused when it is written."""
+    reading, writing = os.pipe()
+    files.reserve(writing, 0, 1 << 20)
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("size", ["uniform", "keep"])
+def test_hdf5_refused_at_any_byte(keeps_room: Path, compression: str, size: str) -> None:
+    """Wherever the disk becomes full in an HDF5 file, the writer raises what the system said; HDF5 says nothing on
+    stderr and takes no process with it."""
+    script = Path(__file__).parents[1] / "support" / "hdf5_refused.py"
+    ran = subprocess.run(
+        [sys.executable, script, keeps_room, compression, size],
+        env=environment(), capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    refused = [line.partition(" ")[2] for line in ran.stdout.splitlines()]
+    assert len(refused) > 50
+    assert set(refused) == {repr(OSError(errno.EFBIG, os.strerror(errno.EFBIG)))}
+
+
+@pytest.mark.parametrize(("layout", "workers"), [*((layout, 0) for layout in LAYOUTS), ("lmdb", 1)])
+def test_a_limit_on_file_sizes(
+    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, layout: str, workers: int
+) -> None:
+    """Writes that the system refuses for another reason than a full disk: the same, in every format's own library."""
+    store = tmp_path / "store"
+    args = ["pack", "--workers", str(workers), *FORMATS[layout], *SMALL, str(source), str(store)]
+    limited = subprocess.run(
+        ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command(), *args],
+        env=environment(), capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert limited.returncode == 1, limited.stderr
+    told = one_line(limited.stderr)
+    assert "goes on" in told, told
+    assert "0x" not in told
+    assert not (store / "store.json").exists()
+    assert run_here(*args).code == 0
+    assert settled(store) == undisturbed[layout]
+
+
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)],
+)
+def test_a_destination_that_is_lost(
+    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, number: int, after: int
+) -> None:
+    """A mount that dies, turns read-only or is used up, met when bytes are to reach the disk, from the first file to
+    the manifest: one line with the folder and the system's words."""
+    store, left = tmp_path / "store", iter(range(after))
+
+    def lost(descriptor: int) -> None:
+        if next(left, None) is None:
+            raise OSError(number, os.strerror(number))
+
+    args = ["pack", "--workers", 0, *SMALL, source, store]
+    with mock.patch("rawpack_packer.destination.files.os.fsync", lost):
+        ran = run_here(*args)
+    assert ran.code == 1
+    told = one_line(ran.err)
+    assert f"{store} stopped: {os.strerror(number)}" in told
+    assert "goes on" in told
+    assert not (store / "store.json").exists()
+    assert run_here(*args).code == 0
+    assert settled(store) == undisturbed["memmap"]
+
+
+# ---------------------------------------------------------------------------------------------- the source changes
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [(os.unlink, "it is gone"), (append, "bytes and has"), (touch, "it was written to")],
+    ids=["vanishes", "grows", "is touched"],
+)
+def test_a_source_that_changes_while_it_is_packed(
+    own_source: Path, tmp_path: Path, what: Any, words: str, workers: int
+) -> None:
+    """A file that vanishes or changes when its turn comes: its name, exit code 1, no manifest. Put back as it was,
+    the same command goes on; else it names what differs."""
+    victim = own_source / "class 1" / "101.jpg"
+    # Class by class: 100 files with even numbers, then those with odd ones.
+    number = 150
+    data, state, store = victim.read_bytes(), victim.stat(), tmp_path / "store"
+    ran = troubled(At(number, what, str(victim)), "--workers", workers, *SMALL, own_source, store)
+    assert ran.code == 1
+    told = one_line(ran.err)
+    assert "class 1/101.jpg changed since packing began" in told
+    assert words in told
+    assert not (store / "store.json").exists()
+    ran = run_here("pack", "--workers", 0, *SMALL, own_source, store)
+    assert (ran.code, ": class 1/101.jpg" in one_line(ran.err)) == (2, True)
+    victim.write_bytes(data)
+    os.utime(victim, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert run_here("pack", "--workers", 0, *SMALL, own_source, store).code == 0
+    assert settled(store) == settled(pack(own_source, tmp_path / "fresh", *SMALL))
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_another_source_is_refused_with_the_first_ten_differences(
+    own_source: Path, tmp_path: Path, finished: bool
+) -> None:
+    """Files added, removed, of another size or time: ten are named and the others counted, and nothing is touched."""
+    store = tmp_path / "store"
+    if finished:
+        pack(own_source, store, *SMALL)
+    else:
+        unfinished(own_source, store)
+    before = states_of(store)
+    for i in range(4):
+        save(own_source / "class 0" / f"new {i}.jpg", picture(9, 9, 0))
+    for i in range(10, 16, 2):
+        (own_source / "class 0" / f"{i:03d}.jpg").unlink()
+    append(str(own_source / "class 1" / "011.jpg"))
+    for i in range(21, 31, 2):
+        touch(str(own_source / "class 1" / f"{i:03d}.jpg"))
+    ran = run_here("pack", "--workers", 0, *SMALL, own_source, store)
+    told = one_line(ran.err)
+    assert ran.code == 2
+    added = [f"added: class 0/new {i}.jpg" for i in range(4)]
+    removed = [f"removed: class 0/{i:03d}.jpg" for i in range(10, 16, 2)]
+    changed = [f"changed: class 1/{i:03d}.jpg" for i in (11, 21, 23, 25, 27, 29)]
+    assert re.findall(r"(?:added|removed|changed): [^;)]+", told) == [*added, *removed, *changed][:10]
+    assert "3 more" in told
+    assert "--restart" in told
+    assert states_of(store) == before
+
+
+def unfinished(source: Path, store: Path, *options: object) -> None:
+    """All parts done, and no manifest."""
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
+        ran = run_here("pack", "--workers", 0, *SMALL, *options, source, store)
+    assert (ran.code, "Input/output error" in one_line(ran.err)) == (1, True)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_another_version_of_a_library_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, finished: bool
+) -> None:
+    """A decoder, encoder, HDF5 or LMDB of another version than the one that began: named with both versions."""
+    store = tmp_path / "store"
+    if finished:
+        pack(source, store, *SMALL, *FORMATS[layout])
+    else:
+        unfinished(source, store, *FORMATS[layout])
+    before = states_of(store)
+    now = recipes.libraries(recipes.make_recipe(format=layout))
+    assert len(now) >= 2
+    for name in now:
+        monkeypatch.setattr(
+            "rawpack_packer.recipe.fields.libraries", lambda *_, name=name, **__: now | {name: "stone 0.1"}
+        )
+        ran = run_here("pack", "--workers", 0, *SMALL, *FORMATS[layout], source, store)
+        assert ran.code == 2
+        assert f"{name}: '{now[name]}' then, 'stone 0.1' now" in one_line(ran.err)
+    assert states_of(store) == before
+
+
+def test_restart_begins_anew_and_removes_nothing_else(source: Path, tmp_path: Path) -> None:
+    """Another recipe over an unfinished store: its shards and work go; what lies outside stays, also behind links."""
+    precious = tmp_path / "precious"
+    (precious / "deep").mkdir(parents=True)
+    (precious / "deep" / "thesis.txt").write_text("precious")
+    (precious / "part-00000.done").write_text("precious")
+    store = tmp_path / "store"
+    unfinished(source, store, *FORMATS["hdf5"])
+    (store / "shard-00099.npy").symlink_to(precious / "deep" / "thesis.txt")
+    (store / ".rawpack" / "link").symlink_to(precious)
+    before = states_of(precious)
+    ran = run_here("pack", "--workers", 0, "--quiet", "--restart", *SMALL, *FORMATS["memmap"], source, store)
+    assert (ran.code, ran.err) == (0, "")
+    assert states_of(precious) == before
+    assert settled(store) == settled(pack(source, tmp_path / "fresh", *SMALL, *FORMATS["memmap"]))
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / ".rawpack").symlink_to(precious)
+    for extra in ([], ["--restart"]):
+        ran = run_here("pack", "--workers", 0, *extra, *SMALL, source, tmp_path / "linked")
+        assert (ran.code, ".rawpack" in one_line(ran.err)) == (2, True)
+    assert states_of(precious) == before
+
+
+# ---------------------------------------------------------------------------------------------- the machine is short
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
+def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> None:
+    """A decoder without memory says that the file is corrupt: the run stops instead, and goes on when there is some."""
+    source, store = tmp_path / "source", tmp_path / "store"
+    first = save(source / f"00.{suffix}", picture(90, 120, 0).repeat(30, axis=0).repeat(30, axis=1))
+    for i in range(1, 4):
+        os.link(first, source / f"{i:02d}.{suffix}")
+    args = ["--workers", 1, *SMALL, "--max-rejects", "100%", source, store]
+    ran = troubled(At(0, shrink_memory, 12 << 20), *args)
+    assert ran.code == 1
+    assert "out of memory" in one_line(ran.err)
+    assert run_here("pack", "--json", *args).code == 0
+    assert len(Reader(store)) == 4
+
+
+@pytest.mark.parametrize("limit", [8, 14, 17])
+def test_few_descriptors(source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, limit: int) -> None:
+    """Under any `ulimit -n` the run either packs or says in one line what it lacks, and then goes on."""
+    store = tmp_path / "store"
+    args = ["pack", "--quiet", "--workers", "2", *SMALL, str(source), str(store)]
+    ran = subprocess.run(
+        ["bash", "-c", f'ulimit -n {limit}; exec "$@"', "bash", *command(), *args],
+        env=environment(), capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    if ran.returncode:
+        assert ran.returncode == 1
+        assert "Too many open files" in one_line(ran.stderr)
+        assert run_here(*args).code == 0
+    assert settled(store) == undisturbed["memmap"]
+
+
+NOBODY = 65534
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes somebody else")
+def test_permission_that_is_lost(source: Path, undisturbed: dict[str, dict[str, bytes]]) -> None:
+    """The destination becomes read-only for the one who packs: one line with its path, and later it goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        shutil.copytree(source, root / "source")
+        for path in root.rglob("*"):
+            path.chmod(0o755)
+        store = root / "store"
+        store.mkdir()
+        os.chown(store, NOBODY, NOBODY)
+        script = (
+            "import os, sys; from troubled import *; from rawpack_packer.cli import main\n"
+            f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+            f"with opening(At(70, lock_folder, {str(store / '.rawpack')!r})): main()"
+        )
+        args = ["pack", "--workers", "0", *SMALL, str(root / "source"), str(store)]
+        paths = environment()["PYTHONPATH"] + os.pathsep + str(Path(__file__).parent)
+        ran = subprocess.run(
+            [sys.executable, "-c", script, *args],
+            env=environment(PYTHONPATH=paths), capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+        assert ran.returncode == 1, ran.stderr
+        told = one_line(ran.stderr)
+        assert "Permission denied" in told
+        assert str(store) in told
+        (store / ".rawpack").chmod(0o700)
+        assert run_here(*args).code == 0
+        assert settled(store) == undisturbed["memmap"]
+
+
+# ---------------------------------------------------------------------------------------------- samples that kill
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_a_sample_that_kills_its_worker_costs_that_sample(source: Path, tmp_path: Path, layout: str) -> None:
+    """SIGKILL and SIGSEGV inside the decoder, in the first, a middle and the last sample of parts: rejected as crashed,
+    and everything else is packed as if these files were text."""
+
+    def trouble(number: int) -> None:
+        if number in (0, 127, 130):
+            die(signal.SIGSEGV if number == 130 else signal.SIGKILL)
+
+    store = tmp_path / "store"
+    ran = troubled(trouble, "--json", "--workers", 2, "--max-rejects", 3, *FORMATS[layout], *SMALL, source, store)
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 3, {"crashed": 3})
+    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    keys = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))
+    assert [(line["sample"], line["key"], line["reason"]) for line in lines] == [
+        (number, keys[number], "crashed") for number in (0, 127, 130)
+    ]
+    reader = Reader(store, verify=True)
+    kept = [number for number in range(COUNT) if number not in (0, 127, 130)]
+    assert [reader[i]["key"] for i in range(len(reader))] == [keys[number] for number in kept]
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+@pytest.mark.usefixtures("quiet")
+def test_any_number_of_samples_that_kill_cost_themselves(source: Path, tmp_path: Path) -> None:
+    """Eleven in one part, side by side and apart: eleven rejects, though each killed two workers. One fewer allowed:
+    the run stops at the one too many and names it, and goes on once it is allowed."""
+    killers = {*range(64, 72), 90, 91, 127}
+    store = tmp_path / "store"
+
+    def trouble(number: int) -> None:
+        if number in killers:
+            die()
+
+    ran = troubled(trouble, "--workers", 1, "--max-rejects", 2, *SMALL, source, store)
+    assert ran.code == 1
+    assert re.search(r"3 samples killed the workers .*'class 0/132.jpg'.* --max-rejects allows 2", one_line(ran.err))
+    args = ["--json", "--max-rejects", 11, *SMALL, source, store]
+    ran = troubled(trouble, "--workers", 1, *args)
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 11, {"crashed": 11})
+    lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    assert {line["sample"] for line in lines} == killers
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: Path) -> None:
+    """Samples that kill one worker and not the next, as when memory was short for a moment, are packed."""
+    deaths, store = tmp_path / "deaths", tmp_path / "store"
+
+    def trouble(number: int) -> None:
+        if number % 25 == 3 and not (deaths / str(number)).exists():
+            (deaths / str(number)).touch()
+            die()
+
+    deaths.mkdir()
+    ran = troubled(trouble, "--workers", 1, *SMALL, source, store)
+    assert ran.code == 0, ran.err
+    assert len(list(deaths.iterdir())) == 8
+    assert len(Reader(store)) == COUNT
+
+
+@pytest.mark.usefixtures("quiet")
+def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp_path: Path) -> None:
+    """Death after death in one part, and never twice at one sample: the run says so and does not go on for ever."""
+    store, deaths = tmp_path / "store", tmp_path / "deaths"
+    with (
+        mock.patch("rawpack_packer.engines.local._main", partial(wandering_main, str(deaths))),
+        mock.patch("rawpack_packer.engines.local._PART_DEATHS", 4),
+    ):
+        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 1
+    assert "workers keep dying" in one_line(ran.err)
+    assert deaths.read_text() == "dddd"
+
+
+def wandering_main(deaths: str, *args: Any) -> None:
+    """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
+    from rawpack_packer.engines.local import _main
+    from rawpack_packer.part.part import _Rows
+
+    path, add = Path(deaths), _Rows.add
+
+    def deadly(rows: Any, *what: Any) -> None:
+        add(rows, *what)
+        if rows.count > (path.stat().st_size if path.exists() else 0):
+            with path.open("a") as file:
+                file.write("d")
+            die()
+
+    with mock.patch.object(_Rows, "add", deadly):
+        _main(*args)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: Path, tmp_path: Path) -> None:
+    """Death after the last sample, twice: the run stops and says so, and no sample is rejected for it."""
+    store = tmp_path / "store"
+    with mock.patch("rawpack_packer.engines.local._main", partial(dying_main, str(tmp_path / "deaths"))):
+        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
+        assert ran.code == 1
+        assert "workers keep dying" in one_line(ran.err)
+        assert (tmp_path / "deaths").read_text() == "dd"
+        assert run_here("pack", "--json", "--workers", 1, *SMALL, source, store).code == 0
+    assert len(Reader(store)) == COUNT
+
+
+def dying_main(deaths: str, *args: Any) -> None:
+    """A worker that is killed when a shard is hashed; two are, and no more."""
+    from rawpack_packer.destination import files
+    from rawpack_packer.engines.local import _main
+
+    path, record = Path(deaths), files.record
+
+    def deadly(*args: Any, **options: Any) -> Any:
+        if path.exists() and path.stat().st_size == 2:
+            return record(*args, **options)
+        with path.open("a") as file:
+            file.write("d")
+        return die()
+
+    with mock.patch.object(files, "record", deadly):
+        _main(*args)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
+    """A disk that answers no more: after the time that is allowed, one error, no worker is left, and it goes on."""
+    recipe, store = recipes.make_recipe(size="64", shard_size="1"), tmp_path / "store"
+    hanging = Troubled(open_source(source), At(70, hang))
+    with pytest.raises(PackError, match="no worker has begun a sample for"):
+        run_job(hanging, store, recipe, engine=LocalEngine(1, stuck_after_s=0.6))
+    assert run_here("pack", "--workers", 0, *SMALL, source, store).code == 0
+
+
+# ---------------------------------------------------------------------------------------------- the same everywhere
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path, layout: str) -> None:
+    """Packed by other workers, in another folder, from a copy elsewhere: `inspect` shows the same digest."""
+    shutil.copytree(source, tmp_path / "elsewhere" / "copy")
+    one = pack(source, tmp_path / "one", *FORMATS[layout], *SMALL)
+    copy = tmp_path / "elsewhere" / "copy"
+    other = pack(copy, tmp_path / "deep" / "er" / "other", *FORMATS[layout], *SMALL, "--workers", 2)
+    digests = [json.loads(run_here("inspect", "--json", store).out)["digest"] for store in (one, other)]
+    assert digests[0] == digests[1]
+    for store in (one, other):
+        assert digests[0] in run_here("inspect", store).out
+    different = pack(source, tmp_path / "different", *FORMATS[layout], "--size", "63", "--shard-size", "1")
+    assert json.loads(run_here("inspect", "--json", different).out)["digest"] != digests[0]
+
+
+def test_a_complete_store_says_so_in_a_process_of_its_own(source: Path, tmp_path: Path) -> None:
+    """Exit code 0, "complete already", nothing rewritten; also where the last run died before it had tidied up."""
+    store = pack(source, tmp_path / "store", *SMALL)
+    before = states_of(store)
+    (store / ".rawpack").mkdir()
+    (store / ".rawpack" / "job").write_bytes(b"left behind")
+    ran = run_command("pack", *SMALL, source, store)
+    assert (ran.code, "complete already" in ran.out) == (0, True)
+    assert states_of(store) == before
+    assert run_here("inspect", "--verify", store).code == 0

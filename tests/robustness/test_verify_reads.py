@@ -1,0 +1,205 @@
+"""`inspect --verify` against stores whose checksums all fit and whose samples do not read: it says so, wherever the
+reader raises, and at once where a file is far larger than what it holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import hostile
+import msgspec
+import numpy as np
+import pytest
+from conftest import pack, picture, run_here, save
+from hostile.copies import Copy
+from hostile.refitted import refitted
+
+from rawpack import DamagedStoreError, Reader
+from rawpack.disk import manifest
+from rawpack_packer.inspect.verify import verify
+
+TERABYTE = 1 << 40
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    root = tmp_path_factory.mktemp("sound")
+    hostile.make_images(root / "source")
+
+    def of(variant: str) -> Path:
+        if not (root / variant).exists():
+            hostile.make_store(root / "source", root / variant, variant)
+        return root / variant
+
+    return of
+
+
+def problems(store: Path) -> list[str]:
+    """What the full check finds; HDF5 and LMDB themselves are not asked, who would find some of it too."""
+    with mock.patch("rawpack_packer.inspect.verify.probe_shard", return_value=None):
+        try:
+            return [f"{problem.where}: {problem.what}" for problem in verify(store, quick=False, tick=lambda _: None)]
+        except DamagedStoreError as error:  # of the manifest
+            return [str(error)]
+
+
+def readable(store: Path) -> bool:
+    """Whether every sample reads, with all fields."""
+    try:
+        reader = Reader(store)
+        for row in range(len(reader)):
+            reader[row]
+    except DamagedStoreError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("variant", hostile.VARIANTS)
+def test_where_a_sample_does_not_read_the_full_check_says_so(
+    variant: str, sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Texts, keys, offsets, shapes and headers that were changed, all checksums made to fit: "sound" is said of no
+    store of which a sample does not read, and of each that is as it was."""
+    unread, cases = 0, list(refitted(Copy(sound(variant))))
+    # Every day one case in eight, others in other variants, and the store as it was.
+    daily = cases if SOAK else [cases[0], *cases[1 + list(hostile.VARIANTS).index(variant) % 8 :: 8]]
+    for number, case in enumerate(daily):
+        store = tmp_path / str(number)
+        shutil.copytree(sound(variant), store, copy_function=os.link)
+        case.apply(Copy(store))
+        found, reads = problems(store), readable(store)
+        assert reads or found, case.name
+        assert case.name != "nothing: changed" or (reads and not found)
+        unread += not reads
+        shutil.rmtree(store)
+    assert unread
+
+
+@pytest.mark.parametrize("variant", ["memmap", "memmap-keep", "hdf5-gzip", "hdf5-keep", "lmdb", "fields-memmap-keep"])
+def test_a_sparse_terabyte_is_refused_before_anything_of_it_is_read(
+    variant: str, sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A file of a terabyte with a sound beginning, named with that size in a manifest that fits: the check says what is
+    wrong with it and does not read it."""
+    names = [path.relative_to(sound(variant)).as_posix() for path in sorted(sound(variant).rglob("*.*"))]
+    for name in [name for name in names if name.startswith(("shard", "columns", "rejects"))]:
+        store = tmp_path / "store"
+        shutil.copytree(sound(variant), store)
+        copy = Copy(store)
+        for record in copy.records(name):
+            record["bytes"] = TERABYTE
+        copy.seal()
+        os.truncate(store / name, TERABYTE)
+        hashed: list[int] = []
+
+        def hash_of(data: Any, hashed: list[int] = hashed) -> str:
+            hashed.append(len(data))
+            return "0" * 16 if len(data) == TERABYTE else xxh3(data)
+
+        from xxhash import xxh3_64_hexdigest as xxh3
+
+        with mock.patch("rawpack.disk.mapped.xxhash.xxh3_64_hexdigest", hash_of):
+            found = problems(store)
+        assert any(name.split("/")[-1].split(".")[0] in one for one in found), (name, found)
+        assert max(hashed) < TERABYTE, name
+        shutil.rmtree(store)
+
+
+@pytest.fixture
+def labeled(tmp_path: Path) -> Path:
+    for i in range(24):
+        save(tmp_path / "source" / f"class {i % 2}" / f"{i}.jpg", picture(8, 8, i))
+    return pack(tmp_path / "source", tmp_path / "store", "--size", "8")
+
+
+@pytest.mark.parametrize("name", ["label", "key", "key.offset", "image.xxh3"])
+def test_a_verifying_reader_refuses_columns_that_were_changed(labeled: Path, name: str) -> None:
+    """`Reader(verify=True)` checks labels and all other columns once, when it opens, and names the file and the cure;
+    so does a copy of it by pickle."""
+    path = labeled / "columns-1" / f"{name}.npy"
+    data = bytearray(path.read_bytes())
+    data[-16] ^= 1
+    Reader(labeled, verify=True)
+    path.write_bytes(data)
+    with pytest.raises(DamagedStoreError, match=rf"{name}.npy was changed after packing.*copy the store again"):
+        Reader(labeled, verify=True)
+    assert run_here("inspect", "--verify", labeled).code == 1
+
+
+def entries(name: str) -> Iterator[bytes]:
+    """The text of one entry of a manifest, of about 8 MB, that would take very much more memory."""
+    if name == "shards":
+        yield b'[{"rows":1,"files":[],"fields":{' + b",".join(b'"%x":{}' % i for i in range(700_000)) + b"}}]"
+    elif name == "classes":
+        yield b"[" + b'"ab",' * 1_600_000 + b'"ab"]'
+    elif name == "recipe":
+        yield b'{"a":[' + b"[]," * 2_700_000 + b"[]]}"
+    else:
+        yield b"{" + b",".join(b'"%x":1' % i for i in range(700_000)) + b"}"
+
+
+@pytest.mark.parametrize("name", ["shards", "classes", "recipe", "counts"])
+def test_a_manifest_that_would_fill_the_memory_is_refused_before_it_is_decoded(
+    labeled: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small values by the million: an error that names the entry, and none of them is made."""
+    (text,) = entries(name)
+    data = (labeled / "store.json").read_bytes()
+    tree = msgspec.json.decode(data[: data.rindex(b',\n "checksum"')] + b"}", type=dict[str, msgspec.Raw])
+    tree[name] = msgspec.Raw(text)
+    body = b"{" + b",".join(b'"%s":%s' % (key.encode(), bytes(value)) for key, value in tree.items()) + b"\n}"
+    made = []
+    decode = msgspec.json.decode
+    monkeypatch.setattr(
+        msgspec.json, "decode", lambda data, **options: made.append(len(data)) or decode(data, **options)
+    )
+    (labeled / "store.json").write_bytes(manifest.seal(body))
+    with pytest.raises(DamagedStoreError, match=name):
+        Reader(labeled)
+    # The version and the outline, whose entries stay text; beside them nothing that is large.
+    assert sum(size > 1_000_000 for size in made) == 2
+
+
+@pytest.mark.parametrize("classes", [None, 1_000_000])
+def test_a_manifest_of_very_many_shards_or_classes_opens(labeled: Path, classes: int | None) -> None:
+    """20,000 shards of two files, or a million classes with names of two letters: none of the limits is theirs."""
+    found, _ = manifest.load(labeled)
+    (shard,) = found.shards
+    if classes is not None:
+        many = msgspec.structs.replace(found, classes=tuple("%02x" % (i % 256) for i in range(classes)))
+    else:
+        fields = found.fields | {"mask": msgspec.structs.replace(found.fields["image"], kind="mask")}
+        (record,), placement = shard.files, shard.fields["image"]
+
+        def shard_of(i: int) -> manifest.Shard:
+            files = tuple(msgspec.structs.replace(record, name=f"s{i}.{k}") for k in range(2))
+            placed = {"image": placement, "mask": msgspec.structs.replace(placement, file=1)}
+            return manifest.Shard(rows=24, files=files, fields=placed)
+
+        shards, samples = tuple(map(shard_of, range(20_000))), 24 * 20_000
+        columns = (msgspec.structs.replace(found.columns[0], rows=samples),)
+        many = msgspec.structs.replace(found, samples=samples, fields=fields, shards=shards, columns=columns)
+    data = manifest.dump(many)
+    assert manifest.parse(data, "it")[0] == many
+    # As others may write it: without any space.
+    tight = msgspec.json.encode(many)[:-1] + b"\n}"
+    assert manifest.parse(manifest.seal(tight), "it")[0] == many
+
+
+def test_numpy_reads_what_is_refitted(sound: Callable[[str], Path], tmp_path: Path) -> None:
+    """The forged stores of these tests are what they say: all checksums fit."""
+    import xxhash
+
+    shutil.copytree(sound("memmap-keep"), tmp_path / "store")
+    copy = Copy(tmp_path / "store")
+    next(case for case in refitted(copy) if case.field == "key.offset").apply(copy)
+    for part in copy.tree["columns"]:
+        for record in part["files"]:
+            data = (copy.path / part["folder"] / record["name"]).read_bytes()
+            assert record["xxh3"] == xxhash.xxh3_64_hexdigest(data)
+    assert np.load(copy.path / "columns-1" / "key.offset.npy").dtype == np.int64

@@ -1,0 +1,1007 @@
+"""Workers that die, hang or raise, main processes that end: the epoch stays what it is, or an error says why not."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+import pytest
+import xxhash
+from conftest import Packed, environment, states_of
+from reading import (
+    SOAK,
+    WAYS,
+    Truth,
+    gone,
+    nothing_left,
+    rows_of,
+    run_script,
+    running,
+    said,
+    script,
+    wait_for_workers,
+    wait_until,
+    workers_of,
+)
+
+from rawpack import RawpackError, Reader, UsageError, WorkerError
+from rawpack.batching import worker as process
+from rawpack.batching.batches import Batches
+from rawpack.batching.fill import WorkSpec
+from rawpack.batching.iterator import BatchIterator
+from rawpack.batching.pool import Pending
+from rawpack.disk import manifest
+from rawpack.system import machine
+from rawpack.system.child import Channel, Heartbeat
+from rawpack.transforms import BatchLambda
+
+BATCH = 7
+PROCESSES = WAYS["processes"]
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    """Samples large enough that both workers have a slice of every batch."""
+    return packed("memmap", "--size", 160)
+
+
+@pytest.fixture
+def copy(packed: Packed, tmp_path: Path) -> Callable[[str], Path]:
+    """A store of some layout, to be damaged."""
+
+    def made(layout: str) -> Path:
+        return shutil.copytree(packed(layout, "--size", 160), tmp_path / layout)
+
+    return made
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, Any], None]], None]:
+    """`poison(before)`: worker processes call `before(rows, out)` ahead of every reading of images."""
+
+    def start(before: Callable[[Any, Any], None]) -> None:
+        real = process.main
+
+        def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
+            from rawpack.store.concatenated import ConcatenatedStore
+
+            read = ConcatenatedStore.read_into
+
+            def read_into(self: ConcatenatedStore, name: str, rows: Any, out: Any) -> None:
+                if name == "image":
+                    before(rows, out)
+                read(self, name, rows, out)
+
+            ConcatenatedStore.read_into = read_into  # type: ignore[method-assign]
+            real(channel, notes, spec, descriptors)
+
+        # Nested functions travel to the workers by their code.
+        monkeypatch.setattr(process, "main", main)
+
+    return start
+
+
+# ---------------------------------------------------------------------------------------------- death
+
+
+@pytest.mark.parametrize("seed", range(20 if SOAK else 3))
+def test_killed_workers_change_nothing(store: Path, truth: Truth, seed: int) -> None:
+    """However many workers are killed at random moments, the epoch is what it would have been; one warning tells."""
+    chance = random.Random(seed)
+    reader = Reader(store)
+    expected = rows_of(reader.batches(BATCH, shuffle=True, seed=seed, workers=0))
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, seed=seed, **PROCESSES)
+        iterator = iter(batches)
+        kept = []
+
+        def loop(iterator: BatchIterator) -> None:
+            for batch in iterator:
+                kept.append(batch)
+                if len(kept) == 1 or chance.random() < 0.2:
+                    os.kill(chance.choice(workers_of(iterator)), signal.SIGKILL)
+
+        with pytest.warns(RuntimeWarning, match="a worker died.*replaced") as caught:
+            loop(iterator)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__, "the warning points to the loop"
+        assert rows_of(kept) == expected
+        assert all(truth.holds(batch) for batch in kept)
+        del batches, iterator
+
+
+def test_killed_between_epochs(store: Path, truth: Truth) -> None:
+    """All workers killed while nobody iterates: the next epoch is whole."""
+    batches = Reader(store).batches(BATCH, shuffle=True, **PROCESSES)
+    iterator = iter(batches)
+    workers = workers_of(iterator)
+    list(iterator)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match="a worker died"):
+        assert sorted(rows_of(batches)) == list(range(len(truth)))
+
+
+def test_killed_in_the_middle_of_a_slice(
+    store: Path, truth: Truth, poison: Callable[..., None], tmp_path: Path
+) -> None:
+    """A worker that dies with half a slice written leaves nothing of it behind: the slice is done again."""
+    once = tmp_path / "once"
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if 40 in rows and not once.exists():
+            once.touch()
+            out[: len(out) // 2] = 13
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    poison(before)
+    with pytest.warns(RuntimeWarning, match=r"a worker died \(exit status -9\)") as caught:
+        seen = [truth.holds(batch) for batch in Reader(store).batches(BATCH, **PROCESSES)]
+    assert seen == [True] * -(-len(truth) // BATCH)
+    assert (len(caught), once.exists()) == (1, True)
+
+
+def test_a_sample_that_kills_three_workers(store: Path, poison: Callable[..., None]) -> None:
+    """A sample that kills every worker ends the iteration with an error that has its row and key; what came before is
+    right, and the next iteration starts anew."""
+    reader, victim = Reader(store), 40
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if victim in rows:
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    poison(before)
+    key = re.escape(repr(reader[victim]["key"]))
+    batches, seen = reader.batches(BATCH, **PROCESSES), list[dict[str, Any]]()
+    with (
+        pytest.warns(RuntimeWarning, match="a worker died"),
+        pytest.raises(WorkerError, match=rf"a worker died \(exit status -11\) 3 times at sample {victim} \({key}\)"),
+    ):
+        seen.extend(batches)
+    assert rows_of(seen) == list(range(victim - victim % BATCH))
+    assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
+
+
+# ---------------------------------------------------------------------------------------------- hanging
+
+
+def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
+    """Workers that make no progress for `timeout` seconds are killed and replaced, and the epoch is whole."""
+    with nothing_left():
+        batches = Reader(store).batches(BATCH, shuffle=True, timeout=1, **PROCESSES)
+        iterator = iter(batches)
+        seen = [truth.holds(next(iterator))]
+        wait_for_workers(iterator)
+        for pid in workers_of(iterator):
+            os.kill(pid, signal.SIGSTOP)
+        with pytest.warns(RuntimeWarning, match="made no progress for 1 s.*replaced") as caught:
+            seen += [truth.holds(batch) for batch in iterator]
+        assert len(caught) == 1
+        assert seen == [True] * len(batches)
+        del batches, iterator
+
+
+def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., None]) -> None:
+    """A sample on which every worker hangs ends the iteration with an error that names it."""
+    victim = 40
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if victim in rows:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    poison(before)
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match="no progress"),
+        pytest.raises(WorkerError, match=rf"made no progress for 0\.3 s.* 3 times at sample {victim} "),
+    ):
+        list(Reader(store).batches(BATCH, timeout=0.3, **PROCESSES))
+
+
+def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that hangs and cannot be killed is left behind, and the epoch is whole: what it held is done again in
+    other slots, so that it harms nothing when it wakes up and writes."""
+    batches = Reader(store).batches(BATCH, shuffle=True, timeout=0.3, **PROCESSES)
+    expected = rows_of(Reader(store).batches(BATCH, shuffle=True, workers=0))
+    iterator = iter(batches)
+    held = [next(iterator)]
+    wait_for_workers(iterator)
+    stuck, pool = workers_of(iterator)[0], iterator._pool
+    assert pool is not None
+    worker, given_up = pool._seats[0].worker, set[int]()
+    end = worker.kill
+
+    def kill(grace: float) -> bool:
+        given_up.update(piece.task.slot for piece in pool._seats[0].slices.values())
+        return False
+
+    def until_it_is_found(caught: list[warnings.WarningMessage]) -> None:
+        while not caught:
+            held.append(next(iterator))
+
+    monkeypatch.setattr(worker, "kill", kill)
+    os.kill(stuck, signal.SIGSTOP)
+    with pytest.warns(RuntimeWarning, match=r"made no progress for 0\.3 s and cannot be ended.*replaced") as caught:
+        until_it_is_found(caught.list)
+    assert given_up
+    assert not given_up & set(pool.slot_pool.slots), "its slots are nobody's any more"
+    os.kill(stuck, signal.SIGCONT)
+    worker.channel.close()
+    wait_until(lambda: gone(stuck), "it has done what it had, and has ended")
+    held.extend(iterator)
+    assert len(caught) == 1
+    assert rows_of(held) == expected
+    assert sorted(rows_of(batches)) == list(range(len(truth)))
+    assert all(truth.holds(batch) for batch in held)
+    end()
+
+
+def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker thread that hangs, as on a network disk, is left behind, and another does its work: the epoch is whole,
+    also when the first goes on and writes what it had still to write."""
+    reader, stuck, release, done = Reader(store), threading.Event(), threading.Event(), threading.Event()
+    read = reader._library.read_into
+
+    def read_into(name: str, rows: Any, out: Any) -> None:
+        if 40 in rows and name == "image" and not stuck.is_set():
+            stuck.set()
+            release.wait()
+            out[:] = 99
+            done.set()
+        else:
+            read(name, rows, out)
+
+    monkeypatch.setattr(reader._library, "read_into", read_into)
+    monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
+    batches, held = reader.batches(BATCH, timeout=0.3, **WAYS["threads"]), list[dict[str, Any]]()
+    with pytest.warns(RuntimeWarning, match="cannot be ended"):
+        held.extend(batches)
+    release.set()
+    assert done.wait(20)
+    held.extend(batches)
+    assert rows_of(held) == [*range(len(truth))] * 2
+    assert all(truth.holds(batch) for batch in held)
+
+
+def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every worker thread hangs at a sample, the iteration ends with an error instead of waiting for ever."""
+    reader, release = Reader(store), threading.Event()
+    read = reader._library.read_into
+
+    def read_into(name: str, rows: Any, out: Any) -> None:
+        if 40 in rows:
+            release.wait()
+        read(name, rows, out)
+
+    monkeypatch.setattr(reader._library, "read_into", read_into)
+    monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
+    with (
+        pytest.warns(RuntimeWarning, match="cannot be ended"),
+        pytest.raises(WorkerError, match=r"cannot be ended 3 times at .*40.*is the disk or network share of the store"),
+    ):
+        list(reader.batches(BATCH, timeout=0.3, **WAYS["threads"]))
+    release.set()
+
+
+# ---------------------------------------------------------------------------------------------- no start
+
+FAILS: dict[str, tuple[str, str]] = {
+    "an interpreter without its library": (
+        "import os; os.environ['PYTHONHOME'] = '/nowhere'",
+        r"exit status 1.*PYTHONHOME = '/nowhere'.*(encodings|init)",
+    ),
+    "a module that cannot be imported": (
+        "import os; os.environ['PYTHONPATH'] = sys.argv[2]",
+        r"exit status 1.*Traceback.*this xxhash is broken",
+    ),
+    "a limit on memory": (
+        "import functools, resource, subprocess\n"
+        "subprocess.Popen = functools.partial(subprocess.Popen, preexec_fn=functools.partial("
+        "resource.setrlimit, resource.RLIMIT_AS, (60 << 20, 60 << 20)))",
+        r"exit status.*last words.*(Memory|memory|map)",
+    ),
+    "a store that is gone": (
+        "import os; os.rename(sys.argv[1], sys.argv[1] + '.moved')",
+        r"exit status 1.*Traceback.*DamagedStoreError: .*is missing",
+    ),
+    "no interpreter": (
+        "sys.executable = '/nowhere/python'",
+        r"no worker process can be started \(/nowhere/python\).*No such file",
+    ),
+    "no process left to start": (
+        "import subprocess\n"
+        "def refuse(*_, **__): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+        "subprocess.Popen.__init__ = refuse",
+        r"no worker process can be started.*temporarily unavailable; a limit on processes",
+    ),
+}
+"""What keeps worker processes from starting, as a script's line, and what the error must tell of it."""
+
+STARTS = """
+import sys, warnings
+from rawpack import RawpackError, Reader
+warnings.simplefilter("error")
+batches = Reader(sys.argv[1]).batches(6, workers=2, backend="process", timeout=600)
+{trouble}
+try:
+    list(batches)
+except RawpackError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("trouble", FAILS)
+def test_workers_that_cannot_start(copy: Callable[[str], Path], tmp_path: Path, trouble: str) -> None:
+    """What keeps worker processes from starting is said in one error, with their own last words, at once: nothing is
+    tried three times, warned of, or left on standard error."""
+    line, message = FAILS[trouble]
+    shadow = tmp_path / "shadow"
+    script(shadow / "xxhash", "raise RuntimeError('this xxhash is broken')", "__init__.py")
+    ran = run_script(script(tmp_path, STARTS.replace("{trouble}", line)), copy("memmap"), shadow, options=())
+    assert (ran.code, ran.err) == (0, "")
+    assert re.match(rf"(WorkerError|RawpackError) .*{message}", ran.out, re.DOTALL), ran.out
+
+
+ENDS = """
+import os, sys, warnings
+from rawpack import Reader, WorkerError
+from rawpack.batching import worker as process
+
+def main(channel, notes, spec, descriptors):
+    import os, sys
+    print("ready", file=sys.stderr, flush=True)
+    notes.note(1, -1)
+    channel.receive()
+    raise MemoryError("no room for slot 7")
+
+process.main = main
+warnings.simplefilter("ignore")
+try:
+    list(Reader(sys.argv[1]).batches(6, workers=1, backend="process"))
+except WorkerError as error:
+    print(error)
+"""
+
+
+def test_a_worker_that_ends_itself(store: Path, tmp_path: Path) -> None:
+    """What ends a worker between its tasks is told with its traceback; what it prints comes out on standard error."""
+    ran = run_script(script(tmp_path, ENDS), store, options=())
+    assert (ran.code, ran.err) == (0, "ready\n" * 3)
+    assert re.search(r"died \(exit status 1\) 3 times.*Traceback.*MemoryError: no room for slot 7", ran.out, re.DOTALL)
+
+
+# ---------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_sample(packed: Packed, copy: Callable[[str], Path], way: str) -> None:
+    """A sample that does not decode raises here, with its row, its key and, from a worker, the original traceback; the
+    other samples go on being read."""
+    undamaged, damaged, victim = packed("lmdb", "--size", 160), copy("lmdb"), 40
+    offset = int(np.load(damaged / "columns-1" / "image.offset.npy")[victim])
+    with (damaged / "shard-00000.lmdb").open("r+b") as file:
+        file.seek(offset)
+        file.write(bytes(2))
+    reader = Reader(damaged)
+    key = re.escape(repr(Reader(undamaged)[victim]["key"]))
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    with pytest.raises(WorkerError, match=rf"sample {victim} \({key}\) failed: DamagedStoreError") as caught:
+        list(batches)
+    if way == "here":
+        assert caught.value.__cause__ is not None
+    else:
+        assert "Traceback (most recent call last)" in str(caught.value)
+        assert "encoded.py" in str(caught.value)
+    others = [row for row in range(len(reader)) if row != victim]
+    assert rows_of(reader.select(others).batches(BATCH, **WAYS[way])) == others
+
+
+@pytest.mark.timeout(60)
+def test_an_error_does_not_wait_for_others(store: Path, poison: Callable[..., None]) -> None:
+    """What a worker raises is raised here within seconds, with row, key and the original traceback, although another
+    worker holds up the batches before it, and would for an hour."""
+    reader, hung, victim = Reader(store), 3, 8
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if hung in rows:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if victim in rows:
+            raise LookupError("the original exception")
+
+    poison(before)
+    key = re.escape(repr(reader[victim]["key"]))
+    with nothing_left(), pytest.raises(WorkerError, match=rf"sample {victim} \({key}\) failed: LookupError") as caught:
+        list(reader.batches(BATCH, timeout=3600, **PROCESSES))
+    assert re.search(r"Traceback.*line \d+, in before.*the original exception", str(caught.value), re.DOTALL)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_shard_that_shrinks_before_it_is_read(copy: Callable[[str], Path], way: str) -> None:
+    """A shard that was cut short under an open reader is refused, by name, with both sizes."""
+    path = copy("memmap")
+    batches = Reader(path).batches(BATCH, **WAYS[way])
+    os.truncate(path / "shard-00001.npy", 5000)
+    with pytest.raises(RawpackError, match=r"shard-00001\.npy has 5000 bytes; \d+ were packed"):
+        list(batches)
+
+
+SHRINK = """
+import os, sys, warnings
+from rawpack import RawpackError, Reader
+warnings.simplefilter("ignore")
+batches = Reader(sys.argv[1]).batches(6, workers=2, backend="process")
+for _ in range(4):
+    list(batches)
+try:
+    for number, _ in enumerate(batches):
+        if number == 1:
+            os.truncate(os.path.join(sys.argv[1], "shard-00000.npy"), 4096)
+except RawpackError as error:
+    print(str(error).splitlines()[0])
+"""
+
+
+def test_a_shard_that_shrinks_while_it_is_read(copy: Callable[[str], Path], tmp_path: Path) -> None:
+    """A shard cut short while workers have it mapped may kill them (SIGBUS), but never the main process, where an error
+    names sample and shard."""
+    ran = run_script(script(tmp_path, SHRINK), copy("memmap"))
+    assert (ran.code, ran.err) == (0, "")
+    assert re.search(r"sample \d+ .*shard-00000\.npy has 4096 bytes; \d+ were packed", ran.out), ran.out
+
+
+# ---------------------------------------------------------------------------------------------- the main process ends
+
+LOOP = """
+import os, sys, time
+from rawpack import Reader
+batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process", timeout=600)
+iterator = iter(batches)
+next(iterator)
+print("workers", *(seat.worker.process.pid for seat in iterator._crew._seats), flush=True)
+if sys.argv[2] == "busy":
+    while True:
+        for batch in batches:
+            pass
+if sys.argv[2] == "waiting":
+    import signal
+    for seat in iterator._crew._seats:
+        os.kill(seat.worker.process.pid, signal.SIGSTOP)
+    print("stopped", flush=True)
+    for batch in iterator:
+        pass
+time.sleep(600)
+"""
+
+STATES = ("idle", "busy", "waiting")
+
+
+def started_loop(loop: subprocess.Popen[str], state: str) -> list[int]:
+    """The workers of a script that runs LOOP."""
+    workers = [int(pid) for pid in said(loop, "workers").split()]
+    if state == "waiting":
+        said(loop, "stopped")
+        wait_until(
+            lambda: all(psutil.Process(pid).status() == "stopped" for pid in workers), "the workers have stopped"
+        )
+    return workers
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> None:
+    """After SIGKILL of the main process, whatever it was at, its workers end by themselves, and nothing is left."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with running(script(tmp_path, LOOP), store, state, TMPDIR=str(scratch)) as loop:
+        workers = started_loop(loop, state)
+        for pid in (loop.pid, *workers):
+            assert "/dev/shm" not in Path(f"/proc/{pid}/maps").read_text()
+        loop.kill()
+        loop.wait()
+        wait_until(lambda: all(map(gone, workers)), "the workers have ended")
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_ctrl_c(store: Path, tmp_path: Path, state: str) -> None:
+    """Ctrl-C at a terminal ends a script by KeyboardInterrupt, with one traceback, its own; workers end too."""
+    with running(script(tmp_path, LOOP), store, state) as loop:
+        workers = started_loop(loop, state)
+        os.killpg(loop.pid, signal.SIGINT)
+        _, err = loop.communicate(timeout=20)
+        assert loop.returncode == -signal.SIGINT, err
+        assert err.count("Traceback") == 1, err
+        assert err.strip().endswith("KeyboardInterrupt"), err
+        wait_until(lambda: all(map(gone, workers)), "the workers have ended")
+
+
+def test_ctrl_c_reaches_no_worker(store: Path, truth: Truth) -> None:
+    """A SIGINT that a worker gets all the same does not disturb it."""
+    iterator = iter(Reader(store).batches(BATCH, **PROCESSES))
+    next(iterator)
+    for pid in workers_of(iterator):
+        os.kill(pid, signal.SIGINT)
+    assert len(rows_of(iterator)) == len(truth) - BATCH
+
+
+END = """
+import sys
+from rawpack import Reader
+batches = Reader(sys.argv[1]).batches(6, **eval(sys.argv[2]))
+ended = list(batches)
+held = iter(batches)
+batch = next(held)
+for batch in batches:
+    break
+print("done")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_ends_with_iterators_open(store: Path, tmp_path: Path, way: str) -> None:
+    """A script may end at any point, with batches held and iterators open, silently."""
+    ran = run_script(script(tmp_path, END), store, repr(WAYS[way]), options=())
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
+# ---------------------------------------------------------------------------------------------- iterators
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_iterators_that_are_left(store: Path, truth: Truth, way: str) -> None:
+    """break, a forgotten iterator and close() leave the next epochs whole, and nothing behind."""
+    with nothing_left():
+        batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
+        for batch in batches:
+            assert truth.holds(batch)
+            break
+        iter(batches)
+        iterator = iter(batches)
+        first = next(iterator)
+        iterator.close()
+        iterator.close()
+        assert list(iterator) == []
+        assert len(rows_of(batches)) == len(truth)
+        assert truth.holds(first)
+        assert truth.holds(batch)
+        del batches, iterator, first, batch
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_iterators_at_once(store: Path, truth: Truth, way: str) -> None:
+    """Two iterators over one Batches take two epochs, neither disturbed by the other; nested loops work."""
+    reader = Reader(store)
+    want = reader.batches(BATCH, shuffle=True, workers=0)
+    expected = [rows_of(want) for _ in range(2)]
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+        pairs = list(zip(batches, batches, strict=True))
+        assert [rows_of(one) for one in zip(*pairs, strict=True)] == expected
+        assert all(truth.holds(batch) for pair in pairs for batch in pair)
+        batches.set_epoch(0)
+        for outer, _ in zip(batches, range(2), strict=False):
+            assert sorted(rows_of(batches)) == list(range(len(truth)))
+            assert truth.holds(outer)
+        del batches, pairs, outer
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_share_one_iterator(store: Path, truth: Truth, way: str) -> None:
+    """Several threads on one iterator share its batches as they would a queue: each batch goes to exactly one."""
+
+    def take(iterator: Any, begin: threading.Barrier, mine: list[Any]) -> None:
+        begin.wait()
+        mine.extend(iterator)
+
+    with nothing_left():
+        batches = Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
+        for _ in range(3):
+            iterator, begin = iter(batches), threading.Barrier(6)
+            taken: list[list[Any]] = [[] for _ in range(6)]
+            threads = [threading.Thread(target=take, args=(iterator, begin, mine)) for mine in taken]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(row for mine in taken for row in rows_of(mine)) == list(range(len(truth)))
+            assert all(truth.holds(batch) for mine in taken for batch in mine)
+        assert batches.state_dict()["epoch"] == 3
+        del batches, iterator, taken
+
+
+def test_closing_while_another_thread_waits(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close() while another thread waits for a batch ends the iteration after that batch, for both of them."""
+    batches = Reader(store).batches(BATCH, **PROCESSES)
+    iterator = iter(batches)
+    seen = [next(iterator)]
+    pool, waits, go_on = iterator._pool, threading.Event(), threading.Event()
+    assert pool is not None
+    wait = pool.wait
+
+    def slowly(pending: Pending) -> None:
+        waits.set()
+        go_on.wait()
+        wait(pending)
+
+    monkeypatch.setattr(pool, "wait", slowly)
+    taker = threading.Thread(target=lambda: seen.append(next(iterator)))
+    taker.start()
+    waits.wait()
+    closer = threading.Thread(target=iterator.close)
+    closer.start()
+    go_on.set()
+    taker.join()
+    closer.join()
+    assert rows_of(seen) == list(range(2 * BATCH))
+    assert next(iterator, None) is None
+
+
+def test_more_workers_than_slices(store: Path, truth: Truth) -> None:
+    """Workers that would never be given a slice are not started, and the caller is told how many were."""
+    with nothing_left():
+        with pytest.warns(UserWarning, match="workers=50: .* so only 3 are started") as warned:
+            batches = Reader(store).batches(2, workers=50, backend="process")
+        assert warned[0].filename == __file__
+        assert sorted(rows_of(batches)) == list(range(len(truth)))
+        assert batches.stats()["workers"] == 3
+        assert len(psutil.Process().children()) == 3
+        del batches
+
+
+def test_many_workers_for_the_cpus(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+    """Far more worker processes than CPUs are started as asked for, with a warning of what that costs; workers=None
+    warns of nothing."""
+    monkeypatch.setattr(machine, "cpus", lambda: 2)
+    reader = Reader(store)
+    with pytest.warns(UserWarning, match="workers=20 on 2 CPUs: each takes"):
+        assert reader.batches(64, workers=20, backend="process").options.workers == 20
+    reader.batches(64, workers=16, backend="process")
+    monkeypatch.setattr(machine, "cpus", lambda: 64)
+    reader.batches(2, backend="process")
+
+
+WITHOUT_FOLDER = """
+import os, shutil, sys, tempfile
+from rawpack import RawpackError, Reader
+folder = tempfile.mkdtemp()
+os.chdir(folder)
+sys.path.insert(0, "")
+reader = Reader(sys.argv[1])
+os.rmdir(folder)
+print(sum(len(batch["index"]) for batch in reader.batches(16, workers=1, backend="process")))
+try:
+    Reader("store")
+except RawpackError as error:
+    print(error)
+"""
+
+
+def test_current_folder_removed(store: Path, truth: Truth) -> None:
+    """A script whose current folder is removed goes on reading; a relative path is refused with the reason."""
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FOLDER, store], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        str(len(truth)),
+        "store is relative to the current folder, which was removed: change to another folder, or give a whole path",
+    ]
+
+
+def test_next_within_next(store: Path) -> None:
+    """A function of the user's that asks its own iterator for a batch gets an error, not an endless wait."""
+    loop: list[Any] = []
+
+    def greedy(batch: dict[str, Any]) -> dict[str, Any]:
+        next(loop[0])
+        return batch
+
+    loop.append(iter(Reader(store).batches(BATCH, workers=0, transform=[BatchLambda(greedy)])))
+    with pytest.raises(RawpackError, match=r"from within its own next\(\)"):
+        next(loop[0])
+    loop.clear()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str) -> None:
+    """Threads that each call iter() take different epochs, each of them whole."""
+    reader = Reader(store)
+    want = reader.batches(BATCH, shuffle=True, workers=0)
+    expected = [rows_of(want) for _ in range(4)]
+    taken: list[list[int]] = []
+
+    def work(batches: Batches) -> None:
+        kept = list(batches)
+        if all(truth.holds(batch) for batch in kept):
+            taken.append(rows_of(kept))
+
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+        threads = [threading.Thread(target=work, args=(batches,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(taken) == sorted(expected)
+        del batches
+
+
+# ---------------------------------------------------------------------------------------------- fork, pickle, scripts
+
+FORK = """
+import os, sys
+import numpy as np
+from rawpack import RawpackError, Reader
+
+reader, way = Reader(sys.argv[1]), eval(sys.argv[2])
+expected = [b["index"].tolist() for b in reader.batches(6, shuffle=True, workers=0)]
+batches = reader.batches(6, shuffle=True, **way)
+iterator = iter(batches)
+seen = [next(iterator)["index"].tolist()]
+
+
+def in_child():
+    try:
+        next(iterator)
+    except RawpackError as error:
+        assert "iter() again after a fork" in str(error), error
+    else:
+        raise AssertionError("the parent's iterator works in the child")
+    batches.set_epoch(0)
+    assert [b["index"].tolist() for b in batches] == expected
+
+
+for end in (os._exit, sys.exit):
+    child = os.fork()
+    if not child:
+        try:
+            in_child()
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        end(0)
+    assert os.waitpid(child, 0)[1] == 0
+    seen.append(next(iterator)["index"].tolist())
+seen += [b["index"].tolist() for b in iterator]
+assert seen == expected
+assert len(list(batches)) == len(expected)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fork(store: Path, tmp_path: Path, way: str) -> None:
+    """After os.fork(), the child iterates on its own, is refused its parent's iterator, and may end as it likes; the
+    parent goes on undisturbed."""
+    # Python itself warns of a fork where threads are, from 3.12 on.
+    ran = run_script(script(tmp_path, FORK), store, repr(WAYS[way]), options=("-W", "ignore::DeprecationWarning"))
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
+FORK_HOLDING = """
+import os, sys
+from rawpack import Reader
+
+batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process")
+
+
+def mapped(pid):
+    spans = [line.split()[0].split("-") for line in open(f"/proc/{pid}/maps") if "memfd:rawpack" in line]
+    return sum(int(end, 16) - int(start, 16) > 4096 for start, end in spans)
+
+
+def counts():
+    return [mapped(pid) for pid in (os.getpid(), *workers)]
+
+
+held, most = [], []
+for epoch in range(3):
+    iterator = iter(batches)
+    workers = [seat.worker.process.pid for seat in iterator._crew._seats]
+    for batch in iterator:
+        held = [*held[-1:], batch]
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        most.append(counts())
+print(*map(max, zip(*most)))
+"""
+
+
+def test_forks_with_batches_held_leave_no_mappings(store: Path, tmp_path: Path) -> None:
+    """Slots that a fork puts out of use are unmapped, here and in every worker: 39 forks leave no more than the few
+    that are in use."""
+    ran = run_script(script(tmp_path, FORK_HOLDING), store, options=("-W", "ignore::DeprecationWarning"))
+    assert (ran.code, ran.err) == (0, "")
+    here, *workers = map(int, ran.out.split())
+    assert len(workers) == 2
+    assert here <= 6
+    assert max(workers) <= 5
+
+
+UNPICKLE = """
+import pickle, sys
+with open(sys.argv[1], "rb") as file:
+    reader = pickle.load(file)
+batches = reader.batches(6, shuffle=True, workers=2, backend="process")
+print(len(reader), [row for batch in batches for row in batch["index"].tolist()])
+"""
+
+
+def test_a_pickled_reader(store: Path, tmp_path: Path) -> None:
+    """A reader, or a selection of it, pickled into another process reads the same there."""
+    reader = Reader(store).select(range(70, 20, -2))
+    for _ in reader.batches(BATCH, workers=0):
+        pass
+    (tmp_path / "reader.pickle").write_bytes(pickle.dumps(reader))
+    assert (tmp_path / "reader.pickle").stat().st_size < 4096
+    ran = run_script(script(tmp_path, UNPICKLE), tmp_path / "reader.pickle")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"25 {rows_of(reader.batches(BATCH, shuffle=True, workers=0))}\n"
+
+
+def test_batches_are_not_pickled(store: Path) -> None:
+    """Batches and their iterators do not travel, and the error says what does."""
+    batches = Reader(store).batches(BATCH, workers=0)
+    list(batches)
+    for what in (batches, iter(batches)):
+        with pytest.raises(UsageError, match="pickle the reader"):
+            pickle.dumps(what)
+
+
+PLAIN = """
+import sys
+from rawpack import Reader
+print(sum(len(batch["index"]) for batch in Reader(sys.argv[1]).batches(6, image_size=32, workers=2, backend="process")))
+"""
+
+
+def test_a_script_without_a_guard(store: Path, tmp_path: Path, truth: Truth) -> None:
+    """A script needs no `if __name__ == "__main__"`: it is never run again in a worker."""
+    ran = run_script(script(tmp_path, PLAIN), store)
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
+
+
+@pytest.mark.parametrize("start", ["in that folder", "with -P"])
+def test_modules_of_the_user_shadow_nothing(store: Path, tmp_path: Path, truth: Truth, start: str) -> None:
+    """A `numpy.py`, `queue.py` or `cv2.py` of the user's in the working folder reaches no worker."""
+    folder = tmp_path / "folder"
+    for name in ("numpy", "queue", "cv2", "socket", "rawpack"):
+        script(folder, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
+    inside = start == "with -P"
+    path = script(folder if inside else tmp_path, PLAIN)
+    ran = run_script(path, store, options=("-P",) if inside else (), folder=folder)
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
+
+
+def test_modules_beside_the_script_shadow_nothing_in_workers(store: Path, tmp_path: Path, truth: Truth) -> None:
+    """A `queue.py` and a `cv2.py` beside the script, which Python puts first on its path, reach no worker."""
+    for name in ("queue", "cv2", "simplejpeg"):
+        script(tmp_path, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
+    ran = run_script(script(tmp_path, PLAIN), store)
+    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
+
+
+# ---------------------------------------------------------------------------------------------- narrow machines
+
+
+def sealed(path: Path, head: bool = False) -> manifest.FileRecord:
+    data = path.read_bytes()
+    start = xxhash.xxh3_64_hexdigest(data[: manifest.HEAD_BYTES]) if head else ""
+    return manifest.FileRecord(name=path.name, bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data), head=start)
+
+
+def tiny_shards(root: Path, shards: int) -> Path:
+    """A memmap store of so many shards of two samples each; sample i is filled with i % 251."""
+    (root / "columns-1").mkdir(parents=True)
+    made, rows = [], 2 * shards
+    for number in range(shards):
+        images = np.empty((2, 4, 4, 3), np.uint8)
+        images[0], images[1] = 2 * number % 251, (2 * number + 1) % 251
+        path = root / f"shard-{number:05}.npy"
+        np.save(path, images)
+        place = manifest.Placement(offset=path.stat().st_size - images.nbytes, bytes=images.nbytes)
+        made.append(manifest.Shard(rows=2, files=(sealed(path, head=True),), fields={"image": place}))
+    np.save(root / "columns-1" / "label.npy", np.arange(rows))
+    np.save(root / "columns-1" / "image.xxh3.npy", np.zeros(rows, np.uint64))
+    (root / "rejects.jsonl").write_bytes(b"")
+    columns = [sealed(root / "columns-1" / name) for name in ("label.npy", "image.xxh3.npy")]
+    whole = manifest.Manifest(
+        rawpack=1, format="memmap", samples=rows,
+        fields={
+            "image": manifest.Field(kind="image", dtype="uint8", shape=(4, 4, 3)),
+            "label": manifest.Field(kind="number", dtype="int64"),
+        },
+        classes=None, shards=tuple(made),
+        columns=(manifest.Columns(folder="columns-1", rows=rows, files=tuple(columns)),),
+        rejects=manifest.Rejects(count=0, reasons={}, file=sealed(root / "rejects.jsonl")),
+        counts={}, recipe={},
+    )  # fmt: skip
+    (root / manifest.NAME).write_bytes(manifest.dump(whole))
+    return root
+
+
+MANY_SHARDS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from rawpack import Reader
+ways = ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"})
+for reader, way in [(Reader(sys.argv[1], preload=preload), way) for preload in (False, True) for way in ways]:
+    held, rows = [], 0
+    for batch in reader.batches(64, shuffle=True, **way):
+        assert (batch["image"] == (batch["index"] % 251)[:, None, None, None]).all()
+        rows += len(batch["index"])
+        held.append(batch)
+    assert rows == len(reader) == 2000
+print("done")
+"""
+
+
+def test_1000_shards_under_256_descriptors(tmp_path: Path) -> None:
+    """A store of 1,000 shards is read, shuffled, preloaded too, where a process may open no more than 256 files."""
+    ran = run_script(script(tmp_path, MANY_SHARDS), tiny_shards(tmp_path / "store", 1000))
+    # On a slow machine the bar of preloading comes up.
+    assert (ran.code, ran.out, re.sub(r".*preloading: .*|\s", "", ran.err)) == (0, "done\n", "")
+
+
+def mountable() -> bool:
+    """Whether this process may mount in a namespace of its own."""
+    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+MOUNTS = {
+    "/dev/shm of 1 MB": "mount -t tmpfs -o size=1m none /dev/shm",
+    "/dev/shm read-only": "mount -t tmpfs -o ro none /dev/shm",
+    "a read-only store": 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && ! touch "$1/new" 2>/dev/null',
+}
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="the unshare command is missing")
+@pytest.mark.parametrize("narrow", MOUNTS)
+def test_narrow_mounts(store: Path, tmp_path: Path, truth: Truth, narrow: str) -> None:
+    """Batches far larger than /dev/shm come as ever, and nothing is written to the store."""
+    if not mountable():
+        pytest.skip("mounting in a namespace of one's own is not permitted here")
+    before = states_of(store)
+    path = script(tmp_path, PLAIN.replace("image_size=32, ", ""))
+    ran = subprocess.run(
+        ["unshare", "-m", "sh", "-ec", f'{MOUNTS[narrow]}; exec "$0" "$2" "$1"', sys.executable, store, path],
+        capture_output=True, encoding="utf-8", timeout=60, env=environment(), check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{len(truth)}\n", "")
+    assert states_of(store) == before
+
+
+def test_no_warning_without_a_cause(store: Path) -> None:
+    """An epoch in which nothing happens warns of nothing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(Reader(store).batches(BATCH, **PROCESSES))
+    assert caught == []

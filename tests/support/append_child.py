@@ -1,0 +1,58 @@
+"""Appends and kills itself: a process of its own that forks one run per step at which a run can be killed.
+
+    python append_child.py SOURCE STORE FOLDER FIRST EVERY
+
+For step k = FIRST, FIRST + EVERY, ... an append of SOURCE to a copy of STORE, FOLDER/k, kills itself right before its
+k-th step, as `killed_child.py` does; every second run is torn as well. What the store then holds for a reader is looked
+at, and another run goes on. Ends with the first run that has fewer steps than k. Prints one JSON line for each run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from killed_child import Killer
+
+from rawpack import Reader
+from rawpack_packer.job.append import append
+from rawpack_packer.job.job import Limits
+from rawpack_packer.sources import open_source
+
+
+def run(source: str, store: Path, killer: Killer | None) -> int:
+    """Append in a fork; its exit status, negative for a signal."""
+    child = os.fork()
+    if not child:
+        code = 3
+        try:
+            if killer is not None:
+                killer.install()
+            append(open_source(source), store, Limits(workers=0, max_rejects=10))
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main() -> None:
+    source, whole, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    first, every = int(sys.argv[4]), int(sys.argv[5])
+    words = folder / "last words"
+    for turn, at in enumerate(range(first, 10_000, every)):
+        store = folder / f"{at}"
+        shutil.copytree(whole, store)
+        status = run(source, store, Killer(store, at, torn=bool(turn % 2), words=words))
+        if status == 0:
+            return
+        reader = Reader(store)
+        keys = [key for batch in reader.batches(64, fields=["key", "image"], workers=0) for key in batch["key"]]
+        again = run(source, store, None)
+        print(json.dumps([at, words.read_text(), status, keys, again]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""A program that ends one Ray run after another in the middle: `python ending.py ADDRESS ROUNDS SOURCE FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from troubled import At, Troubled
+
+from rawpack import PackError
+from rawpack_packer.engines import RayEngine
+from rawpack_packer.job.job import Limits, pack
+from rawpack_packer.recipe import recipe as recipes
+from rawpack_packer.sources import open_source
+
+
+def stop() -> None:
+    raise PackError("stopped")
+
+
+def main() -> None:
+    address, rounds, source, folder = sys.argv[1], int(sys.argv[2]), open_source(sys.argv[3]), Path(sys.argv[4])
+    recipe, limits = recipes.make_recipe(size="64", shard_size="1"), Limits(max_rejects=20)
+    with RayEngine(address) as engine:
+        for k in range(rounds):
+            try:
+                # Early in a part and late in it, so that others are anywhere.
+                pack(Troubled(source, At(k * 37 % len(source), stop)), folder / f"{k}", recipe, limits, engine=engine)
+            except PackError as error:
+                if not str(error).endswith("stopped"):
+                    raise
+        pack(source, folder / "store", recipe, limits, engine=engine)
+    print("sound")
+
+
+if __name__ == "__main__":
+    main()

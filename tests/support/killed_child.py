@@ -1,0 +1,122 @@
+"""Packs and kills itself: a process of its own that forks one packing run per step at which a run can be killed.
+
+    python killed_child.py SOURCE FOLDER RECIPE FIRST EVERY
+
+A step is anything that changes files: a file opened for writing, a folder made, a rename, a removal, an fsync. For step
+k = FIRST, FIRST + EVERY, ... a run into FOLDER/k kills itself right before its k-th step. Every second run is torn as
+well: what it has written since its last fsync loses its second half, as in a power cut. Then another run goes on. Ends
+with the first run that has fewer steps than k. RECIPE is JSON, the arguments of `make_recipe`. Prints one JSON line for
+each run: its number, the step, and which finished parts were done again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from rawpack_packer.job.job import Limits, pack
+from rawpack_packer.recipe import recipe as recipes
+from rawpack_packer.sources import open_source
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
+
+
+class Killer:
+    """Counts the steps of this process inside one folder, and kills it at one of them."""
+
+    def __init__(self, folder: Path, at: int, torn: bool, words: Path) -> None:
+        self._folder, self._left, self._torn, self._words = folder, at, torn, words
+        self._unsynced: set[Path] = set()
+        self._synced = os.fsync
+
+    def install(self) -> None:
+        sys.addaudithook(self._hear)
+        os.fsync = self._fsync  # type: ignore[assignment]
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if event != "open" and event not in CHANGES:
+            return
+        if event == "open" and not (isinstance(args[2], int) and args[2] & WRITING):
+            return
+        if not isinstance(args[0], str | bytes | os.PathLike):
+            return
+        path = Path(os.fsdecode(args[0]))
+        if event in ("os.remove", "os.rmdir") and args[1] >= 0:  # below a folder that is open
+            path = Path(f"/proc/self/fd/{args[1]}").readlink() / path
+        if not path.is_relative_to(self._folder):
+            return
+        self._step(f"{event} {path}")
+        if event == "open":
+            self._unsynced.add(path)
+        elif event == "os.rename" and path in self._unsynced:
+            self._unsynced.remove(path)
+            self._unsynced.add(Path(os.fsdecode(args[1])))
+
+    def _fsync(self, descriptor: Any) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self._step(f"fsync {path}")
+        self._synced(descriptor)
+        self._unsynced.discard(path)
+
+    def _step(self, what: str) -> None:
+        self._left -= 1
+        if self._left >= 0:
+            return
+        self._folder = Path("/nowhere")
+        for path in sorted(self._unsynced) if self._torn else ():
+            if path.is_file():
+                os.truncate(path, path.stat().st_size // 2)
+        self._words.write_text(what)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run(source: str, store: Path, recipe: dict[str, Any], killer: Killer | None) -> int:
+    """Pack in a fork; its exit status, negative for a signal."""
+    child = os.fork()
+    if not child:
+        code = 3
+        try:
+            if killer is not None:
+                killer.install()
+            pack(open_source(source), store, recipes.make_recipe(**recipe), Limits(workers=0, max_rejects=10))
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def finished_shards(store: Path) -> dict[str, tuple[int, int]]:
+    """The shards whose part has a record: inode and mtime."""
+    found = {}
+    for record in (store / ".rawpack").glob("part-*.done"):
+        for shard in store.glob(f"shard-{record.stem.removeprefix('part-')}.*"):
+            found[shard.name] = (shard.stat().st_ino, shard.stat().st_mtime_ns)
+    return found
+
+
+def main() -> None:
+    source, folder, recipe = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    first, every = int(sys.argv[4]), int(sys.argv[5])
+    words = folder / "last words"
+    for turn, at in enumerate(range(first, 10_000, every)):
+        store = folder / f"{at}"
+        status = run(source, store, recipe, Killer(store, at, torn=bool(turn % 2), words=words))
+        if status == 0:
+            return
+        before = finished_shards(store)
+        again = run(source, store, recipe, None)
+        redone = [
+            name
+            for name, state in before.items()
+            if (store / name).exists() and state != ((store / name).stat().st_ino, (store / name).stat().st_mtime_ns)
+        ]
+        print(json.dumps([at, words.read_text(), status, again, redone]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

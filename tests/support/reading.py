@@ -1,0 +1,157 @@
+"""What the tests of the reader share: ways to iterate, the truth about a store, a look at processes and descriptors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+from conftest import Ran, environment
+from numpy.typing import NDArray
+
+from rawpack.batching.iterator import BatchIterator
+
+WAYS: dict[str, dict[str, Any]] = {
+    "here": {"workers": 0},
+    "threads": {"workers": 2, "backend": "thread"},
+    "processes": {"workers": 2, "backend": "process"},
+}
+"""Every way in which batches can be made -> the arguments that choose it."""
+
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
+
+
+class Truth:
+    """What a memmap store holds, as numpy alone reads it."""
+
+    def __init__(self, store: Path) -> None:
+        shards = [np.load(path) for path in sorted(store.glob("shard-?????.npy"))]
+        self.images: NDArray[np.uint8] = np.concatenate(shards)
+        self.labels: NDArray[np.int64] = np.load(store / "columns-1" / "label.npy")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def holds(self, batch: dict[str, Any]) -> bool:
+        """Whether the rows of a batch are those that its `index` names."""
+        rows = batch["index"]
+        return np.array_equal(batch["image"], self.images[rows]) and np.array_equal(batch["label"], self.labels[rows])
+
+
+def rows_of(batches: Any) -> list[int]:
+    """The rows of all batches of one epoch, in their order."""
+    return [row for batch in batches for row in batch["index"].tolist()]
+
+
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    """Look again and again until something is so; fail where it never comes."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"in {seconds} s it did not come to pass: {what}"
+        time.sleep(0.01)
+
+
+# ---------------------------------------------------------------------------------------------- processes, descriptors
+
+
+def workers_of(iterator: BatchIterator) -> list[int]:
+    """The process ids of an iterator's workers."""
+    assert iterator._pool is not None
+    return [seat.worker.process.pid for seat in iterator._pool._seats]  # type: ignore[attr-defined]
+
+
+def wait_for_workers(iterator: BatchIterator) -> None:
+    """Wait until each worker of an iterator has begun its first task."""
+    assert iterator._pool is not None
+    notes = [seat.worker.notes for seat in iterator._pool._seats]
+    wait_until(lambda: all(one.read()[2] for one in notes), "all workers have begun")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process that is no child of this one has ended. Who must reap it then is not the tests' business."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def shared_bytes() -> int:
+    """Bytes of shared memory that this process has mapped: slots, notes, preloaded shards."""
+    mapped = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:rawpack" in line]
+    spans = [span.split("-") for span in mapped]
+    return sum(int(end, 16) - int(start, 16) for start, end in spans)
+
+
+def children() -> set[int]:
+    """All processes below this one, the dead that nobody reaped included."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Within this block, processes and descriptors come and go; after it there are no more than before."""
+    gc.collect()
+    before, opened = children(), descriptors()
+    yield
+    gc.collect()
+    wait_until(lambda: children() <= before, "every worker has ended and was reaped")
+    wait_until(lambda: descriptors() <= opened, "every descriptor is closed")
+
+
+# ---------------------------------------------------------------------------------------------- scripts
+
+
+def script(folder: Path, text: str, name: str = "train.py") -> Path:
+    """A user's script in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def run_script(
+    path: Path, *args: object, options: tuple[str, ...] = ("-W", "error"), folder: Path | None = None
+) -> Ran:
+    """Run a script to its end in a Python of its own."""
+    ran = subprocess.run(
+        [sys.executable, *options, str(path), *map(str, args)],
+        cwd=folder or path.parent, env=environment(), timeout=60, capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+@contextmanager
+def running(path: Path, *args: object, **extra: str) -> Iterator[subprocess.Popen[str]]:
+    """A script as a running process, which is ended with the block; `extra` goes into its environment."""
+    process = subprocess.Popen(
+        [sys.executable, str(path), *map(str, args)],
+        cwd=path.parent, env=environment(**extra), process_group=0,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+    )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str], word: str) -> str:
+    """Wait for a script's line that begins with `word`; the rest of that line."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(word):
+            return line.removeprefix(word).strip()
+    assert process.stderr is not None
+    raise AssertionError(f"the script ended without saying {word}: {process.stderr.read()}")

@@ -1,0 +1,145 @@
+"""A source that makes trouble at one of its samples, in the process that reads it: a full disk, a lost permission, ...
+
+As a program it runs the command with such a source: `python troubled.py AT FILLER pack ...` fills the disk that FILLER
+lies on when sample AT is read, or when the store is committed (AT is "commit").
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from rawpack_packer.job import commit
+from rawpack_packer.sources import Item, Samples, Source, open_source
+
+Trouble = Callable[[int], object]
+"""Told the number of each sample in the source right before it is read."""
+
+
+class TroubledSamples:
+    """Samples, and trouble before some of them."""
+
+    def __init__(self, samples: Samples, first: int, trouble: Trouble) -> None:
+        self._samples, self._first, self._trouble = samples, first, trouble
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, i: int, /) -> Item:
+        self._trouble(self._first + i)
+        return self._samples[i]
+
+    def key(self, i: int, /) -> str:
+        return self._samples.key(i)
+
+
+class Troubled:
+    """A whole source with trouble in it, for those who read its parts."""
+
+    def __init__(self, source: Source, trouble: Trouble) -> None:
+        self._source, self._trouble = source, trouble
+        self.kind, self.root, self.image, self.fields = source.kind, source.root, source.image, source.fields
+        self.classes, self.empty_classes = source.classes, source.empty_classes
+        self.counts, self.problems = source.counts, source.problems
+        self.states, self.key = source.states, source.key
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, i: int, /) -> Item:
+        return self._source[i]
+
+    def part(self, start: int, stop: int, /) -> Samples:
+        return TroubledSamples(self._source.part(start, stop), start, self._trouble)
+
+
+def opening(trouble: Trouble) -> Any:
+    """While it is entered, the command opens its source with this trouble in it."""
+    return mock.patch(
+        "rawpack_packer.cli.source_options.open_source", lambda path, *_, **__: Troubled(open_source(path), trouble)
+    )
+
+
+# ---------------------------------------------------------------------------------------------- troubles
+
+
+class At:
+    """Do something at one sample."""
+
+    def __init__(self, at: int, what: Callable[..., object], *args: Any) -> None:
+        self._at, self._what, self._args = at, what, args
+
+    def __call__(self, number: int) -> None:
+        if number == self._at:
+            self._what(*self._args)
+
+
+def fill(path: str) -> None:
+    """Write until the disk is full."""
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+
+
+def die(signal_number: int = signal.SIGKILL) -> None:
+    """End this process as a crashing decoder does."""
+    os.kill(os.getpid(), signal_number)
+    hang()
+
+
+def hang() -> None:
+    """Do nothing for ever, as a read from a dead mount does."""
+    threading.Event().wait()
+
+
+def shrink_memory(spare: int) -> None:
+    """From now on this process gets so many bytes more, and no more."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + spare, resource.RLIM_INFINITY))
+
+
+def lock_folder(path: str) -> None:
+    """Take the permission to write into a folder away."""
+    Path(path).chmod(0o500)
+
+
+def append(path: str) -> None:
+    with open(path, "ab") as file:
+        file.write(b"more")
+
+
+def touch(path: str) -> None:
+    os.utime(path, ns=(10**18, 10**18))
+
+
+def main() -> None:
+    from rawpack_packer.cli import main as command
+
+    at, filler = sys.argv[1], sys.argv[2]
+    del sys.argv[1:3]
+    if at == "commit":
+
+        def filled(*args: Any) -> Any:
+            fill(filler)
+            return commit.commit_store(*args)
+
+        with mock.patch("rawpack_packer.job.job.commit_store", filled):
+            command()
+    else:
+        with opening(At(int(at), fill, filler)):
+            command()
+
+
+if __name__ == "__main__":
+    main()
