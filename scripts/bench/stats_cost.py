@@ -27,7 +27,7 @@ import numpy as np
 from rawpack import Reader
 from rawpack.batching import fill, iterator
 from rawpack.batching.batches import Batches
-from rawpack.batching.messages import Done, encode
+from rawpack.batching.messages import SliceDone, encode
 from rawpack.system.times import Times
 
 _REPEAT, _NUMBER, _EPOCHS, _WARM = 7, 5000, 20, 3
@@ -77,11 +77,11 @@ def counting(reader: Reader, batches: Batches, workers: bool) -> tuple[float, fl
     readings, additions, tasks = calls(batches)
     one = iter(batches)
     next(one)
-    step = iterator.Step(np.arange(batches.options.batch_size), 0)
+    step = iterator.EpochStep(np.arange(batches.options.batch_size), 0)
     field, times = next(iter(reader.fields.values())), Times(0.1, 0.2, 0.3)
     # Told to the owner in any case: for state_dict().
     sums = fastest(lambda: one._count(step, 1.0)) - fastest(lambda: one._owner.handed_over(one, step))
-    message = fastest(Times) + sent(Done(1, times, False), Done) - sent(Bare(1, False), Bare)
+    message = fastest(Times) + sent(SliceDone(1, times, False), SliceDone) - sent(Bare(1, False), Bare)
     cost = (
         sums + readings * fastest(time.perf_counter) + additions * fastest(lambda: fill._add(times, field, False, 0.0))
     )
