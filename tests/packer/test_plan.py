@@ -598,7 +598,7 @@ def test_plan_counts_what_cannot_be_packed(tmp_path: Path) -> None:
         path.write_bytes(b"no image either")
     ran = run_here("plan", *QUICK, "--format", "memmap", "--tmp", tmp_path / "tmp", tmp_path / "source")
     assert ran.code == 1
-    assert "images was rejected: not_an_image" in ran.err
+    assert "could be packed: not_an_image" in ran.err
     assert not list((tmp_path / "tmp").iterdir())
 
 

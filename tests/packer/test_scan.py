@@ -307,7 +307,7 @@ def test_a_run_that_was_stopped_goes_on_only_with_the_same_source(
     failing(monkeypatch, errno.EIO, in_cat)
     stopped = run_here(*options, "--max-rejects", 0, pets, store)
     assert stopped.code == 1
-    assert "1 of 6 images were rejected" in stopped.err
+    assert "1 of 6 images was rejected" in stopped.err
     assert not (store / "store.json").exists()
     monkeypatch.undo()
     other = run_here(*options, "--max-rejects", 1, pets, store)

@@ -286,10 +286,11 @@ def _look(number: int, part: Samples, recipe: Recipe, fields: Mapping[str, Field
         image = part[0].image
         if isinstance(image, bytes):
             header = read_header(image)
-            picture = np.dtype(fields[IMAGE].dtype).itemsize * (fields[IMAGE].shape[-1] or 1)
-            size = header.width * header.height * picture
-            if recipe.color == "yuv420":
-                size //= 2
+            if header.width * header.height <= recipe.max_pixels:  # others will be rejected
+                picture = np.dtype(fields[IMAGE].dtype).itemsize * (fields[IMAGE].shape[-1] or 1)
+                size = header.width * header.height * picture
+                if recipe.color == "yuv420":
+                    size //= 2
         else:
             size = image.nbytes
     return _SampleTrial(number, size, size or 0, time.perf_counter() - began)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import sys
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +15,9 @@ import numpy as np
 
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
 from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, LibjpegError
+
+
+_SONAME = "libturbojpeg.so.0"
 
 
 class TurbojpegDecoder(JpegDecoder):
@@ -34,8 +40,9 @@ class TurbojpegDecoder(JpegDecoder):
                     raise LibjpegError(message)
 
         self.package_version = version("PyTurboJPEG")
-        self._strict = Strict()
-        self._allowing_junk_before_end = AllowingJunkBeforeEnd()
+        path = _library_path(turbojpeg.DEFAULT_LIB_PATHS)
+        self._strict = Strict(path)
+        self._allowing_junk_before_end = AllowingJunkBeforeEnd(path)
         self._decodes_into_out = "dst" in inspect.signature(turbojpeg.TurboJPEG.decode).parameters
         self._pixel_format = {
             "rgb": turbojpeg.TJPF_RGB,
@@ -68,3 +75,21 @@ class TurbojpegDecoder(JpegDecoder):
             return cast(Pixels, library.decode(view, self._pixel_format[color], factor, **extra))
         np.copyto(out, library.decode(view, self._pixel_format[color], factor))
         return out
+
+
+def _library_path(known: Mapping[str, Sequence[str]]) -> str | None:
+    """What PyTurboJPEG is to load; None lets it search.
+
+    On Linux its search asks `ctypes.util.find_library`, which runs gcc and writes temporary files where no library is
+    found. The loader needs neither. Raises OSError where there is none.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        ctypes.CDLL(_SONAME)
+    except OSError:
+        there = [path for path in known.get("Linux", ()) if Path(path).exists()]
+        if not there:
+            raise
+        return there[0]
+    return _SONAME
