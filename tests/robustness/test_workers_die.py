@@ -230,11 +230,11 @@ def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: p
     wait_for_workers(iterator)
     stuck, pool = workers_of(iterator)[0], iterator._pool
     assert pool is not None
-    worker, given_up = pool._seats[0].worker, set[int]()
+    worker, given_up = pool._handles[0].worker, set[int]()
     end = worker.kill
 
     def kill(grace: float) -> bool:
-        given_up.update(piece.task.slot for piece in pool._seats[0].slices.values())
+        given_up.update(piece.task.slot for piece in pool._handles[0].slices.values())
         return False
 
     def until_it_is_found(caught: list[warnings.WarningMessage]) -> None:
@@ -482,14 +482,14 @@ from rawpack import Reader
 batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process", timeout=600)
 iterator = iter(batches)
 next(iterator)
-print("workers", *(seat.worker.process.pid for seat in iterator._crew._seats), flush=True)
+print("workers", *(seat.worker.process.pid for seat in iterator._pool._handles), flush=True)
 if sys.argv[2] == "busy":
     while True:
         for batch in batches:
             pass
 if sys.argv[2] == "waiting":
     import signal
-    for seat in iterator._crew._seats:
+    for seat in iterator._pool._handles:
         os.kill(seat.worker.process.pid, signal.SIGSTOP)
     print("stopped", flush=True)
     for batch in iterator:
@@ -822,7 +822,7 @@ def counts():
 held, most = [], []
 for epoch in range(3):
     iterator = iter(batches)
-    workers = [seat.worker.process.pid for seat in iterator._crew._seats]
+    workers = [seat.worker.process.pid for seat in iterator._pool._handles]
     for batch in iterator:
         held = [*held[-1:], batch]
         child = os.fork()

@@ -276,7 +276,7 @@ class Batches(Iterable[Batch]):
         self._process = os.getpid()
         self._taking = threading.Lock()
         """Held while an iterator takes its epoch, so that two threads take two."""
-        self._of_parent = getattr(self, "_teams", None)
+        self._of_parent = getattr(self, "_pool_cache", None)
         """In a forked child: what must not be let go of here, for it would be ended."""
         self._pool_cache = PoolCache()
 
