@@ -150,7 +150,7 @@ def _check_size(store: Store, number: int, name: str, field: Field, record: File
     """Refuse a shard whose file is larger than what lies in it: such a file may be a hole of any size."""
     shard = store.manifest.shards[number]
     packed = shard.fields[name].bytes
-    if not field.uniform or field.encoded:
+    if "bytes" in field.index:
         held = int(store.columns.piece(f"{name}.bytes", store.first(number), shard.rows).sum())
         if held != packed:
             raise DamagedStoreError(f"its samples of {name} have {held} bytes together; the manifest says {packed}")

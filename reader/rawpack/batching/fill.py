@@ -196,7 +196,7 @@ _WHOLE = -1
 
 
 def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
-    if field.encoding == "raw" or (planes and not field.deflated):
+    if field.codec.in_place and planes == field.planar:
         times.reading += seconds
     else:
         times.decoding += seconds

@@ -194,7 +194,9 @@ def tiny(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str
 
 def _copied(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str]) -> bool:
     """Whether samples of these fields come as they lie in the files."""
-    return all(library.fields[name].encoding == ("yuv420" if name in planes else "raw") for name in fields)
+    return all(
+        library.fields[name].codec.in_place and library.fields[name].planar == (name in planes) for name in fields
+    )
 
 
 def _sample_bytes(library: ConcatenatedStore, name: str) -> int:

@@ -38,15 +38,13 @@ def files_of(name: str, field: Field, rows: int, chunks: int) -> dict[str, tuple
     if field.kind == "ragged":
         row = tuple(n or 0 for n in field.shape[1:])
         return {f"{name}.npy": (field.dtype, (-1, *row)), f"{name}.offset.npy": ("int64", (rows + 1,))}
-    files: dict[str, tuple[str, tuple[int, ...]]] = {f"{name}.xxh3.npy": ("uint64", (rows,))}
-    if not field.uniform:
-        files[f"{name}.shape.npy"] = ("int32", (rows, len(field.shape)))
-    if not field.uniform or field.encoded:
-        files[f"{name}.offset.npy"] = ("int64", (rows,))
-        files[f"{name}.bytes.npy"] = ("int64", (rows,))
-    if field.deflated:
-        files[f"{name}.chunk.npy"] = ("int64", (chunks, 2))
-    return files
+    index: dict[str, tuple[str, tuple[int, ...]]] = {
+        "shape": ("int32", (rows, len(field.shape))),
+        "offset": ("int64", (rows,)),
+        "bytes": ("int64", (rows,)),
+        "chunk": ("int64", (chunks, 2)),
+    }
+    return {f"{name}.xxh3.npy": ("uint64", (rows,))} | {f"{name}.{part}.npy": index[part] for part in field.index}
 
 
 def runs_of(manifest: Manifest) -> Iterator[tuple[Columns, dict[str, int]]]:

@@ -16,8 +16,8 @@ import msgspec
 import xxhash
 
 from rawpack.disk.plain_files import open_plain
+from rawpack.disk.tables import Codec, codec_of, format_of
 from rawpack.errors import DamagedStoreError, StoreError, UnfinishedStoreError
-from rawpack.pixels.geometry import planar_bytes
 
 NAME = "store.json"
 VERSION = 1
@@ -58,8 +58,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shape: tuple[int | None, ...] = ()
     """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes, (None, 5) for boxes.
     """
-    encoding: Literal["raw", "deflate", "jpeg", "png", "yuv420", "yuv420_deflate"] = "raw"
-    """How a shard holds the sample's bytes. `dtype` and `shape` are those that a reader gives, whatever is stored."""
+    encoding: str = "raw"
+    """How a shard holds the sample's bytes: the name of a `Codec`. `dtype` and `shape` are those that a reader returns,
+    whatever is stored."""
     boxes: Literal["xyxy"] | msgspec.UnsetType = msgspec.UNSET
     """Of a ragged field of boxes, which move with the image: how its rows begin. "xyxy": left, top, right, bottom, in
     pixels of the stored image, counted from its corner. Not in the manifest of fields that are no boxes."""
@@ -75,19 +76,25 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.kind in ("image", "mask")
 
     @property
-    def encoded(self) -> bool:
-        """Whether each sample is a file of its own: a JPEG, a PNG."""
-        return self.encoding in ("jpeg", "png")
+    def codec(self) -> Codec:
+        """What `encoding` names. StoreError where no installed package has it."""
+        return codec_of(self.encoding)
+
+    @property
+    def index(self) -> tuple[str, ...]:
+        """The columns of the index beside the checksums: "shape", "offset", "bytes", "chunk", as far as there are."""
+        own = self.codec.index
+        return own if self.uniform else tuple(dict.fromkeys(("shape", "offset", "bytes", *own)))
 
     @property
     def deflated(self) -> bool:
-        """Whether samples lie in compressed pieces."""
-        return self.encoding in ("deflate", "yuv420_deflate")
+        """Whether samples are in compressed chunks."""
+        return "chunk" in self.codec.index
 
     @property
     def planar(self) -> bool:
         """Whether each sample is an image as planes of YCbCr 4:2:0."""
-        return self.encoding in ("yuv420", "yuv420_deflate")
+        return self.codec.planar
 
     @property
     def uniform(self) -> bool:
@@ -96,9 +103,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Of a sample's values as they lie in a shard that holds values; only where the field is uniform."""
-        shape = tuple(n or 0 for n in self.shape)
-        return (planar_bytes((shape[0], shape[1])),) if self.planar else shape
+        """Of a sample's values as they are stored, or before compression; only where the field is uniform."""
+        return self.codec.stored_shape(tuple(n or 0 for n in self.shape))
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,7 +162,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     rawpack: int
     """The format's version."""
-    format: Literal["lmdb", "hdf5", "memmap"]
+    format: str
     samples: int
     fields: dict[str, Field]
     classes: tuple[str, ...] | None
@@ -224,6 +230,8 @@ def parse(data: bytes, where: str) -> tuple[Manifest, str]:
         raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from None
     try:
         _check(manifest)
+    except StoreError as error:
+        raise StoreError(f"{where}: {error}") from error
     except ValueError as error:
         raise DamagedStoreError(f"{where} contradicts itself: {error}") from None
     return manifest, digest
@@ -256,7 +264,7 @@ class _Outline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A manifest whose larger entries are still text."""
 
     rawpack: int
-    format: Literal["lmdb", "hdf5", "memmap"]
+    format: str
     samples: int
     fields: msgspec.Raw
     classes: msgspec.Raw
@@ -343,11 +351,7 @@ def _check(manifest: Manifest) -> None:
         rows = sum(part.rows for part in parts)
         if rows != manifest.samples:
             raise ValueError(f"{manifest.samples} samples, but {rows} rows in its {what}")
-    encodings = {
-        "lmdb": {"jpeg", "png"},
-        "hdf5": {"raw", "deflate", "yuv420", "yuv420_deflate"},
-        "memmap": {"raw", "yuv420"},
-    }[manifest.format]
+    encodings = format_of(manifest.format).codecs
     for name in images:
         if manifest.fields[name].encoding not in encodings:
             raise ValueError(f"field {name} is {manifest.fields[name].encoding} in a {manifest.format} store")
@@ -371,17 +375,13 @@ def _check_field(name: str, field: Field) -> None:
         raise ValueError(f"field {name} has samples of different shapes")
     if field.kind == "ragged" and (field.shape[:1] != (None,) or None in field.shape[1:]):
         raise ValueError(f"ragged field {name} has shape {field.shape}: only the first length may differ")
-    picture = field.kind == "image" and field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] == 3
-    if field.planar and not picture:
+    if not field.codec.holds(field):
         raise ValueError(f"{field.encoding} field {name} is {field.kind} {field.dtype} {field.shape}")
     if field.is_boxes and (
         field.kind != "ragged" or field.dtype[0] != "f" or len(field.shape) != 2 or (field.shape[1] or 0) < 4
     ):
         raise ValueError(f"boxes {name} with kind {field.kind}, dtype {field.dtype} and shape {field.shape}")
     if field.in_shards:
-        dtypes = {"jpeg": ("uint8",), "png": ("uint8", "uint16")}.get(field.encoding)
-        if dtypes and (len(field.shape) != 3 or field.dtype not in dtypes or field.shape[2] not in (1, 3)):
-            raise ValueError(f"{field.encoding} field {name} with dtype {field.dtype} and shape {field.shape}")
         if not field.uniform and (len(field.shape) != 3 or field.shape[2] is None):
             raise ValueError(f"field {name} of different sizes is not (height, width, channels): {field.shape}")
         if field.kind == "mask" and len(field.shape) != 3:

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.codecs.deflate import DeflatedRows
-from rawpack.formats.codecs.raw import UniformRows, VariedRows
 from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField, as_read
+from rawpack.formats.shard_field import ShardField, open_rows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _VERSION_AT, _END_AT = 8, {0: 40, 1: 44, 2: 28, 3: 28}
@@ -33,17 +31,4 @@ def open_field(part: ShardField) -> FieldReader:
     """The reader of one image or mask field of one shard."""
     if part.data[:8].tobytes() != _SIGNATURE:
         raise DamagedStoreError(f"{part.where} is not an HDF5 file")
-    placement = part.placement
-    if part.field.deflated:
-        index = None if part.uniform else (part.offsets, part.sizes, part.shapes)
-        shape = part.stored_shape if part.uniform else ()
-        if part.uniform and part.sample_bytes * part.rows > placement.chunks * placement.chunk_bytes:
-            raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
-        found = DeflatedRows(part.data, part.chunks, placement.chunk_bytes, part.dtype, part.rows, shape, index)
-        return as_read(part, found)
-    if part.uniform:
-        start, size = placement.offset, part.sample_bytes * part.rows
-        if start + size > len(part.data):
-            raise DamagedStoreError(f"{part.where} ends before its {part.rows} rows do")
-        return as_read(part, UniformRows(part.data[start : start + size], part.rows, part.dtype, part.stored_shape))
-    return as_read(part, VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype))
+    return open_rows(part)

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.codecs.encoded import JpegRows, PngRows
 from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.shard_field import ShardField, open_rows
 
 _MAGIC = (0xBEEFC0DE).to_bytes(4, "little")
 _MAGIC_AT = 16  # after the page header
@@ -37,7 +36,4 @@ def open_field(part: ShardField) -> FieldReader:
     """The reader of one image or mask field of one shard."""
     if part.data[_MAGIC_AT : _MAGIC_AT + 4].tobytes() != _MAGIC:
         raise DamagedStoreError(f"{part.where} is not an LMDB file")
-    shape, shapes = (part.shape, None) if part.uniform else (None, part.shapes)
-    if part.encoding == "png":
-        return PngRows(part.data, part.offsets, part.sizes, part.dtype, shape, shapes)
-    return JpegRows(part.data, part.offsets, part.sizes, part.field.shape[2] or 0, shape, shapes)
+    return open_rows(part)

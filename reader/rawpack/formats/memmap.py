@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from rawpack.disk import npy
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.codecs.raw import UniformRows, VariedRows
 from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField, as_read
+from rawpack.formats.shard_field import ShardField, open_rows
 
 
 def open_field(part: ShardField) -> FieldReader:
@@ -18,6 +17,4 @@ def open_field(part: ShardField) -> FieldReader:
     expected = (part.rows, *part.stored_shape) if part.uniform else (part.placement.bytes // part.dtype.itemsize,)
     if dtype != part.dtype or shape != expected or offset != part.placement.offset:
         raise DamagedStoreError(f"{part.where} holds {dtype} {shape}; the manifest says {part.dtype} {expected}")
-    if part.uniform:
-        return as_read(part, UniformRows(part.data[offset:], part.rows, part.dtype, part.stored_shape))
-    return as_read(part, VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype))
+    return open_rows(part)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
+from rawpack.disk.tables import resolve
 from rawpack.formats.field_reader import FieldReader, Rows
 
 
@@ -30,10 +31,6 @@ class ShardField:
     @property
     def uniform(self) -> bool:
         return self.field.uniform
-
-    @property
-    def encoding(self) -> str:
-        return self.field.encoding
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -70,10 +67,7 @@ class ShardField:
         return self.index["chunk"]
 
 
-def as_read(part: ShardField, stored: FieldReader) -> FieldReader:
-    """What reads a field whose stored values `stored` reads: the same, unless they are planes."""
-    if not part.field.planar:
-        return stored
-    from rawpack.formats.codecs.yuv420 import PlanarRows
-
-    return PlanarRows(stored, part.rows, part.shape if part.uniform else None)
+def open_rows(part: ShardField) -> FieldReader:
+    """The reader of a field by its codec, for formats whose header has been checked."""
+    reader: FieldReader = resolve(part.field.codec.open)(part)
+    return reader

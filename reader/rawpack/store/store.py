@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from rawpack.disk.columns import ColumnTable
 from rawpack.disk.manifest import Field, FileRecord, Shard, load, parse
 from rawpack.disk.mapped import MappedFiles, map_file, open_whole
+from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError
-from rawpack.formats import FORMATS, FieldReader, ShardField
+from rawpack.formats import FieldReader, ShardField
 from rawpack.formats.field_reader import Array, Box
 from rawpack.formats.gather import Gather, RawShard
 from rawpack.store.preload import Memory
@@ -32,9 +33,6 @@ _RANDOM_ACCESS_BYTES = 16 << 10
 """Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
 _LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
 """How often it is looked whether mapped shards are still in the cache: at most a hundredth of the time is spent so."""
-_MAX_INFLATION = {"raw": 1, "deflate": 1032, "jpeg": 6144, "png": 1032, "yuv420": 1, "yuv420_deflate": 1032}
-"""How many bytes of values one stored byte can hold at most, by encoding: what a manifest claims beyond it is refused
-before memory is taken for it."""
 
 
 class Store:
@@ -135,7 +133,7 @@ class Store:
     def raw_shards(self, name: str) -> list[RawShard] | None:
         """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
         field = self.fields[name]
-        if field.encoding not in ("raw", "yuv420") or not field.uniform or (self.evictable and self._memory is None):
+        if not field.codec.in_place or not field.uniform or (self.evictable and self._memory is None):
             return None  # what lies in one range of addresses cannot be unmapped while others read there
         found = []
         for number, shard in enumerate(self.manifest.shards):
@@ -270,16 +268,14 @@ class Store:
         placement, field = shard.fields[name], self.fields[name]
         record = shard.files[placement.file]
         index: dict[str, NDArray[Any]] = {}
-        wanted = ["offset", "bytes"] if not field.uniform or field.encoded else []
-        if not field.uniform:
-            wanted.append("shape")
-        for part in wanted:
-            index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
+        for part in field.index:
+            if part == "chunk":
+                skip = self._chunks_before(number, name)
+                index[part] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
+            else:
+                index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
         if not field.uniform:
             self._check_shapes(name, index["shape"])
-        if field.deflated:
-            skip = self._chunks_before(number, name)
-            index["chunk"] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
         if self._memory is not None:
             data = self._memory.view(self.path / record.name)
         else:
@@ -289,7 +285,9 @@ class Store:
                 with contextlib.suppress(FileNotFoundError):
                     self._inodes[number, name] = (self.path / record.name).stat().st_ino
         where = str(self.path / record.name)
-        return FORMATS[self.manifest.format](ShardField(where, data, shard.rows, field, placement, index))
+        in_shard = ShardField(where, data, shard.rows, field, placement, index)
+        reader: FieldReader = resolve(format_of(self.manifest.format).open)(in_shard)
+        return reader
 
     def _mapped(self, record: FileRecord, *, random_access: bool) -> NDArray[np.uint8]:
         """A shard's file, mapped; of a store behind a URL, fetched where it is not in the cache as it was packed."""
@@ -337,7 +335,7 @@ class Store:
                 placement = shard.fields[name]
                 record = shard.files[placement.file]
                 need = max(sample * shard.rows, placement.chunks * placement.chunk_bytes)
-                if need > record.bytes * _MAX_INFLATION[field.encoding]:
+                if need > record.bytes * field.codec.max_inflation:
                     raise DamagedStoreError(
                         f"{self.path}: {shard.rows} samples of {field.shape}, {need} bytes, cannot lie in the "
                         f"{record.bytes} bytes of {record.name}"

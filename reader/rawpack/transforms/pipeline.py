@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import IN_NO_SLOT, Field
+from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
@@ -47,7 +48,7 @@ class FieldPlan:
     """What comes out; of clips, of one frame."""
     kind: str
     """Of the field."""
-    encoding: str
+    codec: Codec
     frames: int | None = None
     """Of a clip; None where samples are no clips, and of what a clip has once."""
 
@@ -237,7 +238,7 @@ def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None, m
         numbers.append(numbered[at][0])
         at += len(step.steps) if isinstance(step, ByTable) else 1
         fits.append((specs[at].shape, specs[at].dtype) == (specs[-1].shape, specs[-1].dtype))
-    return FieldPlan(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.encoding, frames)
+    return FieldPlan(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.codec, frames)
 
 
 def _check_masks(step: Step, spec: Spec, made: Spec) -> None:
@@ -288,7 +289,7 @@ def _fill_pixels(
     ]
     if crop is not None:
         crop_number, crop_fits = line.numbers[0], line.fits[0]
-        scales = line.encoding == "jpeg" and not mask
+        scales = line.codec.scales and not mask
         finish = crop.finish_mask if mask else crop.finish
     samples = zip(library.located(name, rows), numbers.of(rows), _each(outs), rows.tolist(), strict=True)
     for (reader, row), (i, random), out, sample in samples:
@@ -315,7 +316,7 @@ def _fill_pixels(
             _put(image, out, line, name)
         reading += read - began
         transforming += clock() - read
-    if line.encoding == "raw":
+    if line.codec.in_place and not line.codec.planar:
         times.reading += reading
     else:
         times.decoding += reading

@@ -1,1 +1,1 @@
-"""The encodings: how one field's samples are stored inside a mapped file, and read from it."""
+"""How shards hold the bytes of a sample: one module for each codec. Their rows are in `rawpack.disk.tables`."""

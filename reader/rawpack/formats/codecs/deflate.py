@@ -1,4 +1,7 @@
-"""Samples in deflated pieces, as HDF5's gzip filter makes them; read without HDF5, so without its global lock."""
+"""The codec "deflate": samples in compressed chunks, as HDF5's gzip filter makes them.
+
+They are read without HDF5, so without its global lock.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from rawpack.formats.codecs.raw import as_image, span
 from rawpack.formats.field_reader import (
     Array,
     Box,
+    FieldReader,
     Rows,
     check_row,
     check_rows,
@@ -22,10 +26,21 @@ from rawpack.formats.field_reader import (
     deliver,
     places,
 )
+from rawpack.formats.shard_field import ShardField
 from rawpack.system.memory import is_cached
 
 _recent = threading.local()
 """The pieces of each thread's latest sample: what is checked is then read, and the next in order often lies in them."""
+
+
+def open_rows(part: ShardField) -> FieldReader:
+    """See `Codec.open`. Raises DamagedStoreError where the chunks do not hold all rows."""
+    placement = part.placement
+    index = None if part.uniform else (part.offsets, part.sizes, part.shapes)
+    if part.uniform and part.sample_bytes * part.rows > placement.chunks * placement.chunk_bytes:
+        raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
+    shape = part.stored_shape if part.uniform else ()
+    return DeflatedRows(part.data, part.chunks, placement.chunk_bytes, part.dtype, part.rows, shape, index)
 
 
 class DeflatedRows:

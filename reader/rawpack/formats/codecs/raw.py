@@ -1,4 +1,4 @@
-"""Samples that lie raw in a mapped file: of one shape, or each of its own."""
+"""The codec "raw": values as they are, one sample after another; of one shape, or each of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rawpack.errors import DamagedStoreError
 from rawpack.formats.field_reader import (
     Array,
     Box,
+    FieldReader,
     Rows,
     check_row,
     check_rows,
@@ -17,7 +18,18 @@ from rawpack.formats.field_reader import (
     deliver,
     places,
 )
+from rawpack.formats.shard_field import ShardField
 from rawpack.system.memory import is_cached
+
+
+def open_rows(part: ShardField) -> FieldReader:
+    """See `Codec.open`. Raises DamagedStoreError where the file does not hold all rows."""
+    if not part.uniform:
+        return VariedRows(part.data, part.offsets, part.sizes, part.shapes, part.dtype)
+    start, size = part.placement.offset, part.sample_bytes * part.rows
+    if start + size > len(part.data):
+        raise DamagedStoreError(f"{part.where} ends before its {part.rows} rows do")
+    return UniformRows(part.data[start : start + size], part.rows, part.dtype, part.stored_shape)
 
 
 class UniformRows:

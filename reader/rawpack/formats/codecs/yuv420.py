@@ -1,7 +1,4 @@
-"""Images that lie as planes of YCbCr 4:2:0, read as RGB: see `rawpack.yuv420`.
-
-Imported only where a store has such images: it brings OpenCV with it.
-"""
+"""The codecs "yuv420" and "yuv420_deflate": planes of YCbCr 4:2:0, read as RGB. See `rawpack.pixels.yuv420`."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
+from rawpack.formats.codecs import deflate, raw
 from rawpack.formats.field_reader import (
     Array,
     Box,
@@ -22,8 +20,23 @@ from rawpack.formats.field_reader import (
     deliver,
     places,
 )
+from rawpack.formats.shard_field import ShardField
 from rawpack.pixels import yuv420
 from rawpack.pixels.geometry import planar_bytes
+
+
+def open_rows(part: ShardField) -> FieldReader:
+    """See `Codec.open`."""
+    return _converted(part, raw.open_rows(part))
+
+
+def open_deflated_rows(part: ShardField) -> FieldReader:
+    """See `Codec.open`."""
+    return _converted(part, deflate.open_rows(part))
+
+
+def _converted(part: ShardField, planes: FieldReader) -> FieldReader:
+    return PlanarRows(planes, part.rows, part.shape if part.uniform else None)
 
 
 class PlanarRows:

@@ -1,0 +1,29 @@
+"""The codec "png": each mask is a PNG file, which loses nothing."""
+
+from __future__ import annotations
+
+from rawpack.errors import DamagedStoreError, DecodeError
+from rawpack.formats.codecs.file_rows import FileRows
+from rawpack.formats.field_reader import Array, Box, FieldReader, cut, deliver
+from rawpack.formats.shard_field import ShardField
+from rawpack.pixels import png
+
+
+def open_rows(part: ShardField) -> FieldReader:
+    """See `Codec.open`."""
+    return PngRows(part)
+
+
+class PngRows(FileRows):
+    """One PNG per sample: decoded whole, whatever part of it is asked for."""
+
+    def __init__(self, part: ShardField) -> None:
+        super().__init__(part)
+        self._dtype = part.dtype
+
+    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+        try:
+            image = png.decode(self.stored(row), self.shape(row), self._dtype)
+        except DecodeError as error:
+            raise DamagedStoreError(f"row {row} of the shard does not decode: {error}") from error
+        return deliver(cut(image, box, scale), out)
