@@ -137,7 +137,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_by_docs(stores: Path) -> dict[str, NDArray[Any]]:
     """What the documentation's readers read from all stores, in a process that cannot import rawpack."""
     out = stores / "read.npz"
-    _run([sys.executable, str(HERE / "readers_by_docs.py"), str(out), *STORES, *FIELDS], stores)
+    _run([sys.executable, by_docs.__file__, str(out), *STORES, *FIELDS], stores)
     with np.load(out) as arrays:
         return dict(arrays)
 

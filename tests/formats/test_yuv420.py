@@ -31,7 +31,7 @@ from rawpack_packer.sources import open_source
 from rawpack_packer.tune.plan.candidates import candidates
 from rawpack_packer.tune.plan.loss import as_read, psnr
 from rawpack_packer.tune.plan.sample import draw
-from rawpack_packer.tune.plan.trial import _loss
+from rawpack_packer.tune.plan.trial import losses
 
 Bytes = NDArray[np.uint8]
 LAYOUTS: dict[str, tuple[str, ...]] = {
@@ -458,11 +458,12 @@ def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
     assert planes.options == ("--format", "memmap", "--size", "32", "--color", "yuv420")
     assert len({one.group for one in found}) == 1
     sample = draw(open_source(source), 12, seed=0)
-    assert _loss(sample, by_name["memmap 32"]) is None
-    losses = [_loss(sample, by_name[name]) for name in ("memmap 32 yuv420", "hdf5 32 yuv420 gzip")]
-    assert losses[0] is not None
-    assert 30 < losses[0].psnr_db < 60
-    assert losses[0] == losses[1]
+    names = ("memmap 32", "memmap 32 yuv420", "hdf5 32 yuv420 gzip")
+    nothing, planes_loss, packed_loss = losses(sample, [by_name[name] for name in names], 60)
+    assert nothing is None
+    assert planes_loss is not None
+    assert 30 < planes_loss.psnr_db < 60
+    assert planes_loss == packed_loss
     with pytest.raises(UsageError, match="lmdb"):
         candidates(["lmdb"], ["32"], ["90"], ["yuv420"], [])
 

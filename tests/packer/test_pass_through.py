@@ -128,4 +128,4 @@ def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
 def test_the_check_is_for_files_that_pass(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Asked for where every file is decoded anyway, it is refused."""
     ran = run_here("pack", "--check", "structure", *options, tmp_path, tmp_path / "store")
-    assert (ran.code, "--check is for files that pass through" in ran.err) == (2, True)
+    assert (ran.code, "--check applies to files that are stored as they are" in ran.err) == (2, True)

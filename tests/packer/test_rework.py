@@ -701,7 +701,7 @@ def test_rows_and_keys_from_files(zoo: Path, tmp_path: Path) -> None:
         (("--rows-from", "none"), "no sample of"),
         (("--limit", "0"), "x>=1"),
         (("--size", "0"), "sides from 1"),
-        (("--quality", "9"), "--quality belongs to --format lmdb"),
+        (("--quality", "9"), "--quality applies to --format lmdb only"),
     ],
 )
 def test_a_subset_that_cannot_be_is_refused(

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, FORMATS, INTERPOLATIONS
+from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS
+from rawpack_packer.recipe.tables import format_names
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -15,7 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def recipe_options(command: Command) -> Command:
     """The options that make a recipe."""
     options = [
-        click.option("--format", "format", type=click.Choice(FORMATS), default="memmap", show_default=True,
+        click.option("--format", "format", type=click.Choice(format_names()), default="memmap", show_default=True,
                      help="memmap: raw pixels in .npy, the fastest. hdf5: raw pixels in HDF5. "
                      "lmdb: JPEG in LMDB, the smallest."),
         click.option("--size", metavar="N|HxW|keep",

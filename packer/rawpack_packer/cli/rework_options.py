@@ -18,7 +18,8 @@ from rawpack_packer.cli.progress import scanning
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.job import derive, job
 from rawpack_packer.recipe.fields import store_fields
-from rawpack_packer.recipe.recipe import COLORS, FITS, FORMATS, INTERPOLATIONS, Recipe
+from rawpack_packer.recipe.recipe import COLORS, FITS, INTERPOLATIONS, Recipe
+from rawpack_packer.recipe.tables import format_names
 from rawpack_packer.sources import StoreSource
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -30,7 +31,8 @@ Making = Callable[[Progress], tuple[StoreSource, Recipe]]
 def kept_recipe_options(command: Command) -> Command:
     """Those options of a recipe that make sense of a store; what is left out stays as it is there. And `--dry-run`."""
     options = [
-        click.option("--format", "format", type=click.Choice(FORMATS), help="Of the new store [default: as it was]."),
+        click.option("--format", "format", type=click.Choice(format_names()),
+                     help="Of the new store [default: as it was]."),
         click.option("--size", metavar="N|HxW|keep", help="Bring images to this size; as of `rawpack pack`."),
         click.option("--crop", metavar="X,Y,W,H", help="Cut this box out of each image first."),
         click.option("--fit", type=click.Choice(FITS), help="How images are brought to --size [default: cover]."),

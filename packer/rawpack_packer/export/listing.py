@@ -91,7 +91,7 @@ def _differences(source: StoreSource) -> Iterator[str]:
     """What a store that is packed again has otherwise."""
     store = source.stores[0]
     image = store.fields[IMAGE]
-    if image.encoding == "jpeg" and image.uniform:
+    if image.codec.suffix == ".jpg" and image.uniform:
         size = f"{image.shape[0]}x{image.shape[1]}"
         yield f"images that are kept as files may have any size, so the store does not say that all are {size}"
     if image.planar:

@@ -39,9 +39,7 @@ _NOT_ON_WINDOWS = re.compile(r'[<>:"|?*\x00-\x1f]')
 
 def suffix_of(field: Field) -> str:
     """How files of an image or mask field end: ".jpg", ".png", or ".npy" for what no PNG holds."""
-    if field.encoding == "jpeg":
-        return ".jpg"
-    return ".png" if png.holds(field.shape, field.dtype) else ".npy"
+    return field.codec.suffix or (".png" if png.holds(field.shape, field.dtype) else ".npy")
 
 
 @dataclass(frozen=True)

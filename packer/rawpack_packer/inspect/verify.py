@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rawpack.disk.columns import files_of, open_field, runs_of
 from rawpack.disk.manifest import Field, FileRecord, Manifest, load
 from rawpack.disk.mapped import check_contents, map_file
+from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError, RawpackError
-from rawpack.formats import hdf5, lmdb
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
 from rawpack_packer.destination import journal
@@ -29,8 +29,7 @@ _BLOCK = 1 << 14
 _REJECT_BYTES = 1 << 20
 """What one line of the rejects takes at most."""
 _SPARE = 64 << 20
-"""Bytes that a shard of HDF5 or LMDB may have beside twice those that its library says it uses."""
-_USED = {"hdf5": hdf5.used_bytes, "lmdb": lmdb.used_bytes}
+"""Bytes that a shard may have beside twice those that its own header says it uses."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +153,9 @@ def _check_size(store: Store, number: int, name: str, field: Field, record: File
         held = int(store.columns.piece(f"{name}.bytes", store.first(number), shard.rows).sum())
         if held != packed:
             raise DamagedStoreError(f"its samples of {name} have {held} bytes together; the manifest says {packed}")
-    used_bytes = _USED.get(store.manifest.format)
-    if used_bytes is not None:
-        used = used_bytes(map_file(store.path, record))
+    used_bytes = format_of(store.manifest.format).used_bytes
+    if used_bytes:
+        used = resolve(used_bytes)(map_file(store.path, record))
         if record.bytes > 2 * used + _SPARE:
             raise DamagedStoreError(f"it has {record.bytes} bytes, and its header speaks of {used}")
 

@@ -20,6 +20,7 @@ from rawpack_packer.job.job import pack as run
 from rawpack_packer.job.subset import Choice, chosen
 from rawpack_packer.recipe.by_user import as_stored, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import StoreSource
 
 Named = str | os.PathLike[str]
@@ -165,11 +166,11 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
     said = {name: value for name, value in options.items() if value is not None}
     asked = as_stored(source, {"format": first.format} | said)
     names: dict[str, type] = {"shard_size": int, "max_pixels": int}
-    if asked["format"] == first.format == "lmdb":
-        names |= {"quality": int} | ({"subsampling": str} if asked["color"] != "gray" else {})
-    if asked["format"] == first.format == "hdf5":
+    if asked["format"] == first.format:
         uniform = asked["size"] != "keep" or (source.image is not None and None not in source.image.shape)
-        names |= {"compression": str} | ({"chunk": int} if uniform else {})
+        applies = {"subsampling": asked["color"] != "gray", "chunk": uniform}
+        kinds = {"quality": int, "subsampling": str, "compression": str, "chunk": int}
+        names |= {name: kinds[name] for name in output_format(first.format).options if applies.get(name, True)}
     # Recipes come from strangers.
     before = {name: first.recipe[name] for name, kind in names.items() if type(first.recipe.get(name)) is kind}
     return recipe_for(source, before | asked)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
+from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError, PackError
 from rawpack.system import machine
 from rawpack.system.child import Channel, Child, Heartbeat
@@ -27,6 +28,7 @@ from rawpack_packer.images import read_header
 from rawpack_packer.images.decoder_process import init_decoder_process
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.samples.sample import prepare_sample
 from rawpack_packer.sources import Samples, Source, SourceChangedError
 
@@ -43,10 +45,7 @@ _INDEX_BYTES = 64
 """Per sample, beside its key: label, checksum, where it lies, and the state of its file."""
 _SHARD_COPY_BYTES = 24
 """Per sample, beside its key: what an HDF5 shard repeats of the columns, and its index of chunks."""
-_NODE_BYTES = 30
-"""Of LMDB: the entry of a value that has pages of its own."""
-_PAGE, _LMDB_PAGE_HEAD, _LMDB_NODE = 4096, 16, 20
-"""Bytes, of LMDB: a page, what it begins with, and what a value has before it: a node's head and the key."""
+_PAGE = 4096
 _STUCK_AFTER_S = 600.0
 
 
@@ -111,16 +110,16 @@ def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLE
     )
     each = exact or _mean(trials, sizes, len(source))[0]
     raw = sum(trial.raw for trial in packed) / max(1, sum(trial.stored or 0 for trial in packed)) * each
-    index = _INDEX_BYTES + _key_bytes(source)
-    if recipe.format == "hdf5" and not fields[IMAGE].uniform and not recipe.compression:
-        # Whole chunks of a MiB in each shard.
+    index, written = _INDEX_BYTES + _key_bytes(source), output_format(recipe.format)
+    if written.flat_chunk and not fields[IMAGE].uniform and not fields[IMAGE].deflated:
+        # Whole chunks in each shard.
         rows = min(len(source), part_rows(recipe, fields))
-        each = math.ceil(rows * each / (1 << 20)) * (1 << 20) / rows
-    if recipe.format == "hdf5":
+        each = math.ceil(rows * each / written.flat_chunk) * written.flat_chunk / rows
+    if written.copies_columns:
         each += _SHARD_COPY_BYTES + _key_bytes(source)
     store = len(source) * (each + index) if exact or packed else 0
     spare = 0.0
-    if recipe.format == "hdf5" and store:
+    if written.spools and store:
         spool = exact_bytes(fields, encoded=True) or raw
         spare = _beside(len(source), part_rows(recipe, fields), workers, each, spool)
     return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds)
@@ -224,7 +223,7 @@ def most_bytes(source: Source, recipe: Recipe) -> int:
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes no JPEG of twice its pixels.
     each = 2 * raw + 3 * _PAGE * sum(field.in_shards for field in fields.values())
-    return len(source) * each * (2 if recipe.format == "hdf5" else 1) if raw else 0
+    return len(source) * each * (2 if output_format(recipe.format).spools else 1) if raw else 0
 
 
 def _in_children(
@@ -289,7 +288,7 @@ def _look(number: int, part: Samples, recipe: Recipe, fields: Mapping[str, Field
             if header.width * header.height <= recipe.max_pixels:  # others will be rejected
                 picture = np.dtype(fields[IMAGE].dtype).itemsize * (fields[IMAGE].shape[-1] or 1)
                 size = header.width * header.height * picture
-                if recipe.color == "yuv420":
+                if fields[IMAGE].planar:
                     size //= 2
         else:
             size = image.nbytes
@@ -299,15 +298,9 @@ def _look(number: int, part: Samples, recipe: Recipe, fields: Mapping[str, Field
 def _stored(data: NDArray[Any], recipe: Recipe) -> int:
     """The bytes that one image or mask takes in its shard."""
     size = len(zlib.compress(data.data, 4)) if recipe.compression else data.nbytes
-    return _lmdb_bytes(size) if recipe.format == "lmdb" else size
-
-
-def _lmdb_bytes(size: int) -> int:
-    """What a value takes in LMDB's file: as many as fit share a page, and one of about half a page has its own."""
-    node = _LMDB_NODE + size
-    if node <= (_PAGE - _LMDB_PAGE_HEAD) // 2 - 2:
-        return _PAGE // ((_PAGE - _LMDB_PAGE_HEAD) // (node + 2))
-    return -(-(size + _LMDB_PAGE_HEAD) // _PAGE) * _PAGE + _NODE_BYTES
+    value_bytes = output_format(recipe.format).value_bytes
+    taken: int = resolve(value_bytes)(size) if value_bytes else size
+    return taken
 
 
 def _main(

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from rawpack_packer.recipe.recipe import Recipe, make_recipe
+from rawpack_packer.recipe.recipe import DEFAULT_FORMAT, Recipe, make_recipe
+from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
 
 
@@ -29,11 +30,12 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
 
 def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:
     """What was said, and of size, color and quality what leaves a store's images as they are."""
-    planes = source.holds_planes and said.get("format") != "lmdb"
+    written = output_format(said.get("format", DEFAULT_FORMAT))
+    planes = source.holds_planes and "yuv420" in written.colors
     color = "gray" if _is_grey(source) else "yuv420" if planes else "rgb"
     whole: dict[str, Any] = {"size": "keep", "color": color, **said}
     as_they_are = whole["size"] == "keep" and "crop" not in said and _is_grey(source) == (whole["color"] == "gray")
-    if said.get("format") == "lmdb" and source.holds_jpeg and as_they_are and "subsampling" not in said:
+    if "quality" in written.options and source.holds_jpeg and as_they_are and "subsampling" not in said:
         whole.setdefault("quality", "keep")
     return whole
 

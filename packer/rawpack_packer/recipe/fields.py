@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from rawpack.disk.manifest import Field
+from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
-from rawpack.pixels import png
 from rawpack_packer.recipe.recipe import Recipe, libraries
+from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.sources import FieldKind, ImageKind, Source
 from rawpack_packer.sources.base import check_names
 
@@ -49,7 +50,7 @@ def part_rows(recipe: Recipe, fields: Mapping[str, Field]) -> int:
 def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
     """Bytes of the images and masks of every sample, where the fields alone say it, else 0. encoded: as raw pixels."""
     large = [field for field in fields.values() if field.in_shards]
-    if not all(field.uniform and (encoded or field.encoding in ("raw", "yuv420")) for field in large):
+    if not all(field.uniform and (encoded or field.codec.in_place) for field in large):
         return 0
     values = [math.prod(n or 0 for n in (field.shape if encoded else field.stored_shape)) for field in large]
     return sum(np.dtype(field.dtype).itemsize * count for field, count in zip(large, values, strict=True))
@@ -67,8 +68,8 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
         shape = (*shape[:2], recipe.channels)
     elif recipe.color == "gray" and (kind.dtype != "uint8" or shape[2:] != (1,)):
         raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
-    if recipe.color == "yuv420" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] != 3):
-        raise UsageError(f"--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}")
+    if codec_of(recipe.encoding).planar:
+        _holding(Field(kind="image", dtype=kind.dtype, shape=shape, encoding=recipe.encoding), what)
     if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
         raise UsageError(
             f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
@@ -79,11 +80,15 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
             f"--size and --crop are for (height, width, channels), and {what} look like (channels, height, width): "
             "transpose each to height, width, channels, as by np.moveaxis(image, 0, -1), or leave the options out"
         )
-    if recipe.encoding == "jpeg" and (kind.dtype != "uint8" or len(shape) != 3 or shape[2] not in (1, 3)):
-        raise UsageError(
-            f"a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: take --format memmap or --format hdf5"
-        )
-    return Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding)
+    field = Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding)
+    return _holding(field, what)
+
+
+def _holding(field: Field, what: str) -> Field:
+    """The field. Raises UsageError where its encoding cannot hold it."""
+    if not field.codec.holds(field):
+        raise UsageError(encoder_of(field.encoding).refusal.format(what=what))
+    return field
 
 
 def _is_channels_first(recipe: Recipe, shape: tuple[int | None, ...]) -> bool:
@@ -107,12 +112,8 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
     if not kind.mask:
         return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape)
     shape = _sized(recipe, kind.shape)
-    if recipe.format == "lmdb" and not png.holds(shape, kind.dtype):
-        raise UsageError(
-            f"a PNG holds uint8 or uint16 of 1 or 3 channels, and {name!r} is {kind.dtype} with {shape[2]}: "
-            "take --format memmap or --format hdf5"
-        )
-    return Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding)
+    field = Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding)
+    return _holding(field, f"{name!r}, which is {kind.dtype} with {shape[2]}")
 
 
 def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

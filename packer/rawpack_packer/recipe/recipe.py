@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
+from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
+from rawpack_packer.recipe.tables import OUTPUT_FORMATS, encoder_of, output_format
 
-Format = Literal["memmap", "hdf5", "lmdb"]
-FORMATS: tuple[Format, ...] = ("memmap", "hdf5", "lmdb")
+FORMATS = tuple(OUTPUT_FORMATS)
+"""Those that come with rawpack."""
+DEFAULT_FORMAT = FORMATS[0]
 FITS = ("cover", "stretch")
 INTERPOLATIONS = ("area", "linear", "cubic", "lanczos", "nearest")
 COLORS = ("rgb", "gray", "yuv420")
@@ -25,6 +30,8 @@ THEN = ", then "
 """Between the versions of a library that packed a store and those that appended to it."""
 PILLOW = "pillow"
 """The library that decides pixels only where a store counts images as `by_pillow`."""
+_IN_ORDER = ("decoder", "resizer", "hdf5", "encoder", "lmdb", "zlib", "video", PILLOW)
+"""How a manifest lists libraries; others follow."""
 _MIN_PART, _MAX_PART, _KEEP_PART = 64, 65_536, 1024
 _MAX_CHUNK = (1 << 32) - 1
 _MAX_SIDE = 65_500
@@ -34,7 +41,8 @@ _MAX_SIDE = 65_500
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Two runs with equal recipes over equal sources make equal bytes. Make one with `make_recipe`, which checks it."""
 
-    format: Format
+    format: str
+    """The name of an `OutputFormat`."""
     size: tuple[int, int] | int | Literal["keep"] = 256
     """(height, width); a number: the shorter side is brought to it, then the centre is cut; "keep": as they are."""
     crop: tuple[int, int, int, int] | None = None
@@ -42,7 +50,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fit: Literal["cover", "stretch"] = "cover"
     interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] = "area"
     color: Literal["rgb", "gray", "yuv420"] = "rgb"
-    """"yuv420": RGB, stored as planes of YCbCr with one value of chroma for four pixels. memmap and hdf5 only."""
+    """"yuv420": RGB, stored as planes of YCbCr with one value of chroma for four pixels. Not in every format."""
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
     check: Literal["structure", "decode"] | None = None
@@ -81,24 +89,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
     @property
-    def encoding(self) -> Literal["raw", "deflate", "jpeg", "yuv420", "yuv420_deflate"]:
+    def encoding(self) -> str:
         """Of images."""
-        if self.format == "lmdb":
-            return "jpeg"
-        if self.color == "yuv420":
-            return "yuv420_deflate" if self.compression else "yuv420"
-        return "deflate" if self.compression else "raw"
+        return output_format(self.format).image_encoding(self)
 
     @property
-    def mask_encoding(self) -> Literal["raw", "deflate", "png"]:
-        if self.format == "lmdb":
-            return "png"
-        return "deflate" if self.compression else "raw"
+    def mask_encoding(self) -> str:
+        return output_format(self.format).mask_encoding(self)
 
     @property
     def passes_through(self) -> bool:
         """Whether JPEG files may be stored as they are."""
-        return self.format == "lmdb" and self.quality == "keep" and self.size == "keep" and self.crop is None
+        return _passes(self.quality, self.size, self.crop)
 
     def rows_for(self, raw: int) -> int:
         """Samples of the source that make one part, and so one shard, never by the workers.
@@ -114,99 +116,150 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return built
 
 
-def make_recipe(
-    *,
-    format: str = "memmap",
-    size: str = "256",
-    crop: str | None = None,
-    fit: str = "cover",
-    interpolation: str = "area",
-    color: str = "rgb",
-    quality: str | None = None,
-    check: str | None = None,
-    subsampling: str | None = None,
-    compression: str | None = None,
-    chunk: int | None = None,
-    shard_size: str = "256MiB",
-    max_pixels: int = 178_000_000,
-    fast: bool = False,
-    libraries: dict[str, str] | None = None,
-) -> Recipe:
-    """A recipe from what a user wrote. Raises UsageError where that makes no sense."""
-    _one_of("--format", format, FORMATS)
-    _one_of("--fit", fit, FITS)
-    _one_of("--interpolation", interpolation, INTERPOLATIONS)
-    _one_of("--color", color, COLORS)
-    for option, value, home in (
-        ("--quality", quality, "lmdb"),
-        ("--subsampling", subsampling, "lmdb"),
-        ("--compression", compression, "hdf5"),
-        ("--chunk", chunk, "hdf5"),
-    ):
-        if value is not None and format != home:
-            raise UsageError(f"{option} belongs to --format {home}; a {format} store has none")
-    parsed_size = parse_size(size)
-    if parsed_size == "keep" and interpolation != "area":
-        raise UsageError("--interpolation says how images are resized; --size keep leaves them as they are")
-    if color == "yuv420" and format == "lmdb":
+@dataclass(frozen=True)
+class RecipeOption:
+    """One option that a user gives, and one entry of the recipe, of the same name."""
+
+    name: str
+    parse: Callable[[str, Any], Any]
+    """Takes the option as users write it ("--size") and the value. Raises UsageError."""
+    default: Any = None
+    """Where nothing was given; of an option that not every format has, in the formats that have it."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+def one_of(*allowed: str) -> Callable[[str, Any], Any]:
+    """Takes one of some words; None stays None."""
+
+    def parse(flag: str, value: Any) -> Any:
+        if value is not None and value not in allowed:
+            raise UsageError(f"{flag} {value!r}: must be one of {', '.join(allowed)}")
+        return value
+
+    return parse
+
+
+def _at_least_1(flag: str, value: Any) -> Any:
+    if value is not None and value < 1:
+        raise UsageError(f"{flag} {value}: must be 1 or more")
+    return value
+
+
+def _as_is(flag: str, value: Any) -> Any:
+    return value
+
+
+def _subsampling(flag: str, value: Any) -> Any:
+    return one_of(*SUBSAMPLINGS)(flag, None if value is None else value.replace(":", ""))
+
+
+RECIPE_OPTIONS = (
+    RecipeOption("size", lambda _, value: parse_size(value), "256"),
+    RecipeOption("crop", lambda _, value: parse_crop(value)),
+    RecipeOption("fit", one_of(*FITS), "cover"),
+    RecipeOption("interpolation", one_of(*INTERPOLATIONS), "area"),
+    RecipeOption("color", one_of(*COLORS), "rgb"),
+    RecipeOption("quality", lambda _, value: parse_quality(value), str(DEFAULT_QUALITY)),
+    RecipeOption("check", one_of(*CHECKS)),
+    RecipeOption("subsampling", _subsampling),
+    RecipeOption("compression", _as_is),
+    RecipeOption("chunk", _at_least_1),
+    RecipeOption("shard_size", lambda flag, value: parse_bytes(flag, value), "256MiB"),
+    RecipeOption("max_pixels", _at_least_1, 178_000_000),
+    RecipeOption("fast", _as_is, False),
+    RecipeOption("libraries", _as_is, {}),
+)
+"""All that makes a recipe, beside the format."""
+_OF_SOME_FORMATS = ("quality", "subsampling", "compression", "chunk")
+"""The options that formats have or have not: see `OutputFormat.options`."""
+
+
+def make_recipe(*, format: str = DEFAULT_FORMAT, **options: Any) -> Recipe:
+    """A recipe from what a user wrote. options: those of `RECIPE_OPTIONS`; None is as if left out.
+
+    Raises UsageError where that makes no sense.
+    """
+    written = output_format(format)
+    given = {name: value for name, value in options.items() if value is not None}
+    if unknown := given.keys() - {option.name for option in RECIPE_OPTIONS}:
+        raise TypeError(f"make_recipe() has no option {', '.join(sorted(unknown))}")
+    values: dict[str, Any] = {"format": format}
+    for option in RECIPE_OPTIONS:
+        has = option.name in written.options or option.name not in _OF_SOME_FORMATS
+        if option.name in given and not has:
+            raise UsageError(f"{option.flag} applies to {_having(option.name)} only")
+        values[option.name] = option.parse(option.flag, given.get(option.name, option.default)) if has else None
+    if "compression" in written.options:
+        compression = None if values["compression"] == "none" else values["compression"]
+        values["compression"] = one_of(*written.compressions)("--compression", compression)
+    if values["color"] not in written.colors:
         raise UsageError(
-            "--color yuv420 is for raw pixels; the JPEG files of an lmdb store are of 4:2:0 unless --subsampling says "
-            "otherwise"
+            f"--color {values['color']} does not apply to --format {format}, which has {', '.join(written.colors)}"
         )
-    if color == "gray" and subsampling is not None:
-        raise UsageError("--subsampling is of the colours; --color gray has none")
-    if parsed_size == "keep" and fit != "cover":
-        raise UsageError("--fit says how images are brought to a size; --size keep leaves them theirs")
-    if fast and (parsed_size == "keep" or crop is not None):
-        raise UsageError("--fast decodes at a scale for --size; with --size keep or --crop there is none")
-    passes = format == "lmdb" and quality == "keep" and parsed_size == "keep" and crop is None
-    if check is not None:
-        _one_of("--check", check, CHECKS)
-        if not passes:
-            raise UsageError(
-                "--check is for files that pass through: --format lmdb --size keep --quality keep, no --crop"
-            )
-    if chunk is not None and chunk < 1:
-        raise UsageError(f"--chunk {chunk}: images per chunk, from 1 on")
-    if max_pixels < 1:
-        raise UsageError(f"--max-pixels {max_pixels}: from 1 on")
-    if compression == "none":
-        compression = None
-    if compression is not None:
-        _one_of("--compression", compression, ("gzip",))
-    if subsampling is not None:
-        subsampling = subsampling.replace(":", "")
-        _one_of("--subsampling", subsampling, SUBSAMPLINGS)
-    if format == "lmdb":
-        subsampling = subsampling or "420"
-    if format == "hdf5" and parsed_size != "keep":
-        chunk = chunk or 1
-    if color == "gray" and format == "lmdb":
-        # A grey JPEG has no chroma to subsample.
-        subsampling = None
-    values = {
-        "format": format,
-        "size": parsed_size,
-        "crop": parse_crop(crop),
-        "fit": fit,
-        "interpolation": interpolation,
-        "color": color,
-        "quality": parse_quality(quality) if format == "lmdb" else None,
-        "check": (check or CHECKS[0]) if passes else None,
-        "subsampling": subsampling,
-        "compression": compression,
-        "chunk": chunk,
-        "shard_size": parse_bytes("--shard-size", shard_size),
-        "max_pixels": max_pixels,
-        "fast": fast,
-        "libraries": libraries or {},
-    }
+    for refuse in _RULES:
+        refuse(values, given)
+    if "subsampling" in written.options and values["color"] != "gray":  # a grey JPEG has no chroma to subsample
+        values["subsampling"] = values["subsampling"] or SUBSAMPLINGS[0]
+    if "chunk" in written.options and values["size"] != "keep":
+        values["chunk"] = values["chunk"] or 1
     recipe = msgspec.convert(values, Recipe)
+    _check_chunk(recipe)
+    return recipe if not recipe.passes_through else msgspec.structs.replace(recipe, check=recipe.check or CHECKS[0])
+
+
+def _having(name: str) -> str:
+    """The formats that have an option, as users write them."""
+    return " and ".join(f"--format {row.name}" for row in OUTPUT_FORMATS.values() if name in row.options)
+
+
+def _refuse_for_keep(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    if values["size"] != "keep":
+        return
+    if values["interpolation"] != "area":
+        raise UsageError("--interpolation applies to images that are resized; --size keep leaves them as they are")
+    if values["fit"] != "cover":
+        raise UsageError("--fit applies to images that are resized; --size keep leaves them as they are")
+
+
+def _refuse_subsampling(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    if values["color"] == "gray" and "subsampling" in given:
+        raise UsageError("--subsampling applies to color images only; --color gray stores none")
+
+
+def _refuse_fast(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    if values["fast"] and (values["size"] == "keep" or values["crop"] is not None):
+        raise UsageError("--fast decodes at a smaller scale for --size: leave out --size keep and --crop")
+
+
+def _refuse_check(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    if "check" in given and not _passes(values["quality"], values["size"], values["crop"]):
+        raise UsageError(
+            f"--check applies to files that are stored as they are: {_having('quality')} --size keep --quality keep, "
+            "no --crop"
+        )
+
+
+_RULES: tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], None], ...] = (
+    _refuse_for_keep, _refuse_subsampling, _refuse_fast, _refuse_check,
+)  # fmt: skip
+"""What options make no sense together. Each takes the parsed values, and what was given."""
+
+
+def _passes(quality: object, size: object, crop: object) -> bool:
+    """Whether image files may be stored as they are."""
+    return quality == "keep" and size == "keep" and crop is None
+
+
+def _check_chunk(recipe: Recipe) -> None:
     if recipe.chunk is not None and recipe.target is not None:
         raw = math.prod(recipe.target) * recipe.channels
         if min(recipe.chunk, recipe.rows_for(raw)) * raw > _MAX_CHUNK:
-            raise UsageError(f"--chunk {chunk}: HDF5's chunks end at 4 GiB, which is {_MAX_CHUNK // raw:,} such images")
-    return recipe
+            raise UsageError(
+                f"--chunk {recipe.chunk}: an HDF5 chunk holds less than 4 GiB, or {_MAX_CHUNK // raw:,} such images"
+            )
 
 
 def parse_size(text: str) -> tuple[int, int] | int | Literal["keep"]:
@@ -215,10 +268,10 @@ def parse_size(text: str) -> tuple[int, int] | int | Literal["keep"]:
         return "keep"
     match = re.fullmatch(r"(\d{1,6})(?:[xX](\d{1,6}))?", text.strip())
     if not match:
-        raise UsageError(f"--size {text!r}: a side in pixels (256), HEIGHTxWIDTH (224x160), or keep")
+        raise UsageError(f"--size {text!r}: must be a side in pixels (256), HEIGHTxWIDTH (224x160), or keep")
     sides = tuple(int(side) for side in match.groups() if side is not None)
     if any(not 1 <= side <= _MAX_SIDE for side in sides):
-        raise UsageError(f"--size {text}: sides from 1 to {_MAX_SIDE} pixels")
+        raise UsageError(f"--size {text}: sides must be between 1 and {_MAX_SIDE} pixels")
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
@@ -228,21 +281,19 @@ def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
         return None
     match = re.fullmatch(r"\s*(\d{1,7})\s*,\s*(\d{1,7})\s*,\s*(\d{1,7})\s*,\s*(\d{1,7})\s*", text)
     if not match:
-        raise UsageError(f"--crop {text!r}: X,Y,WIDTH,HEIGHT in pixels, such as 186,0,114,30")
+        raise UsageError(f"--crop {text!r}: must be X,Y,WIDTH,HEIGHT in pixels, such as 186,0,114,30")
     x, y, width, height = (int(group) for group in match.groups())
     if not width or not height:
-        raise UsageError(f"--crop {text}: width and height from 1 on")
+        raise UsageError(f"--crop {text}: width and height must be 1 or more")
     return x, y, width, height
 
 
-def parse_quality(text: str | None) -> int | Literal["keep"]:
+def parse_quality(text: str) -> int | Literal["keep"]:
     """`--quality`: 1 to 100, or "keep"."""
-    if text is None:
-        return DEFAULT_QUALITY
     if text == "keep":
         return "keep"
     if not re.fullmatch(r"\d{1,3}", text) or not 1 <= int(text) <= 100:
-        raise UsageError(f"--quality {text!r}: 1 to 100, or keep (JPEG files pass through as they are)")
+        raise UsageError(f"--quality {text!r}: must be 1 to 100, or keep (JPEG files are stored as they are)")
     return int(text)
 
 
@@ -250,11 +301,11 @@ def parse_bytes(option: str, text: str) -> int:
     """A number of bytes: "256MiB", "1GB", "65536"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
     if not match:
-        raise UsageError(f"{option} {text!r}: a number of bytes such as 256MiB, 1GB or 65536")
+        raise UsageError(f"{option} {text!r}: must be a number of bytes such as 256MiB, 1GB or 65536")
     base = 1024 if match[3] else 1000
     value = int(float(match[1]) * base ** " KMGT".index(match[2].upper() or " "))
     if not 1 <= value <= 1 << 44:
-        raise UsageError(f"{option} {text}: from 1 byte to 16 TiB")
+        raise UsageError(f"{option} {text}: must be between 1 byte and 16 TiB")
     return value
 
 
@@ -267,24 +318,14 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
 
     from rawpack import jpeg
     from rawpack.pixels import area
-    from rawpack_packer.images import yuv420
 
     chosen = jpeg.decoder()
     resizer = f"opencv {cv2.__version__}"
     if recipe.size != "keep" and recipe.interpolation == "area":
         resizer += f", rawpack.area {area.VERSION}"
     used = {"decoder": f"{chosen.name} {chosen.version}", "resizer": resizer}
-    if recipe.format == "lmdb":
-        import lmdb
-
-        used["encoder"] = f"opencv {cv2.__version__}"
-        used["lmdb"] = ".".join(str(part) for part in lmdb.version())
-    if recipe.format == "hdf5":
-        import h5py
-
-        used["hdf5"] = h5py.version.hdf5_version
-    if recipe.color == "yuv420":
-        used["encoder"] = f"rawpack.yuv420 {yuv420.VERSION}"
+    for row in (output_format(recipe.format), encoder_of(recipe.encoding)):
+        used |= resolve(row.libraries)() if row.libraries else {}
     if recipe.compression:
         import zlib
 
@@ -298,7 +339,7 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
 
         # Files of other types than JPEG and PNG may be anywhere, whatever their names.
         used[PILLOW] = PIL.__version__
-    return used
+    return {name: used[name] for name in sorted(used, key=lambda name: [*_IN_ORDER, name].index(name))}
 
 
 def check_libraries(recipe: Recipe) -> None:
@@ -315,8 +356,3 @@ def check_libraries(recipe: Recipe) -> None:
             f"a worker has other libraries than the recipe, and would make other bytes ({'; '.join(differing)}): "
             "install the same versions everywhere"
         )
-
-
-def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{option} {value!r}: one of {', '.join(allowed)}")

@@ -51,7 +51,7 @@ def _draws(done: Bench) -> tuple[Draw, Draw]:
         name = text.plain(meter.path.name)
         points.append(Point(name, form, meter.store_bytes, best.images_per_s, best.cold_images_per_s))
         if best.limit is not None:
-            what = "decode" if meter.field.encoding == "jpeg" else "copy"
+            what = "decode" if meter.field.codec.suffix else "copy"
             levels[what] = max(levels.get(what, 0.0), best.limit.median)
         for batch in dict.fromkeys(reading.case.setting.batch for reading in mine):
             lines = [one for one in mine if one.case.setting.batch == batch]

@@ -187,7 +187,7 @@ def _column(store: Store, name: str) -> NDArray[Any] | None:
 
 def _stored_bytes(store: Store) -> NDArray[Any] | None:
     """Of each compressed image; None where all are alike."""
-    if store.fields["image"].encoding == "jpeg":
+    if "bytes" in store.fields["image"].codec.index:
         return _column(store, "image.bytes")
     return None
 

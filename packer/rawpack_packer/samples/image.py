@@ -6,26 +6,18 @@ import mmap
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError
-from rawpack.jpeg import restart_interval
 from rawpack.pixels.geometry import cover_size
 from rawpack.pixels.resize import fit
 from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
 from rawpack_packer.images.jpeg_structure import is_whole
-from rawpack_packer.images.yuv420 import from_rgb
 from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
+from rawpack_packer.recipe.tables import encoder_of, is_jpeg
 
-_SAMPLING = {
-    "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
-    "422": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
-    "440": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
-    "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
-}
-_MAX_JPEG_SIDE = 65_500
 _DECODING_BYTES = 16
 """Per pixel: 16-bit samples of four channels, and once more in another order."""
 
@@ -95,7 +87,9 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
         image = _without_padding(image, header, scale)
     image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None)
     height, width, channels = image.shape
-    return Prepared(encoded(image, recipe, notes), (height, width, channels), tuple(notes), header.upright_size)
+    return Prepared(
+        encoded(image, recipe.encoding, recipe, notes), (height, width, channels), tuple(notes), header.upright_size
+    )
 
 
 def by_recipe(
@@ -111,35 +105,12 @@ def by_recipe(
     return image
 
 
-def encoded(image: NDArray[Any], recipe: Recipe, notes: list[str]) -> NDArray[Any]:
-    """An image as it is stored: the values themselves, or planes (n,), or a JPEG file (n,)."""
-    if recipe.color == "yuv420":
-        return from_rgb(image)
-    if recipe.encoding != "jpeg":
-        return np.ascontiguousarray(image)
-    if recipe.quality == "keep":
+def encoded(image: NDArray[Any], encoding: str, recipe: Recipe, notes: list[str]) -> NDArray[Any]:
+    """An image or mask as it is stored: the values themselves, or planes (n,), or an image file (n,)."""
+    if recipe.quality == "keep" and is_jpeg(encoding):
         notes.append("reencoded")
-    return encode_jpeg(image, recipe)
-
-
-def encode_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
-    """A baseline JPEG file (n,) of an image (H, W, C), with a restart marker after each row of blocks."""
-    height, width, channels = image.shape
-    if max(height, width) > _MAX_JPEG_SIDE:
-        raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG holds {_MAX_JPEG_SIDE} a side")
-    quality = KEPT_QUALITY if recipe.quality == "keep" else recipe.quality
-    sampling = recipe.subsampling or "444"
-    options = [
-        cv2.IMWRITE_JPEG_QUALITY, int(quality or KEPT_QUALITY),
-        cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(width, sampling),
-    ]  # fmt: skip
-    if channels == 3:
-        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLING[sampling]]
-    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if channels == 3 else image
-    done, encoded = cv2.imencode(".jpg", bgr, options)
-    if not done:
-        raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
-    return np.asarray(encoded, np.uint8).reshape(-1)
+    stored: NDArray[Any] = resolve(encoder_of(encoding).encode)(image, recipe)
+    return stored
 
 
 def _check_memory(header: ImageHeader) -> None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
-from rawpack.pixels import png
 from rawpack.pixels.resize import fit_nearest
 from rawpack_packer.images import read_header
 from rawpack_packer.images.pixels import to_color
@@ -60,7 +59,7 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
         parts = {IMAGE: Stored(image.image, image.shape)}
     else:
         stored, size = _from_array(item.image, recipe, fields[IMAGE], notes)
-        if item.planes is not None and recipe.color == "yuv420" and recipe.crop is None and stored.shape[:2] == size:
+        if item.planes is not None and fields[IMAGE].planar and recipe.crop is None and stored.shape[:2] == size:
             stored = Stored(item.planes, stored.shape)
         parts = {IMAGE: stored}
     for name, field in fields.items():
@@ -86,7 +85,7 @@ def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[
     image = pixels[..., None] if pixels.ndim == 2 and len(field.shape) == 3 else pixels
     if len(field.shape) != 3:
         _check_shape(image.shape, field)
-        return Stored(np.ascontiguousarray(image), image.shape), (0, 0)
+        return Stored(encoded(image, field.encoding, recipe, notes), image.shape), (0, 0)
     if image.ndim != 3 or not image.size:
         raise DecodeError(BAD_FIELD, f"the image has shape {pixels.shape}; pixels are (H, W) or (H, W, C)")
     if image.shape[2] != field.shape[2] and image.dtype == np.uint8 and image.shape[2] in (1, 3):
@@ -96,7 +95,7 @@ def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[
     _check_shape(image.shape, field)
     # Writers take values as they come: of another dtype, they would be read as something else.
     assert image.dtype == field.dtype, image.dtype
-    return Stored(encoded(image, recipe, notes), image.shape), size
+    return Stored(encoded(image, field.encoding, recipe, notes), image.shape), size
 
 
 def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field) -> Stored:
@@ -122,8 +121,7 @@ def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field
     if recipe.target is not None:
         mask = fit_nearest(mask, recipe.target, fit=recipe.fit)
     _check_shape(mask.shape, field)
-    mask = np.ascontiguousarray(mask)
-    return Stored(png.encode(mask) if field.encoding == "png" else mask, mask.shape)
+    return Stored(encoded(mask, field.encoding, recipe, []), mask.shape)
 
 
 def _native(values: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The three formats, written: one module each, and the contract they keep."""
+"""The formats, written: one module each, and the contract they keep. Their rows are in `recipe.tables`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rawpack.disk.manifest import Field
+from rawpack.disk.tables import format_of, resolve
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.writers.contract import Finished, Keys, ShardWriter, large
-
-SUFFIXES = {"hdf5": ".h5", "lmdb": ".lmdb", "memmap": ".npy"}
 
 
 def open_writer(paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> ShardWriter:
     """Begin a shard of the recipe's format. Its writer is loaded now: a worker has no use for others' libraries."""
-    if recipe.format == "hdf5":
-        from rawpack_packer.writers.hdf5 import Hdf5Writer
-
-        return Hdf5Writer(paths, recipe, fields)
-    if recipe.format == "lmdb":
-        from rawpack_packer.writers.lmdb import LmdbWriter
-
-        return LmdbWriter(paths, recipe, fields)
-    from rawpack_packer.writers.memmap import MemmapWriter
-
-    return MemmapWriter(paths, recipe, fields)
+    writer: ShardWriter = resolve(output_format(recipe.format).writer)(paths, recipe, fields)
+    return writer
 
 
 def shard_names(number: int, format: str, fields: Mapping[str, Field]) -> list[str]:
-    """The files of a shard: one, or in memmap stores one for each image and mask field."""
-    names = large(fields) if format == "memmap" else [IMAGE]
-    return [f"shard-{number:05d}{'' if name == IMAGE else '.' + name}{SUFFIXES[format]}" for name in names]
+    """The files of a shard: one, or one for each image and mask field."""
+    names = large(fields) if output_format(format).file_per_field else [IMAGE]
+    suffix = format_of(format).suffix
+    return [f"shard-{number:05d}{'' if name == IMAGE else '.' + name}{suffix}" for name in names]
 
 
-__all__ = ["SUFFIXES", "Finished", "Keys", "ShardWriter", "open_writer", "shard_names"]
+__all__ = ["Finished", "Keys", "ShardWriter", "open_writer", "shard_names"]

@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -26,6 +26,9 @@ from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers.contract import Finished, Keys, large
 from rawpack_packer.writers.hdf5_room import PER_CHUNK, Room, give_back
+
+if TYPE_CHECKING:
+    from rawpack.store.store import Store
 
 FLAT_CHUNK = 1 << 20
 """Bytes per chunk where samples differ in size."""
@@ -223,6 +226,39 @@ class _ImageDataset:
 
     def _starts(self) -> NDArray[np.int64]:
         return np.cumsum(self._counts()) - self._counts()
+
+
+def libraries() -> dict[str, str]:
+    """The version of HDF5, which decides the bytes of a file."""
+    version: str = h5py.version.hdf5_version
+    return {"hdf5": version}
+
+
+def compare(store: Store, number: int, name: str, file: Path) -> str | None:
+    """What differs between a shard as HDF5 reads it and its index, or None. See `OutputFormat.compare`."""
+    reader, rows = store.reader(number, name), store.manifest.shards[number].rows
+    with h5py.File(file, "r") as shard:
+        link = shard.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            return f"{name} is a link to elsewhere"
+        data = shard[name]
+        if data.external or data.is_virtual:
+            return f"{name} lies outside the file"
+        field = store.fields[name]
+        if data.dtype != np.dtype(field.dtype) or (field.uniform and data.shape != (rows, *field.stored_shape)):
+            return f"its dataset holds {data.dtype} {data.shape}; the manifest says {field.dtype} {field.shape}"
+        start = 0
+        for row in range(rows):
+            expected = reader.stored(row)
+            if field.uniform:
+                found = np.asarray(data[row]).reshape(-1).view(np.uint8)
+            else:
+                count = len(expected) // data.dtype.itemsize
+                found = np.asarray(data[start : start + count]).view(np.uint8)
+                start += count
+            if not np.array_equal(found, expected):
+                return f"its dataset and the index differ at row {row}"
+    return None
 
 
 def _write_columns(file: h5py.File, room: Room, columns: Keys) -> None:

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
@@ -24,10 +24,16 @@ from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample
 from rawpack_packer.writers.contract import Finished, Keys, large
 
+if TYPE_CHECKING:
+    from rawpack.store.store import Store
+
 _FIRST_MAP = 64 << 20
 _TRANSACTION = 64 << 20
 """Bytes of values per transaction: so many dirty pages liblmdb holds in memory."""
-_PAGE = 4096
+_PAGE, _PAGE_HEAD, _NODE = 4096, 16, 20
+"""Bytes: of a page, of what it begins with, and of what a value has before it, a node's head and the key."""
+_ENTRY = 30
+"""Bytes of the entry of a value that has pages of its own."""
 _END = 64
 """Bytes of a value's beginning and end."""
 _SLACK = 1 << 20
@@ -112,7 +118,7 @@ class LmdbWriter:
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if isinstance(error, lmdb.MemoryError):
             return MemoryError(str(error))
-        return PackError(f"{self._path}: LMDB could not write: {error}; the same command goes on once that is mended")
+        return PackError(f"{self._path}: LMDB could not write: {error}; fix that, and the same command resumes")
 
     def _offsets(self) -> NDArray[np.int64]:
         """Where each value begins in the file.
@@ -151,6 +157,36 @@ class LmdbWriter:
         if len(values) != len(self._sizes):
             raise PackError(f"{self._path}: LMDB kept {len(values)} of {len(self._sizes)} values")
         return values
+
+
+def libraries() -> dict[str, str]:
+    """The version of LMDB, which decides the bytes of a file."""
+    return {"lmdb": ".".join(str(part) for part in lmdb.version())}
+
+
+def value_bytes(size: int) -> int:
+    """What a value takes in LMDB's file: as many as fit share a page, and one of about half a page has its own."""
+    node = _NODE + size
+    if node <= (_PAGE - _PAGE_HEAD) // 2 - 2:
+        return _PAGE // ((_PAGE - _PAGE_HEAD) // (node + 2))
+    return -(-(size + _PAGE_HEAD) // _PAGE) * _PAGE + _ENTRY
+
+
+def compare(store: Store, number: int, name: str, file: Path) -> str | None:
+    """What differs between a shard as LMDB reads it and its index, or None. See `OutputFormat.compare`."""
+    reader, rows = store.reader(number, name), store.manifest.shards[number].rows
+    with (
+        lmdb.open(str(file), subdir=False, readonly=True, lock=False, readahead=False) as env,
+        env.begin(buffers=True) as txn,
+    ):
+        packed = rows * sum(field.in_shards for field in store.fields.values())
+        if env.stat()["entries"] != packed:
+            return f"its database has {env.stat()['entries']} entries; {packed} were packed"
+        for row in range(rows):
+            value: Any = txn.get(key_of(row, name))
+            if value is None or not np.array_equal(np.frombuffer(value, np.uint8), reader.stored(row)):
+                return f"its database and the index differ at row {row}"
+    return None
 
 
 def _are_at(offsets: NDArray[np.int64], values: list[NDArray[np.uint8]], data: mmap.mmap) -> bool:

@@ -102,7 +102,7 @@ class StorePart:
                 fields[name] = _read(reader, at, name)
         reader, at, stored = _sound(store, IMAGE, row)
         field = store.fields[IMAGE]
-        image = stored.tobytes() if field.encoding == "jpeg" else _read(reader, at, IMAGE)
+        image = stored.tobytes() if field.codec.suffix else _read(reader, at, IMAGE)
         return Item(origin.prefix + key_of(store, row), image, fields, planes=stored if field.planar else None)
 
     def small(self, i: int) -> dict[str, Value]:
@@ -229,7 +229,7 @@ class StoreSource(BaseSource):
     @property
     def holds_jpeg(self) -> bool:
         """Whether images of some store are JPEG files."""
-        return any(store.fields[IMAGE].encoding == "jpeg" for store in self.stores)
+        return any(store.fields[IMAGE].codec.suffix == ".jpg" for store in self.stores)
 
     @property
     def holds_planes(self) -> bool:

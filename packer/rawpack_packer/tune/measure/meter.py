@@ -161,13 +161,13 @@ class StoreMeter:
     @cached_property
     def limit(self) -> Callable[[int, float], float] | None:
         """What measures this store's bare limit, see `rawpack_packer.tune.measure.limits`; None where there is none."""
-        if self.field.encoding == "jpeg":
+        if self.field.codec.suffix == ".jpg":
             store, random = Store(self.path), np.random.default_rng(self._seed)
             rows = random.permutation(len(self))[:_DECODED].tolist()
             files = [store.reader(shard, "image").stored(row) for shard, row in map(store.locate, rows)]
             shape = tuple(n or 0 for n in self.field.shape) if self.field.uniform else None
             return decode_limit(files, self.field.shape[-1] or 3, shape)
-        if self.field.encoding == "raw" and self.field.uniform:
+        if self.field.codec.in_place and not self.field.planar and self.field.uniform:
             return copy_limit(list(self._tables()), 256)
         return None
 

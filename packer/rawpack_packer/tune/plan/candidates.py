@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack_packer.recipe.recipe import Recipe, make_recipe
+from rawpack_packer.recipe.tables import output_format
 
 
 class TrialRecipe(Recipe, frozen=True, kw_only=True):
@@ -35,12 +37,12 @@ class Candidate:
     @property
     def raw(self) -> bool:
         """Whether nothing is decoded or inflated: pixels, or planes."""
-        return self.recipe.encoding in ("raw", "yuv420")
+        return codec_of(self.recipe.encoding).in_place
 
     @property
     def lossy(self) -> bool:
         """Whether what is read differs from the pixels that were packed."""
-        return self.recipe.encoding not in ("raw", "deflate") and not self.recipe.passes_through
+        return codec_of(self.recipe.encoding).lossy and not self.recipe.passes_through
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -78,7 +80,7 @@ def candidates(
     colors: Sequence[str],
     compressions: Sequence[str],
 ) -> list[Candidate]:
-    """All combinations, raw formats first. Quality is for lmdb alone, compression for hdf5. Raises UsageError."""
+    """All combinations, raw formats first: qualities and compressions where formats have them. Raises UsageError."""
     found = {
         candidate.name: candidate
         for format, size, color in itertools.product(formats, sizes, colors)
@@ -94,11 +96,13 @@ def _of(
 ) -> Iterator[Candidate]:
     common = {"format": format, "size": size} | ({"color": color} if color != "rgb" else {})
     name = f"{format} {size}" + (f" {color}" if color != "rgb" else "")
-    if format == "lmdb":
-        # A JPEG has such planes anyway.
-        for quality in qualities if color != "yuv420" else ():
+    written = output_format(format)
+    if color not in written.colors:
+        return
+    if "quality" in written.options:
+        for quality in qualities:
             yield _candidate(f"{name} q{quality}", common | {"quality": quality})
-    elif format == "hdf5":
+    elif "compression" in written.options:
         for compression in compressions:
             packed = compression != "none"
             yield _candidate(
@@ -110,4 +114,4 @@ def _of(
 
 def _candidate(name: str, options: dict[str, str]) -> Candidate:
     words = itertools.chain.from_iterable((f"--{option}", value) for option, value in options.items())
-    return Candidate(name, make_recipe(**options), tuple(words))  # type: ignore[arg-type]
+    return Candidate(name, make_recipe(**options), tuple(words))

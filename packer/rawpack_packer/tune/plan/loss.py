@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.jpeg import decoder
-from rawpack.pixels.yuv420 import to_rgb
+from rawpack.disk.tables import resolve
 from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.samples.image import encoded
 
 Pixels = NDArray[np.uint8]
@@ -20,12 +20,9 @@ _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 
 def as_read(image: Pixels, recipe: Recipe) -> tuple[Pixels, int]:
     """What a store that is made by `recipe` gives back of an image (H, W, C) that it stores, and the bytes it takes."""
-    stored = encoded(image, recipe, [])
-    if recipe.color == "yuv420":
-        return to_rgb(stored, (image.shape[0], image.shape[1])), stored.nbytes
-    if recipe.encoding == "jpeg":
-        return decoder().decode(stored, color=recipe.pixels), stored.nbytes
-    return image, stored.nbytes
+    stored = encoded(image, recipe.encoding, recipe, [])
+    decode = encoder_of(recipe.encoding).decode
+    return resolve(decode)(stored, image.shape, recipe) if decode else image, stored.nbytes
 
 
 def psnr(image: Pixels, other: Pixels) -> float:

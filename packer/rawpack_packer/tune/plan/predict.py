@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawpack_packer.recipe.fields import IMAGE, part_rows, picture_field
+from rawpack_packer.recipe.tables import is_jpeg, output_format
 from rawpack_packer.tune.measure.interval import Figure
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.trial import Trial
-
-_SHARD_BYTES = {"memmap": 4400, "hdf5": 6200, "lmdb": 11600}
-"""Of a shard beside its images, its entry in the manifest included: headers; of LMDB two pages and most of a third."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +94,7 @@ def predict(trials: Sequence[Trial], samples: int, memory: int | None) -> list[P
 
 def _whole_bytes(trial: Trial, samples: int) -> float:
     """Of the store with so many samples of the source: what shards hold beside images counts by the shard."""
-    fixed, recipe = _SHARD_BYTES[trial.candidate.recipe.format], trial.candidate.recipe
+    fixed, recipe = output_format(trial.candidate.recipe.format).shard_bytes, trial.candidate.recipe
     each = trial.bytes_per_sample - fixed * trial.shards / trial.rows
     rows = part_rows(recipe, {IMAGE: picture_field(recipe)})
     return each * samples * trial.rows / trial.seen + fixed * math.ceil(samples / rows)
@@ -115,6 +113,6 @@ def _same_pixels(trial: Trial, trials: Sequence[Trial]) -> Trial | None:
         return None
     jpegs = [
         one for one in trials
-        if one.candidate.recipe.encoding == "jpeg" and one.candidate.group == trial.candidate.group
+        if is_jpeg(one.candidate.recipe.encoding) and one.candidate.group == trial.candidate.group
     ]  # fmt: skip
     return max(jpegs, key=lambda one: one.best.images_per_s.median, default=None)

@@ -216,7 +216,7 @@ def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[T
 def _error(meter: StoreMeter) -> float:
     """Half of the 95 % interval of a sample's mean bytes, as a share of them."""
     store = Store(meter.path)
-    if meter.field.encoding in ("raw", "yuv420") and meter.field.uniform:
+    if meter.field.codec.in_place and meter.field.uniform:
         return 0.0
     if meter.field.deflated:
         # What lies on the disk, not what it inflates to.

@@ -1,0 +1,201 @@
+"""The two tables of what packing writes: a row for each format, and one for each codec.
+
+They are the packer's side of `rawpack.disk.tables`, with the same names. A row answers what the rest of the packer
+asks, so nothing else asks for a format or an encoding by its name. Code is named as "module:function" and loaded when
+it is first used: a worker loads the libraries of its own format only.
+
+A package of your own adds a row by an entry point of the group `rawpack.writers` or `rawpack.encoders`, which has the
+row's name, beside its entry point for the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from rawpack.disk.tables import added, codec_of
+from rawpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from rawpack_packer.recipe.recipe import Recipe
+
+WRITER_GROUP, ENCODER_GROUP = "rawpack.writers", "rawpack.encoders"
+"""Groups of entry points."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How the values of one image or mask become the bytes that a shard holds."""
+
+    name: str
+    """As that of the reader's `Codec`."""
+    encode: str
+    """"module:function": takes an image or mask in C order and the `Recipe`, returns the array that the writer gets.
+    Raises DecodeError where the sample is to be rejected."""
+    decode: str = ""
+    """"module:function": takes what `encode` returned, the image's shape and the `Recipe`, returns what a reader gets;
+    empty where that is the image itself."""
+    libraries: str = ""
+    """"module:function": the libraries that decide the bytes, name -> version."""
+    refusal: str = "{what} cannot be stored so: use --format memmap or --format hdf5"
+    """Said where `Codec.holds` is false. `{what}` stands for the field."""
+
+
+def _raw(recipe: Recipe) -> str:
+    return "raw"
+
+
+def _raw_or_planes(recipe: Recipe) -> str:
+    return "yuv420" if recipe.color == "yuv420" else "raw"
+
+
+def _raw_or_deflate(recipe: Recipe) -> str:
+    return "deflate" if recipe.compression else "raw"
+
+
+def _deflated_or_planes(recipe: Recipe) -> str:
+    planes = "yuv420_deflate" if recipe.compression else "yuv420"
+    return planes if recipe.color == "yuv420" else _raw_or_deflate(recipe)
+
+
+def _jpeg(recipe: Recipe) -> str:
+    return "jpeg"
+
+
+def _png(recipe: Recipe) -> str:
+    return "png"
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """How shards of one format are written."""
+
+    name: str
+    """As that of the reader's `Format`."""
+    writer: str
+    """"module:class": a `ShardWriter`, made of the temporary paths, the recipe and the fields."""
+    image_encoding: Callable[[Recipe], str] = _raw
+    mask_encoding: Callable[[Recipe], str] = _raw
+    """The encodings that a recipe chooses; each has an `Encoder`."""
+    options: frozenset[str] = frozenset()
+    """Those of the recipe's options that not every format has: quality and subsampling, of JPEG; compression; chunk."""
+    colors: tuple[str, ...] = ("rgb", "gray")
+    """What `--color` may be."""
+    compressions: tuple[str, ...] = ("gzip",)
+    """What `--compression` may be, beside none."""
+    file_per_field: bool = False
+    """Whether each image and mask field has a file of its own; else one file holds all fields of a shard."""
+    libraries: str = ""
+    """"module:function": the libraries that decide the bytes of the file, name -> version."""
+    compare: str = ""
+    """"module:function", for `rawpack inspect --verify`: takes a `Store`, the number of a shard, the name of a field
+    and the path of its file. Reads the file by the format's own library, in a process of its own, and returns what
+    differs from the index, or None. Empty where the reader reads the format by its own means anyway."""
+    value_bytes: str = ""
+    """"module:function": the bytes that a value of so many bytes takes in a shard; empty where it is as many."""
+    shard_bytes: int = 0
+    """Of a shard beside its images, with its entry in the manifest: headers, padding."""
+    flat_chunk: int = 0
+    """Samples of different sizes take whole chunks of so many bytes, uncompressed; 0 where there are none."""
+    copies_columns: bool = False
+    """Whether each shard has a copy of its rows' small fields."""
+    spools: bool = False
+    """Whether a shard's pixels wait in a second file until it is finished."""
+
+
+_ENCODE = "rawpack_packer.samples.encoders"
+
+ENCODERS: dict[str, Encoder] = {
+    row.name: row
+    for row in (
+        Encoder("raw", f"{_ENCODE}:as_is"),
+        Encoder("deflate", f"{_ENCODE}:as_is"),  # chunks of many samples are compressed by the format's writer
+        Encoder(
+            "jpeg", f"{_ENCODE}:to_jpeg", f"{_ENCODE}:from_jpeg", f"{_ENCODE}:jpeg_libraries",
+            "a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: use --format memmap or --format hdf5",
+        ),
+        Encoder(
+            "png", f"{_ENCODE}:to_png",
+            refusal="a PNG holds uint8 or uint16 of 1 or 3 channels, not {what}: "
+            "use --format memmap or --format hdf5",
+        ),
+        *(
+            Encoder(
+                name, f"{_ENCODE}:to_planes", f"{_ENCODE}:from_planes", f"{_ENCODE}:planes_libraries",
+                "--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}",
+            )
+            for name in ("yuv420", "yuv420_deflate")
+        ),
+    )
+}  # fmt: skip
+"""The encoders that come with rawpack."""
+
+_WRITERS = "rawpack_packer.writers"
+
+OUTPUT_FORMATS: dict[str, OutputFormat] = {
+    row.name: row
+    for row in (
+        OutputFormat(
+            "memmap",
+            f"{_WRITERS}.memmap:MemmapWriter",
+            image_encoding=_raw_or_planes,
+            colors=("rgb", "gray", "yuv420"),
+            file_per_field=True,
+            shard_bytes=4400,
+        ),
+        OutputFormat(
+            "hdf5",
+            f"{_WRITERS}.hdf5:Hdf5Writer",
+            image_encoding=_deflated_or_planes,
+            mask_encoding=_raw_or_deflate,
+            options=frozenset({"compression", "chunk"}),
+            colors=("rgb", "gray", "yuv420"),
+            libraries=f"{_WRITERS}.hdf5:libraries",
+            compare=f"{_WRITERS}.hdf5:compare",
+            shard_bytes=6200,
+            flat_chunk=1 << 20,
+            copies_columns=True,
+            spools=True,
+        ),
+        OutputFormat(
+            "lmdb",
+            f"{_WRITERS}.lmdb:LmdbWriter",
+            image_encoding=_jpeg,
+            mask_encoding=_png,
+            options=frozenset({"quality", "subsampling"}),
+            libraries=f"{_WRITERS}.lmdb:libraries",
+            compare=f"{_WRITERS}.lmdb:compare",
+            value_bytes=f"{_WRITERS}.lmdb:value_bytes",
+            shard_bytes=11_600,  # two pages and most of a third
+        ),
+    )
+}
+"""The formats that come with rawpack; the first is the default."""
+
+
+def output_format(name: str) -> OutputFormat:
+    """The format of this name, for writing. Raises UsageError where there is none."""
+    found = OUTPUT_FORMATS.get(name) or added(WRITER_GROUP, name)
+    if not isinstance(found, OutputFormat):
+        raise UsageError(f"--format {name!r}: must be one of {', '.join(format_names())}")
+    return found
+
+
+def encoder_of(name: str) -> Encoder:
+    """The encoder of this name. Raises UsageError where there is none."""
+    found = ENCODERS.get(name) or added(ENCODER_GROUP, name)
+    if not isinstance(found, Encoder):
+        raise UsageError(f"no installed package writes the encoding {name!r}: install the one that adds it")
+    return found
+
+
+def format_names() -> tuple[str, ...]:
+    """The formats that can be written, with those of other packages; none is loaded."""
+    return tuple(dict.fromkeys((*OUTPUT_FORMATS, *(entry.name for entry in entry_points(group=WRITER_GROUP)))))
+
+
+def is_jpeg(encoding: str) -> bool:
+    """Whether samples of this encoding are JPEG files."""
+    return codec_of(encoding).suffix == ".jpg"

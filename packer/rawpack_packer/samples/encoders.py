@@ -1,0 +1,81 @@
+"""What is stored of an image or mask: one function for each encoding, and back again. See `recipe.tables.Encoder`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack import jpeg
+from rawpack.errors import DecodeError
+from rawpack.jpeg import restart_interval
+from rawpack.pixels import png
+from rawpack_packer.images import yuv420
+from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
+
+_SAMPLING = {
+    "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "422": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "440": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+}
+_MAX_JPEG_SIDE = 65_500
+
+
+def as_is(image: NDArray[Any], recipe: Recipe) -> NDArray[Any]:
+    """The values themselves, in C order."""
+    return np.ascontiguousarray(image)
+
+
+def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
+    """A baseline JPEG file (n,) of an image (H, W, C), with a restart marker after each row of blocks."""
+    height, width, channels = image.shape
+    if max(height, width) > _MAX_JPEG_SIDE:
+        raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG holds {_MAX_JPEG_SIDE} a side")
+    quality = KEPT_QUALITY if recipe.quality == "keep" else recipe.quality
+    sampling = recipe.subsampling or "444"
+    options = [
+        cv2.IMWRITE_JPEG_QUALITY, int(quality or KEPT_QUALITY),
+        cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(width, sampling),
+    ]  # fmt: skip
+    if channels == 3:
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLING[sampling]]
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if channels == 3 else image
+    done, encoded = cv2.imencode(".jpg", bgr, options)
+    if not done:
+        raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
+    return np.asarray(encoded, np.uint8).reshape(-1)
+
+
+def from_jpeg(stored: NDArray[np.uint8], shape: tuple[int, ...], recipe: Recipe) -> NDArray[np.uint8]:
+    """The pixels of a JPEG file."""
+    return jpeg.decoder().decode(stored, color=recipe.pixels)
+
+
+def jpeg_libraries() -> dict[str, str]:
+    """What encodes JPEG files."""
+    return {"encoder": f"opencv {cv2.__version__}"}
+
+
+def to_png(mask: NDArray[Any], recipe: Recipe) -> NDArray[np.uint8]:
+    """A PNG file (n,) of a mask (H, W, C)."""
+    return png.encode(np.ascontiguousarray(mask))
+
+
+def to_planes(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
+    """An image (H, W, 3) as planes of YCbCr 4:2:0, (n,)."""
+    return yuv420.from_rgb(image)
+
+
+def from_planes(stored: NDArray[np.uint8], shape: tuple[int, ...], recipe: Recipe) -> NDArray[np.uint8]:
+    """The pixels of planes."""
+    from rawpack.pixels.yuv420 import to_rgb
+
+    return to_rgb(stored, (shape[0], shape[1]))
+
+
+def planes_libraries() -> dict[str, str]:
+    """What makes planes."""
+    return {"encoder": f"rawpack.yuv420 {yuv420.VERSION}"}
