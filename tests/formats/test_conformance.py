@@ -11,11 +11,11 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import lmdb
@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from planes import rgb_of
 
+import rawpack_packer
 from rawpack import Reader, UsageError
+from rawpack.testing import FormatSuite
 
 SIZE = 48
 TARGETS: dict[str, tuple[int, int]] = {"48": (48, 48), "40x56": (40, 56)}
@@ -592,6 +594,67 @@ def test_the_manifest_is_plain_json(case: Case) -> None:
     for name in ("store.json", "provenance.json", "provenance.npy"):
         there.pop(name)
     assert {name: size for name, size in there.items() if (case.path / name).is_file()} == named
+
+
+# ---------------------------------------------------------------------------------------------- the public suite
+
+
+class _OwnFormat(FormatSuite):
+    """The suite that `rawpack.testing` has for anybody's format, for one of our own."""
+
+    layout: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
+
+    def pack(self, images: Sequence[Pixels], folder: Path) -> Path:
+        kind = None if len({image.shape for image in images}) == 1 else ("uint8", (None, None, 3))
+        samples = [{"image": image} for image in images]
+        options = {"format": self.layout.split("-")[0], "shard_size": "1", "workers": 0, **self.options}
+        rawpack_packer.pack(samples, folder / "store", image=kind, **options)
+        return folder / "store"
+
+    def read_back(self, store: Path) -> Iterator[Pixels]:
+        size = "keep" if (store / "columns-1" / "image.shape.npy").exists() else "22x17"
+        yield from stored_images(Case(store, self.layout, size, "rgb", Truth(store, [], [], [])))
+
+
+class TestMemmap(_OwnFormat):
+    """memmap keeps the promises of every format."""
+
+    layout = "memmap"
+
+
+class TestHdf5(_OwnFormat):
+    """hdf5 keeps them."""
+
+    layout = "hdf5"
+
+
+class TestHdf5Compressed(_OwnFormat):
+    """hdf5 with chunks of four images, compressed, keeps them."""
+
+    layout = "hdf5-gzip"
+    different_sizes = False
+    options: ClassVar[dict[str, Any]] = {"compression": "gzip", "chunk": 4}
+
+
+class TestHdf5CompressedSizes(_OwnFormat):
+    """hdf5 with images of different sizes, compressed, keeps them."""
+
+    layout = "hdf5-gzip"
+    one_size = False
+    options: ClassVar[dict[str, Any]] = {"compression": "gzip"}
+
+
+class TestLmdb(_OwnFormat):
+    """lmdb keeps them, but for what JPEG loses."""
+
+    layout = "lmdb"
+
+    def check_image(self, read: Pixels, packed: Pixels) -> None:
+        assert psnr(read, packed) > 25
+
+    def check_read_back(self, read: Pixels, other: Pixels) -> None:
+        assert worst(read, other) <= 2  # decoders of JPEG differ by a level or two
 
 
 # ---------------------------------------------------------------------------------------------- round trips

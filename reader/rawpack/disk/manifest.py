@@ -320,6 +320,7 @@ def _check(manifest: Manifest) -> None:
         raise ValueError("a version below 1, or fewer than 0 samples")
     if not manifest.fields:
         raise ValueError("samples without any field")
+    encodings = format_of(manifest.format).codecs
     for name, field in manifest.fields.items():
         _check_field(name, field)
     label = manifest.fields.get("label")
@@ -351,7 +352,6 @@ def _check(manifest: Manifest) -> None:
         rows = sum(part.rows for part in parts)
         if rows != manifest.samples:
             raise ValueError(f"{manifest.samples} samples, but {rows} rows in its {what}")
-    encodings = format_of(manifest.format).codecs
     for name in images:
         if manifest.fields[name].encoding not in encodings:
             raise ValueError(f"field {name} is {manifest.fields[name].encoding} in a {manifest.format} store")

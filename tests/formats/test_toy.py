@@ -1,0 +1,174 @@
+"""A third party's format and encoding, added by the steps of CONTRIBUTING.md alone, do all that rawpack's own do."""
+
+from __future__ import annotations
+
+import configparser
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Pixels, Ran, environment, files_of, run_command
+
+import rawpack_packer
+from rawpack import Reader, StoreError, UsageError
+from rawpack.disk import tables
+from rawpack.testing import FormatSuite
+
+TOY = Path(__file__).parents[1] / "support" / "toy"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> Iterator[None]:
+    """The package of the toy format, as pip would install it: a folder on the path with its entry points."""
+    tables.added.cache_clear()
+    sys.path.insert(0, str(TOY))
+    yield
+    sys.path.remove(str(TOY))
+    tables.added.cache_clear()
+
+
+def command(*args: object) -> Ran:
+    """The command, where the toy is installed."""
+    path = environment()["PYTHONPATH"]
+    return run_command(*args, PYTHONPATH=os.pathsep.join([path, str(TOY)]))
+
+
+def by_hand(store: Path, name: str = "image") -> Iterator[bytes]:
+    """The values of an image or mask field of a toy store, decoded as its few lines of documentation say."""
+    columns = store / "columns-1"
+    places = zip(*(np.load(columns / f"{name}.{what}.npy").tolist() for what in ("offset", "bytes")), strict=True)
+    shards = [path.read_bytes() for path in sorted(store.glob("shard-*.toy"))]
+    number, before = -1, sys.maxsize
+    for offset, size in places:
+        if offset < before:  # offsets begin anew in each shard
+            number += 1
+        before = offset
+        stored = shards[number][offset : offset + size]
+        yield b"".join(bytes([value]) * count for count, value in zip(stored[::2], stored[1::2], strict=True))
+
+
+class TestToy(FormatSuite):
+    """The toy keeps the promises of every format."""
+
+    def pack(self, images: Sequence[Pixels], folder: Path) -> Path:
+        kind = None if len({image.shape for image in images}) == 1 else ("uint8", (None, None, 3))
+        rawpack_packer.pack(
+            [{"image": image} for image in images],
+            folder / "store",
+            format="toy",
+            image=kind,
+            shard_size="1",
+            workers=0,
+        )
+        return folder / "store"
+
+    def read_back(self, store: Path) -> Iterator[Pixels]:
+        shapes = store / "columns-1" / "image.shape.npy"
+        one = json.loads((store / "store.json").read_text())["fields"]["image"]["shape"]
+        each = np.load(shapes).tolist() if shapes.exists() else itertools.repeat(one)
+        for values, shape in zip(by_hand(store), each, strict=False):
+            yield np.frombuffer(values, np.uint8).reshape(shape)
+
+
+@pytest.fixture(scope="module")
+def store(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the toy format, packed by the command with two workers."""
+    path = tmp_path_factory.mktemp("toy") / "store"
+    ran = command("pack", "--quiet", "--format", "toy", "--size", 32, "--shard-size", 1, "--workers", 2, images, path)
+    assert (ran.code, ran.err) == (0, "")
+    return path
+
+
+def test_the_command_packs_and_describes_it(store: Path) -> None:
+    """`rawpack pack --format toy` makes shards of the toy's own kind, and `rawpack inspect` tells its encoding."""
+    assert {path.suffix for path in store.glob("shard-*")} == {".toy"}
+    ran = command("inspect", store)
+    assert ran.code == 0
+    assert "toy" in ran.out
+    assert "runs" in ran.out
+
+
+def test_the_command_verifies_it(store: Path) -> None:
+    """`rawpack inspect --verify` passes a sound store, and finds a changed byte by its sample."""
+    assert command("inspect", "--verify", store).code == 0
+    shard = sorted(store.glob("shard-*"))[0]
+    data = shard.read_bytes()
+    try:
+        shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        ran = command("inspect", "--verify", store)
+        assert ran.code == 1
+        assert "image was changed" in ran.out + ran.err
+    finally:
+        shard.write_bytes(data)
+
+
+def test_it_converts_to_other_formats_and_back(store: Path, images: Path, tmp_path: Path) -> None:
+    """A toy store converts to memmap with the same pixels, and back to the same shards."""
+    rawpack_packer.convert(store, tmp_path / "memmap", format="memmap", workers=0)
+    rawpack_packer.convert(tmp_path / "memmap", tmp_path / "toy", format="toy", workers=0)
+    toy, memmap = Reader(store), Reader(tmp_path / "memmap")
+    for i in range(len(toy)):
+        np.testing.assert_array_equal(toy[i]["image"], memmap[i]["image"])
+    shards = {name: data for name, data in files_of(store).items() if name.startswith("shard")}
+    assert {name: data for name, data in files_of(tmp_path / "toy").items() if name.startswith("shard")} == shards
+
+
+def test_masks_are_stored_so_too(tmp_path: Path) -> None:
+    """A mask of 16 bits in a toy store comes back to the bit."""
+    masks = [np.arange(12, dtype=np.uint16).reshape(3, 4) * 1000 + i for i in range(5)]
+    samples = [{"image": np.full((3, 4, 3), i, np.uint8), "depth": mask} for i, mask in enumerate(masks)]
+    rawpack_packer.pack(samples, tmp_path / "store", format="toy", fields={"depth": "mask"}, workers=0)
+    reader = Reader(tmp_path / "store")
+    for i, (mask, stored) in enumerate(zip(masks, by_hand(tmp_path / "store", "depth"), strict=True)):
+        np.testing.assert_array_equal(reader[i]["depth"][..., 0], mask)
+        assert stored == mask.tobytes()
+
+
+def test_options_of_other_formats_are_refused(images: Path, tmp_path: Path) -> None:
+    """What the toy's row does not name is refused, with the formats that have it."""
+    with pytest.raises(UsageError, match="--quality applies to --format lmdb only"):
+        rawpack_packer.pack(images, tmp_path / "store", format="toy", quality=90)
+    with pytest.raises(UsageError, match="--color yuv420 does not apply to --format toy"):
+        rawpack_packer.pack(images, tmp_path / "store", format="toy", color="yuv420")
+
+
+def test_without_its_package_a_store_says_what_is_missing(store: Path) -> None:
+    """Where the toy is not installed, reading and packing name it and the cure, in one line."""
+    ran = run_command("inspect", store)
+    assert ran.code != 0
+    assert "the format 'toy' is unknown" in ran.out + ran.err
+    assert "install the package that adds it" in ran.out + ran.err
+    ran = run_command("pack", "--format", "toy", ROOT, store.parent / "never")
+    assert ran.code == 2
+    assert "'toy'" in ran.err
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken package of a format is an error of rawpack's that names the package's module."""
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rawpack.formats]\nbroken = no_such_module:FORMAT\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(StoreError, match="no_such_module:FORMAT"):
+        tables.format_of("broken")
+
+
+def test_the_steps_are_those_that_contributing_names() -> None:
+    """The toy's entry points are all of the groups that CONTRIBUTING.md has in its rows for formats and encodings."""
+    entries = configparser.ConfigParser()
+    entries.read(TOY / "rawpack_toy-1.0.dist-info" / "entry_points.txt")
+    rows = (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()
+    for what, groups in (
+        ("a format", ("rawpack.formats", "rawpack.writers")),
+        ("an encoding", ("rawpack.codecs", "rawpack.encoders")),
+    ):
+        (row,) = (line for line in rows if line.startswith(f"| {what} |"))
+        assert all(f"`{group}`" in row and group in entries for group in groups)
+    assert len(entries.sections()) == 4
