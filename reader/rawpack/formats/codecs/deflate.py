@@ -90,7 +90,7 @@ class DeflatedRows:
 
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         check_rows(rows, self._rows)
-        target = out.reshape(len(out), -1).view(np.uint8)
+        target = out.reshape(len(out), self._row_bytes // self._dtype.itemsize).view(np.uint8)
         for i, row in places(rows, at):
             target[i] = self.stored(row)
 
