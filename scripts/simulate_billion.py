@@ -30,7 +30,10 @@ from numpy.typing import NDArray
 from rawpack import Reader
 from rawpack.disk.manifest import FileRecord, Placement
 from rawpack_packer.engines import Report
-from rawpack_packer.job import commit, job
+from rawpack_packer.job import commit, run
+from rawpack_packer.job import parts as counted
+from rawpack_packer.job.options import NoProgress, RunOptions
+from rawpack_packer.job.pack import pack
 from rawpack_packer.part import part as parts
 from rawpack_packer.part.part import PartRecord, PartTask, Tick
 from rawpack_packer.recipe.recipe import make_recipe
@@ -187,19 +190,18 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
         times["commit"] = time.perf_counter()
         return commit.commit_store(*args)
 
-    class Progress(job.NoProgress):
+    class Progress(NoProgress):
         def commit(self) -> None:
             times["add up"] = time.perf_counter()
 
     began = time.perf_counter()
-    with mock.patch.object(job, "commit_store", committed), mock.patch.object(job, "check_space"):
+    with mock.patch.object(run, "commit_store", committed), mock.patch.object(run, "check_space"):
         if not written:
-            mock.patch.object(job, "read_record", engine.read).start()
+            mock.patch.object(counted, "read_record", engine.read).start()
             mock.patch.object(commit, "read_record", engine.read).start()
             mock.patch.object(commit, "need_record", engine.read).start()
-        summary = job.pack(
-            source, folder, make_recipe(size=str(SIDE), shard_size=shard_size), engine=engine, progress=Progress()
-        )
+        how = RunOptions(engine=engine, progress=Progress())
+        summary = pack(source, folder, make_recipe(size=str(SIDE), shard_size=shard_size), how)
     ended = time.perf_counter()
     mock.patch.stopall()
     peak = memory.take()

@@ -9,13 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rawpack_packer.api import append, pack, pack_splits
-    from rawpack_packer.export import export
-    from rawpack_packer.job.derive import convert, merge, subset
+    from rawpack_packer.api import append, convert, export, merge, pack, pack_splits, subset
 
 __all__ = ["append", "convert", "export", "merge", "pack", "pack_splits", "subset"]
-
-_HOMES = {"convert": "job.derive", "merge": "job.derive", "subset": "job.derive", "export": "export"}
 
 
 if not TYPE_CHECKING:  # who checks types knows all names
@@ -23,9 +19,9 @@ if not TYPE_CHECKING:  # who checks types knows all names
     def __getattr__(name: str) -> Any:
         """A function, loaded when it is first asked for: it brings OpenCV, HDF5 and LMDB with it."""
         if name in __all__:
-            import importlib
+            from rawpack_packer import api
 
-            return getattr(importlib.import_module(f"rawpack_packer.{_HOMES.get(name, 'api')}"), name)
+            return getattr(api, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

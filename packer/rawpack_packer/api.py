@@ -1,4 +1,10 @@
-"""`rawpack_packer.pack`: what the command does, for Python, with any dataset as its source."""
+"""The one door into the packer: what the `rawpack` command does, for Python.
+
+`pack`, `pack_splits` and `append` fill stores; `convert`, `merge` and `subset` make a store of stores; `export` writes
+a store's samples as files. Each checks its options and opens its source before anything is written; the same call
+resumes where an earlier one was stopped. `prepare_pack` and its like stop before they write: what they return estimates
+the job, or runs it.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +14,57 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from rawpack.errors import UsageError
-from rawpack.remote.url import is_url, local_path
-from rawpack_packer.engines import Engine, as_engine
-from rawpack_packer.job import holdout as draws
-from rawpack_packer.job import splits as sets
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination.named import store_folder
+from rawpack_packer.engines import Engine
+from rawpack_packer.export import Export, Exported
 from rawpack_packer.job.append import AppendSummary
-from rawpack_packer.job.append import append as run_append
-from rawpack_packer.job.job import Limits, Progress, Summary
-from rawpack_packer.job.job import pack as run
-from rawpack_packer.job.upload import pack_to_url
-from rawpack_packer.recipe.by_user import recipe_for
-from rawpack_packer.sources import OPTIONS, DatasetSource, DividedError, Source, is_source, open_source
+from rawpack_packer.job.derive import Prefix
+from rawpack_packer.job.options import Progress, run_options
+from rawpack_packer.job.prepare import (
+    Named,
+    Prepared,
+    PreparedAppend,
+    PreparedSplits,
+    Scan,
+    open_path,
+    prepare_append,
+    prepare_convert,
+    prepare_merge,
+    prepare_pack,
+    prepare_splits,
+    prepare_subset,
+)
+from rawpack_packer.job.run import Summary
+from rawpack_packer.job.subset import Choice
+from rawpack_packer.sources import OPTIONS, Source, StoreSource
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Declared
 
-_ABOUT = ("kind", "fields", "image", "classes", "keys", "names")
-"""What `pack` takes that speaks of the source."""
+__all__ = [
+    "Prepared",
+    "PreparedAppend",
+    "PreparedSplits",
+    "append",
+    "convert",
+    "export",
+    "merge",
+    "open_path",
+    "pack",
+    "pack_splits",
+    "prepare_append",
+    "prepare_convert",
+    "prepare_export",
+    "prepare_merge",
+    "prepare_pack",
+    "prepare_splits",
+    "prepare_subset",
+    "subset",
+]
+
+_ABOUT = ("kind", "fields", "image", "classes", "keys", "names", *OPTIONS)
+"""What `pack` takes that describes the source."""
 
 
 def pack(
@@ -43,7 +81,7 @@ def pack(
     keys: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     workers: int | None = None,
-    max_rejects: float = 0.01,
+    max_rejects: float | str = 0.01,
     strict: bool = False,
     restart: bool = False,
     engine: Engine | Executor | None = None,
@@ -52,7 +90,7 @@ def pack(
     storage_options: Mapping[str, Any] | None = None,
     **recipe: Any,
 ) -> Summary:
-    """Pack `source` into a store at `destination`; the same call goes on where an earlier one was stopped.
+    """Pack `source` into a store at `destination`; the same call resumes where an earlier one was stopped.
 
     source: a path, as the command takes it; or any map-style dataset, that is, `len(source)` and `source[i]`: a torch
         Dataset, a list, an array; or a dict of columns, {"image": images, "label": labels}. A sample is a dict with an
@@ -85,18 +123,12 @@ def pack(
         "kind": kind, "skip_unreadable": skip_unreadable or None,
         "fields": fields, "image": image, "classes": classes, "keys": keys, "names": names,
     }  # fmt: skip
-    parts_by = as_engine(engine, workers)
-    about |= {name: recipe.pop(name) for name in OPTIONS if name in recipe}
-    opened = _ready(source, about, workers, colors=recipe.get("color") is not None, destination=destination)
-    limits = Limits(workers, max_rejects, strict, restart)
-    chosen = recipe_for(opened, {"format": format, "size": size, **recipe})
-    if isinstance(destination, str) and is_url(destination):
-        if parts_by is not None:
-            raise UsageError("engine= writes to a folder that all machines share; what goes to a URL is packed here")
-        return pack_to_url(
-            opened, destination, chosen, limits, progress=progress, scratch=scratch, storage_options=storage_options
-        )
-    return run(opened, local_path(destination), chosen, limits, engine=parts_by, progress=progress)
+    about |= _taken(recipe)
+    return prepare_pack(
+        source, destination, run_options(workers, max_rejects, strict, restart, engine, progress),
+        about=about, recipe={"format": format, "size": size, **recipe}, scratch=scratch,
+        storage_options=storage_options,
+    ).run()  # fmt: skip
 
 
 def pack_splits(
@@ -105,9 +137,9 @@ def pack_splits(
     *,
     splits: Sequence[str] | None = None,
     holdout: Mapping[str, float | int | str] | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     workers: int | None = None,
-    max_rejects: float = 0.01,
+    max_rejects: float | str = 0.01,
     strict: bool = False,
     restart: bool = False,
     engine: Engine | Executor | None = None,
@@ -120,31 +152,14 @@ def pack_splits(
         which `holdout` is drawn, as `{"val": 0.1}`: a share, or from 1 on a number, of each class.
     seed: of the draw. options: as `pack` takes them, for all splits alike.
 
-    The same call goes on where an earlier one was stopped. Raises as `pack`.
+    The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
-    parts_by = as_engine(engine, workers)
-    known = {name: options.pop(name) for name in (*_ABOUT, *OPTIONS) if name in options}
-    limits = Limits(workers, max_rejects, strict, restart)
-    colors = options.get("color") is not None
-    if isinstance(source, Mapping) and ("image" not in source or holdout is None):
-        if splits is not None or holdout is not None:
-            raise UsageError("a dict of splits is divided already: leave splits= and holdout= out")
-        chosen = sets.divided(list(source))
-        sources = sets.one_numbering({name: _ready(one, known, workers, colors) for name, one in source.items()})
-    elif splits is not None and holdout is None and isinstance(source, str | os.PathLike):
-        chosen = sets.divided(list(splits))
-        sources = sets.open_divided(os.fspath(source), splits, lambda path: _ready(path, known, workers, colors))
-    elif holdout is not None and splits is None:
-        chosen = sets.drawn(draws.parse_holdout(f"{name}={amount}" for name, amount in holdout.items()), seed)
-        sources, _ = sets.draw(_ready(source, known, workers, colors, destination), chosen)
-    else:
-        raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
-    recipes = {name: recipe_for(one, {"format": "memmap", **options}) for name, one in sources.items()}
-    limits = sets.begin(Path(destination), sources, recipes, chosen, limits)
-    return {
-        name: run(one, Path(destination) / name, recipes[name], limits, engine=parts_by, progress=progress)
-        for name, one in sources.items()
-    }
+    about = _taken(options)
+    prepared = prepare_splits(
+        source, destination, run_options(workers, max_rejects, strict, restart, engine, progress),
+        names=splits, amounts=holdout, seed=seed, about=about, recipe={"format": "memmap", **options},
+    )  # fmt: skip
+    return {name: job.run() for name, job in prepared.begin().items()}
 
 
 def append(
@@ -154,7 +169,7 @@ def append(
     skip_existing: bool = False,
     other_libraries: bool = False,
     workers: int | None = None,
-    max_rejects: float = 0.01,
+    max_rejects: float | str = 0.01,
     strict: bool = False,
     restart: bool = False,
     engine: Engine | Executor | None = None,
@@ -167,68 +182,126 @@ def append(
     other_libraries: also where the libraries that make pixels have other versions now. restart: remove what an append
     left that was stopped, and begin anew; the store stays. Samples without names, as those of arrays, are counted on.
 
-    The same call goes on where an earlier one was stopped. Raises as `pack`.
+    The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
-    unknown = [name for name in about if name not in (*_ABOUT, *OPTIONS)]
+    unknown = [name for name in about if name not in _ABOUT]
     if unknown:
         raise UsageError(f"{unknown[0]}=: the store says how samples are packed; leave it out")
-    limits = Limits(workers, max_rejects, strict, restart)
-    return run_append(
-        _ready(source, about, workers, colors=True),
-        destination,
-        limits,
-        skip_existing=skip_existing,
-        other_libraries=other_libraries,
-        engine=as_engine(engine, workers),
-        progress=progress,
-    )
+    return prepare_append(
+        source, destination, run_options(workers, max_rejects, strict, restart, engine, progress),
+        skip_existing=skip_existing, other_libraries=other_libraries, about=about,
+    ).run()  # fmt: skip
 
 
-def _ready(
-    source: Any,
-    about: Mapping[str, Any],
-    workers: int | None,
-    colors: bool,
-    destination: str | os.PathLike[str] = "DST",
-) -> Source:
-    """The source by what a user wrote, fit to be read by workers. colors: whether that says what these are to be.
-    destination: of the command that an error names."""
-    try:
-        opened = _opened(source, about, colors)
-    except DividedError as error:
-        where = os.fspath(destination)
-        raise error.asked("DST" if is_url(where) else where) from None
-    if workers != 0 and isinstance(opened, DatasetSource):
-        _check_travels(opened)
-    return opened
+def convert(
+    store: Named,
+    destination: Named,
+    *,
+    workers: int | None = None,
+    max_rejects: float | str = 0.01,
+    strict: bool = False,
+    restart: bool = False,
+    engine: Engine | Executor | None = None,
+    progress: Progress | None = None,
+    **recipe: Any,
+) -> Summary:
+    """Pack the samples of `store` into a new one at `destination`; the same call resumes where one was stopped.
+
+    recipe: as of `rawpack_packer.pack`: format="lmdb", size=224, ...; what is not named stays as it is in `store`.
+    The rest is as of `pack`. Pixels that the recipe does not change stay what they are, bit for bit: raw pixels in any
+    raw format, and JPEG files as the bytes that they are.
+
+    Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
+    stopped. A sample that is damaged is rejected.
+    """
+    how = run_options(workers, max_rejects, strict, restart, engine, progress)
+    return prepare_convert(store, destination, how, recipe=recipe).run()
 
 
-def _opened(source: Any, about: Mapping[str, Any], colors: bool) -> Source:
-    if isinstance(source, bytes | bytearray):
-        raise UsageError(
-            "the source is bytes: a path is a str or a Path, and image files in memory are a list of bytes"
-        )
-    if isinstance(source, str | os.PathLike):
-        return open_source(source, **about)
-    given = {name: value for name, value in about.items() if value is not None and value is not False}
-    for name in ("kind", "skip_unreadable"):
-        if name in given:
-            raise UsageError(
-                f"{name}= applies to a path only, and the source is a {type(source).__name__}: leave it out"
-            )
-    if not is_source(source):
-        return DatasetSource(source, **given, colors=colors)
-    if given:
-        raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
-    whole: Source = source
-    return whole
+def merge(
+    stores: Sequence[Named],
+    destination: Named,
+    *,
+    prefix: Prefix | None = None,
+    workers: int | None = None,
+    max_rejects: float | str = 0.01,
+    strict: bool = False,
+    restart: bool = False,
+    engine: Engine | Executor | None = None,
+    progress: Progress | None = None,
+    **recipe: Any,
+) -> Summary:
+    """Pack the samples of several stores, one store after the other, into one at `destination`.
+
+    They must have the same fields. Classes are united by name: those of the first keep their numbers, then come the
+    new ones of each next. prefix: where keys are in several of them, puts the name of its store's folder, or its
+    number, and "/" in front of each key. The rest is as of `convert`.
+    """
+    how = run_options(workers, max_rejects, strict, restart, engine, progress)
+    return prepare_merge(stores, destination, how, prefix=prefix, recipe=recipe).run()
 
 
-def _check_travels(source: DatasetSource) -> None:
-    try:
-        cloudpickle.dumps(source.part(0, 1))
-    except Exception as error:
-        raise UsageError(
-            f"{source.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files where "
-            "they are read, or pass workers=0"
-        ) from error
+def subset(
+    store: Named,
+    destination: Named,
+    *,
+    classes: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    rows: Sequence[int] | None = None,
+    every: int = 1,
+    per_class: int | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+    keep_labels: bool = False,
+    workers: int | None = None,
+    max_rejects: float | str = 0.01,
+    strict: bool = False,
+    restart: bool = False,
+    engine: Engine | Executor | None = None,
+    progress: Progress | None = None,
+    **recipe: Any,
+) -> Summary:
+    """Pack some samples of `store` into a new one at `destination`, in the order in which they are stored.
+
+    classes, keys, rows: which; where several are given, those that all of them name. every, per_class, limit: how many
+    of these, see `Choice`. keep_labels: labels and classes stay; else, with classes=, labels are counted anew. The
+    rest is as of `convert`.
+    """
+    how = run_options(workers, max_rejects, strict, restart, engine, progress)
+    choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels=keep_labels)
+    return prepare_subset(store, destination, how, choice, recipe=recipe).run()
+
+
+def export(
+    store: Named,
+    folder: Named,
+    *,
+    numbered: bool = False,
+    workers: int | None = None,
+    max_rejects: float | str = 0.01,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write each sample of `store` into `folder` as an image file named by its key, its masks, and a listing of its
+    fields; the same call resumes where one was stopped.
+
+    JPEG files are the bytes that lie in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other
+    arrays .npy. numbered: name files by their row. workers: threads; None takes one for each CPU. max_rejects: how
+    many samples may be damaged, as a share, or from 1 on as a number; they are listed in `rejects.jsonl`.
+
+    Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
+    stopped.
+    """
+    how = run_options(workers, max_rejects, progress=progress)
+    return prepare_export(store, folder, numbered=numbered).run(how)
+
+
+def prepare_export(store: Named, folder: Named, *, numbered: bool = False, scan: Scan | None = None) -> Export:
+    """See `export`: its `need_bytes` says what it would take, and `run` does it."""
+    path = store_folder(os.fspath(store))
+    destinations.check_apart(Path(folder), path)
+    return Export(StoreSource(path, progress=scan), Path(folder), numbered=numbered)
+
+
+def _taken(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that describe the source, taken out of all."""
+    return {name: options.pop(name) for name in _ABOUT if name in options}

@@ -47,8 +47,8 @@ from rawpack_packer.engines import (
     pooled,
     remote_worker,
 )
-from rawpack_packer.job.job import Limits, NoProgress
-from rawpack_packer.job.job import pack as run_job
+from rawpack_packer.job.options import NoProgress, RunOptions
+from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.part import PartTask
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
@@ -154,10 +154,8 @@ def run(
 ) -> Any:
     """Pack by an engine, from a source with trouble in it."""
     opened = open_source(source)
-    limits = Limits(max_rejects=20, strict=more.pop("strict", False), restart=more.pop("restart", False))
-    return run_job(
-        opened if trouble is None else Troubled(opened, trouble), store, recipe(layout), limits, engine=engine, **more
-    )
+    how = RunOptions(max_rejects=20, engine=engine, **more)
+    return run_job(opened if trouble is None else Troubled(opened, trouble), store, recipe(layout), how)
 
 
 class Watching(NoProgress):

@@ -21,7 +21,8 @@ from conftest import Pixels, environment, pack, picture, run_here, save
 
 from rawpack import Reader, UsageError
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
-from rawpack_packer.job import job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.part import Tick
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
@@ -101,7 +102,7 @@ def test_a_packed_sample_holds_what_the_whole_store_holds(images: Path, tmp_path
     whole = Reader(pack(images, tmp_path / "whole", "--size", "32"))
     by_key = {whole[i]["key"]: whole[i] for i in range(len(whole))}
     (candidate,) = candidates(["memmap"], ["32"], [], ["rgb"], [])
-    job.pack(draw(open_source(images), 30, seed=3), tmp_path / "sample", candidate.trial(16), job.Limits(0))
+    run_job(draw(open_source(images), 30, seed=3), tmp_path / "sample", candidate.trial(16), RunOptions(0))
     sample = Reader(tmp_path / "sample")
     assert len(sample) == 30
     for i in range(30):

@@ -24,7 +24,8 @@ from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_m
 from rawpack import PackError, Reader
 from rawpack_packer.destination import files
 from rawpack_packer.engines import LocalEngine
-from rawpack_packer.job.job import pack as run_job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.readahead import _file_system
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
@@ -293,7 +294,7 @@ def test_another_source_is_refused_with_the_first_ten_differences(
 
 def unfinished(source: Path, store: Path, *options: object) -> None:
     """All parts done, and no manifest."""
-    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
+    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=OSError(5, "Input/output error")):
         ran = run_here("pack", "--workers", 0, *SMALL, *options, source, store)
     assert (ran.code, "Input/output error" in one_line(ran.err)) == (1, True)
 
@@ -554,7 +555,7 @@ def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
     recipe, store = recipes.make_recipe(size="64", shard_size="1"), tmp_path / "store"
     hanging = Troubled(open_source(source), At(70, hang))
     with pytest.raises(PackError, match="no worker has begun a sample for"):
-        run_job(hanging, store, recipe, engine=LocalEngine(1, stuck_after_s=0.6))
+        run_job(hanging, store, recipe, RunOptions(engine=LocalEngine(1, stuck_after_s=0.6)))
     assert run_here("pack", "--workers", 0, *SMALL, source, store).code == 0
 
 

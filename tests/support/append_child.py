@@ -19,7 +19,7 @@ from killed_child import Killer
 
 from rawpack import Reader
 from rawpack_packer.job.append import append
-from rawpack_packer.job.job import Limits
+from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import open_source
 
 
@@ -31,7 +31,7 @@ def run(source: str, store: Path, killer: Killer | None) -> int:
         try:
             if killer is not None:
                 killer.install()
-            append(open_source(source), store, Limits(workers=0, max_rejects=10))
+            append(open_source(source), store, RunOptions(workers=0, max_rejects=10))
             code = 0
         finally:
             os._exit(code)

@@ -9,7 +9,8 @@ from troubled import At, Troubled
 
 from rawpack import PackError
 from rawpack_packer.engines import RayEngine
-from rawpack_packer.job.job import Limits, pack
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.pack import pack
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 
@@ -20,16 +21,17 @@ def stop() -> None:
 
 def main() -> None:
     address, rounds, source, folder = sys.argv[1], int(sys.argv[2]), open_source(sys.argv[3]), Path(sys.argv[4])
-    recipe, limits = recipes.make_recipe(size="64", shard_size="1"), Limits(max_rejects=20)
+    recipe = recipes.make_recipe(size="64", shard_size="1")
     with RayEngine(address) as engine:
+        how = RunOptions(max_rejects=20, engine=engine)
         for k in range(rounds):
             try:
                 # Early in a part and late in it, so that others are anywhere.
-                pack(Troubled(source, At(k * 37 % len(source), stop)), folder / f"{k}", recipe, limits, engine=engine)
+                pack(Troubled(source, At(k * 37 % len(source), stop)), folder / f"{k}", recipe, how)
             except PackError as error:
                 if not str(error).endswith("stopped"):
                     raise
-        pack(source, folder / "store", recipe, limits, engine=engine)
+        pack(source, folder / "store", recipe, how)
     print("sound")
 
 

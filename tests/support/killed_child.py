@@ -18,7 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rawpack_packer.job.job import Limits, pack
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.pack import pack
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 
@@ -83,7 +84,7 @@ def run(source: str, store: Path, recipe: dict[str, Any], killer: Killer | None)
         try:
             if killer is not None:
                 killer.install()
-            pack(open_source(source), store, recipes.make_recipe(**recipe), Limits(workers=0, max_rejects=10))
+            pack(open_source(source), store, recipes.make_recipe(**recipe), RunOptions(workers=0, max_rejects=10))
             code = 0
         finally:
             os._exit(code)

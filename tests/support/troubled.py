@@ -63,7 +63,7 @@ class Troubled:
 def opening(trouble: Trouble) -> Any:
     """While it is entered, the command opens its source with this trouble in it."""
     return mock.patch(
-        "rawpack_packer.cli.source_options.open_source", lambda path, *_, **__: Troubled(open_source(path), trouble)
+        "rawpack_packer.job.prepare.open_source", lambda path, *_, **__: Troubled(open_source(path), trouble)
     )
 
 
@@ -134,7 +134,7 @@ def main() -> None:
             fill(filler)
             return commit.commit_store(*args)
 
-        with mock.patch("rawpack_packer.job.job.commit_store", filled):
+        with mock.patch("rawpack_packer.job.run.commit_store", filled):
             command()
     else:
         with opening(At(int(at), fill, filler)):

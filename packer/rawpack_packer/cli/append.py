@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
-from rawpack.errors import UsageError
-from rawpack.remote.url import is_url, shown
 from rawpack_packer import text
+from rawpack_packer.api import prepare_append
 from rawpack_packer.cli import summary as summaries
-from rawpack_packer.cli.job_options import job_options, take_job_options
-from rawpack_packer.cli.source_options import end_unread, open_by, source_options, take_source_options
-from rawpack_packer.job import append as appending
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.cli.run_options import job_options, take_job_options
+from rawpack_packer.cli.source_options import end_unread, source_options, take_source_options
 
 
 @click.command(short_help="Add more samples to a store.")
@@ -44,18 +42,13 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
       rawpack append more-photos/ store/
       rawpack append --skip-existing photos/ store/    what is new in the folder it was packed from
     """  # fmt: skip
-    how, chosen = take_job_options(options), take_source_options(options)
-    if is_url(dst):
-        raise UsageError(f"{shown(dst)} is a URL: append to a store in a folder, and copy it there, store.json last")
-    appending.open_store(Path(dst), src)  # nonsense is refused before a long look at SRC
-    engine = how.connect()
-    source = open_by(src, chosen, quiet=how.quiet, destination="NEW", other=("rawpack", "append", "SRC", dst))
-    if not how.silent:
-        click.echo(f"rawpack: {summaries.images(source)} in {text.plain(src)}", err=True)
-    work = partial(
-        appending.append, source, dst, how.limits,
-        skip_existing=skip_existing, other_libraries=other_libraries, engine=engine,
-    )  # fmt: skip
-    done = how.watched(lambda progress: work(progress=progress))
-    how.tell(summaries.appended_dict(done), summaries.appended_text(done))
-    end_unread([source])
+    how, out = take_job_options(options)
+    about = take_source_options(options)
+    with scanning(quiet=out.quiet) as scan:
+        job = prepare_append(
+            src, dst, how, skip_existing=skip_existing, other_libraries=other_libraries, about=about, scan=scan
+        )
+    out.say(f"{summaries.images(job.source)} in {text.plain(src)}")
+    done = job.run()
+    out.tell(summaries.appended_dict(done), summaries.appended_text(done))
+    end_unread([job.source])

@@ -5,45 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rawpack.disk.manifest import NAME
-from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
-from rawpack.remote.url import local_path, refuse_url
 from rawpack.store.store import Store
 
 if TYPE_CHECKING:
     from rawpack.remote.origin import RemoteStore
-
-
-def store_folder(dst: str) -> Path:
-    """The folder of a store that a user named. Raises UsageError where there is no folder of that name."""
-    refuse_url(dst)
-    path = local_path(dst)
-    if path.name == NAME and path.is_file():
-        raise UsageError(f"{dst} is a store's manifest; name its folder: {path.parent}")
-    if not path.exists():
-        raise UsageError(f"{dst} does not exist")
-    if not path.is_dir():
-        raise UsageError(f"{dst} is a file; a store is a folder")
-    return path
-
-
-def store_folders(dst: str) -> dict[str, Path]:
-    """The stores that a user named: name and folder of each, where DST is a set of splits; else DST alone, without a
-    name. Raises as `store_folder`, and UnfinishedStoreError where a split was not packed yet."""
-    path = store_folder(dst)
-    found = None if (path / NAME).exists() else read_splits(path)
-    return {"": path} if found is None else {name: store_path(path, name) for name in found.splits}
-
-
-def one_store(dst: str, option: str) -> Path:
-    """The store that a user named for what is about one. Raises UsageError where DST is a set of splits."""
-    stores = store_folders(dst)
-    if "" not in stores:
-        raise UsageError(
-            f"{option} is about one store, and {dst} has splits: name {' or '.join(map(str, stores.values()))}"
-        )
-    return stores[""]
 
 
 def open_origin(url: str, cache: str | None = None, cache_bytes: str | None = None) -> RemoteStore:

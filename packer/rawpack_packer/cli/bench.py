@@ -10,8 +10,9 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from rawpack_packer.cli.arguments import report_file, store_folders
+from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
+from rawpack_packer.destination.named import store_folders
 from rawpack_packer.tune import bench as benches
 from rawpack_packer.tune.measure.rounds import ROUNDS, Schedule
 from rawpack_packer.tune.measure.steps import parse_steps

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from rawpack_packer.cli.job_options import job_options, take_job_options
-from rawpack_packer.cli.rework_options import Progress, kept_recipe_options, run
-from rawpack_packer.job.derive import recipe_as_before
-from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import StoreSource
+from rawpack_packer.api import prepare_convert
+from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.cli.recipe_options import recipe_options
+from rawpack_packer.cli.run_options import dry_run_option, job_options, take_job_options
 
 
 @click.command(short_help="Make another store of a store.")
-@kept_recipe_options
+@partial(recipe_options, of_stores=True)
+@dry_run_option
 @job_options
 @click.argument("store", type=click.Path())
 @click.argument("dst", type=click.Path())
@@ -33,10 +35,8 @@ def convert(store: str, dst: str, dry_run: bool, **options: Any) -> None:
       rawpack convert lmdb-store/ other/ --shard-size 1GB
                                                         the same JPEG files in larger shards
     """
-    how = take_job_options(options)
-
-    def making(progress: Progress) -> tuple[StoreSource, Recipe]:
-        source = StoreSource(store, progress=progress)
-        return source, recipe_as_before(source, options)
-
-    run((store,), dst, making, how, dry_run=dry_run)
+    how, out = take_job_options(options)
+    with scanning(quiet=out.quiet) as scan:
+        job = prepare_convert(store, dst, how, recipe=options, scan=scan)
+    out.say(summaries.samples(job.source))
+    out.do(job, dry_run=dry_run)

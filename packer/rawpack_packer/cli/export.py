@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
 from rawpack_packer import text
-from rawpack_packer.cli.arguments import store_folder
-from rawpack_packer.cli.job_options import parse_share
-from rawpack_packer.cli.progress import Bar, Lines, scanning
-from rawpack_packer.destination import folder as destinations
-from rawpack_packer.export.run import Export, Exported
-from rawpack_packer.job.job import Limits, NoProgress, Progress
-from rawpack_packer.sources import StoreSource
+from rawpack_packer.api import prepare_export
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.cli.run_options import (
+    Output,
+    dry_run_option,
+    json_option,
+    max_rejects_option,
+    progress,
+    quiet_option,
+)
+from rawpack_packer.export import Exported
+from rawpack_packer.job.options import run_options
 
 
 @click.command(short_help="Write the samples of a store as image files.")
 @click.option("--numbered", is_flag=True, help="Name files by their row: 00000000.jpg; the listing has the keys.")
 @click.option("--workers", type=click.IntRange(1), help="Threads [default: one per CPU].")
-@click.option(
-    "--max-rejects",
-    default="1%",
-    show_default=True,
-    metavar="SHARE|N",
-    help="How many samples may be damaged: a share such as 1% or 0.01, or a number.",
-)
-@click.option("--dry-run", is_flag=True, help="Say what it would take, and write nothing.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@max_rejects_option
+@dry_run_option
+@quiet_option
+@json_option
 @click.argument("store", type=click.Path())
 @click.argument("folder", type=click.Path())
 def export(
@@ -58,28 +55,22 @@ def export(
       rawpack export store/ photos/
       rawpack export --numbered store/ photos/          00000000.jpg, 00000001.jpg, ...
     """
-    limits = Limits(workers, parse_share(max_rejects))
-    path = store_folder(store)
-    destinations.check_apart(Path(folder), path)
-    with scanning(quiet=quiet) as progress:
-        job = Export(StoreSource(path, progress=progress), Path(folder), numbered=numbered)
+    out = Output(quiet, as_json)
+    how = run_options(workers, max_rejects, progress=progress(quiet=quiet))
+    with scanning(quiet=quiet) as scan:
+        job = prepare_export(store, folder, numbered=numbered, scan=scan)
     if dry_run:
-        need, free = job.need_bytes(), destinations.free_bytes(Path(folder))
-        about = {"samples": len(job.source), "files_bytes": need, "free_bytes": free}
-        rows = [("samples", f"{len(job.source):,}"), ("files", f"about {text.size(need)}"), ("free", text.size(free))]
-        click.echo(
-            json.dumps(about, indent=1) if as_json else "Nothing was written. It would take:\n" + text.table(rows)
-        )
+        guess = job.estimate()
+        rows = [
+            ("samples", f"{guess.samples:,}"),
+            ("files", f"about {text.size(guess.files_bytes)}"),
+            ("free", text.size(guess.free_bytes)),
+        ]
+        in_words = "Nothing was written. Exporting would take:\n" + text.table(rows)
+        click.echo(json.dumps(asdict(guess), indent=1) if as_json else in_words)
         return
-    watch: Progress = NoProgress() if quiet else Bar() if sys.stderr.isatty() else Lines()
-    try:
-        done = job.run(limits, watch)
-    finally:
-        watch.end()
-    if as_json:
-        click.echo(json.dumps(asdict(done) | {"already_complete": done.already}, indent=1))
-    elif not quiet:
-        click.echo(_as_text(done))
+    done = job.run(how)
+    out.tell(asdict(done) | {"already_complete": done.already}, _as_text(done))
 
 
 def _as_text(done: Exported) -> str:

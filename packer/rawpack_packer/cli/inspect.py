@@ -17,7 +17,8 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack.store.store import Store
 from rawpack_packer import text as show
-from rawpack_packer.cli.arguments import one_store, open_url, output_file, report_file, store_folders
+from rawpack_packer.cli.arguments import open_url, output_file, report_file
+from rawpack_packer.destination.named import one_store, store_folders
 from rawpack_packer.inspect import describe
 from rawpack_packer.inspect.verify import Problem, verify, work_of
 from rawpack_packer.job import splits

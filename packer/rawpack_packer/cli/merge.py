@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from rawpack_packer.cli.job_options import job_options, take_job_options
-from rawpack_packer.cli.rework_options import kept_recipe_options, run
+from rawpack_packer.api import prepare_merge
+from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.cli.recipe_options import recipe_options
+from rawpack_packer.cli.run_options import dry_run_option, job_options, take_job_options
 from rawpack_packer.job import derive
 
 
@@ -18,7 +22,8 @@ from rawpack_packer.job import derive
     help="Put the name of its store's folder, or its number from 0, and / in front of each key: where the same keys "
     "are in several stores.",
 )
-@kept_recipe_options
+@partial(recipe_options, of_stores=True)
+@dry_run_option
 @job_options
 @click.argument("stores", nargs=-1, required=True, type=click.Path(), metavar="STORE STORE...")
 @click.argument("dst", type=click.Path())
@@ -35,5 +40,8 @@ def merge(stores: tuple[str, ...], dst: str, prefix: derive.Prefix | None, dry_r
       rawpack merge a/ b/ c/ all/ --prefix names        keys become a/cat/1.jpg, b/cat/1.jpg
       rawpack merge large/ small/ all/ --size 224       of different sizes
     """
-    how = take_job_options(options)
-    run(stores, dst, lambda progress: derive.merging(stores, options, prefix, progress), how, dry_run=dry_run)
+    how, out = take_job_options(options)
+    with scanning(quiet=out.quiet) as scan:
+        job = prepare_merge(stores, dst, how, prefix=prefix, recipe=options, scan=scan)
+    out.say(summaries.samples(job.source))
+    out.do(job, dry_run=dry_run)

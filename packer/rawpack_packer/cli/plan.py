@@ -13,9 +13,11 @@ from tqdm import tqdm
 
 from rawpack.errors import UsageError
 from rawpack.system import machine
+from rawpack_packer.api import open_path
 from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
-from rawpack_packer.cli.source_options import end_unread, open_by, source_options, words_of
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.cli.source_options import end_unread, source_options, words_of
 from rawpack_packer.recipe.recipe import COLORS, FORMATS, parse_bytes
 from rawpack_packer.sources import Source
 from rawpack_packer.tune.measure.rounds import worker_counts
@@ -161,7 +163,8 @@ def plan(
         tmp=tmp,
         source_options=words_of(chosen),
     )
-    source = open_by(src, chosen, quiet=quiet, other=("rawpack", "plan", "SRC"))
+    with scanning(quiet=quiet) as scan:
+        source = open_path(src, chosen, other=("rawpack", "plan", "SRC"), scan=scan)
     planned = _with_progress(source, asked, quiet)
     if page is not None or plots is not None:
         from rawpack_packer.report import plan_page

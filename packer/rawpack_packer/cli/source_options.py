@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
 
-from rawpack_packer.cli.progress import scanning
-from rawpack_packer.sources import KINDS, OPTIONS, DividedError, Source, open_source
+from rawpack_packer.sources import KINDS, OPTIONS, Source
 from rawpack_packer.sources.stores.view import unread_of
 from rawpack_packer.text import plain
 
@@ -63,20 +62,6 @@ def words_of(chosen: dict[str, Any]) -> tuple[str, ...]:
         for one in value if isinstance(value, tuple) else () if value is None else (value,):
             words += [f"--{names.get(name, name).replace('_', '-')}", str(one)]
     return tuple(words)
-
-
-def open_by(
-    src: str, chosen: dict[str, Any], *, quiet: bool, destination: str = "DST", other: Sequence[str] = ()
-) -> Source:
-    """The source at `src` by what `take_source_options` gave; a bar counts what was looked at.
-
-    destination, other: see `DividedError`.
-    """
-    try:
-        with scanning(quiet=quiet) as progress:
-            return open_source(src, progress=progress, **chosen)
-    except DividedError as error:
-        raise error.asked(destination, other) from None
 
 
 def end_unread(sources: Collection[Source]) -> None:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from rawpack.disk.splits import SplitSet
-from rawpack.errors import UsageError
 from rawpack_packer import text
 from rawpack_packer.cli import summary as summaries
-from rawpack_packer.cli.job_options import JobOptions
-from rawpack_packer.engines import Engine
-from rawpack_packer.job import job, splits
+from rawpack_packer.cli.run_options import Output
 from rawpack_packer.job.holdout import TRAIN, Draw, parse_holdout
-from rawpack_packer.job.job import Limits, Progress, Summary
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.job.prepare import PreparedSplits
 from rawpack_packer.sources import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -34,72 +27,50 @@ def split_options(command: Command) -> Command:
         click.option("--holdout", multiple=True, metavar="NAME=SHARE|N",
                      help="Draw a share or a number of each class for a store DST/NAME; what remains is DST/train. "
                      "Example: val=0.1,test=0.1"),
-        click.option("--seed", type=int, help="Of the draw of --holdout [default: 0]."),
+        click.option("--seed", type=int, help="Seed of the draw of --holdout [default: 0]."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def take_split_options(options: dict[str, Any]) -> SplitSet | None:
-    """What `split_options` added to a command's options: taken out of them. None where none was given."""
+def take_split_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What `split_options` added to a command's options: taken out of them, as `prepare_splits` takes it."""
     names, amounts, seed = (options.pop(name) for name in ("splits", "holdout", "seed"))
-    if names is not None and amounts:
-        raise UsageError("--splits packs what is divided, --holdout divides: give one of them")
-    if seed is not None and not amounts:
-        raise UsageError("--seed is of the draw of --holdout")
-    if names is not None:
-        return splits.divided([name.strip() for name in names.split(",")])
-    return splits.drawn(parse_holdout(amounts), seed or 0) if amounts else None
+    return {
+        "names": None if names is None else [name.strip() for name in names.split(",")],
+        "amounts": parse_holdout(amounts) if amounts else None,
+        "seed": seed,
+    }
 
 
-def open_splits(src: str, chosen: SplitSet, how: JobOptions, open_one: Callable[[str], Source]) -> Mapping[str, Source]:
-    """The source of each split; what came of a draw is told."""
-    if chosen.holdout is None:
-        return splits.open_divided(src, chosen.splits, open_one)
-    source = open_one(src)
-    sources, drawn = splits.draw(source, chosen)
-    if not how.silent:
-        for line in _told(source, drawn):
-            click.echo(f"rawpack: {line}", err=True)
-    return sources
+def do_splits(job: PreparedSplits, dst: str, out: Output, *, dry_run: bool) -> None:
+    """Pack all splits, and print what came of each; or what they would take."""
+    if job.source is not None and job.drawn is not None:
+        for line in _about_draw(job.source, job.drawn):
+            out.say(line)
+    if dry_run:
+        guesses = job.estimate()
+        about = {name: summaries.dry_dict(guess) for name, guess in guesses.items()}
+        texts = [f"{name}: {summaries.dry_text(guess)}" for name, guess in guesses.items()]
+        click.echo(json.dumps(about, indent=1) if out.as_json else "\n\n".join(texts))
+        return
+    done: dict[str, Any] = {}
+    for name, one in job.begin().items():
+        out.say(f"{text.plain(name)}: {summaries.images(one.source)}")
+        summary = one.run()
+        done[name] = summaries.as_dict(summary)
+        if not out.as_json:
+            out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary)}\n")
+    first = text.plain(job.chosen.splits[0])
+    out.tell(
+        {"destination": dst, "splits": done},
+        f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{first}")',
+    )
 
 
-def pack_splits(
-    sources: Mapping[str, Source],
-    dst: str,
-    recipes: Mapping[str, Recipe],
-    chosen: SplitSet,
-    how: JobOptions,
-    engine: Engine | None,
-) -> None:
-    """Pack all splits, and print what came of each."""
-    limits = splits.begin(Path(dst), sources, recipes, chosen, how.limits)
-    told: dict[str, Any] = {}
-    for name, source in sources.items():
-        if not how.silent:
-            click.echo(f"rawpack: {text.plain(name)}: {summaries.images(source)}", err=True)
-        pack = partial(_pack, source, Path(dst) / name, recipes[name], limits, engine)
-        summary = how.watched(pack)
-        told[name] = summaries.as_dict(summary)
-        if not how.silent:
-            click.echo(f"{text.plain(name)}: {summaries.as_text(summary)}\n")
-    if how.as_json:
-        click.echo(json.dumps({"destination": dst, "splits": told}, indent=1))
-    elif not how.quiet:
-        click.echo(
-            f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{text.plain(chosen.splits[0])}")'
-        )
-
-
-def _pack(
-    source: Source, store: Path, recipe: Recipe, limits: Limits, engine: Engine | None, progress: Progress
-) -> Summary:
-    return job.pack(source, store, recipe, limits, engine=engine, progress=progress)
-
-
-def _told(source: Source, drawn: Draw) -> list[str]:
-    """What is worth to be known of a draw."""
+def _about_draw(source: Source, drawn: Draw) -> list[str]:
+    """What a user should know of a draw."""
     lines = [f"drawn: {', '.join(f'{text.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
     alone = [(source.classes or ())[label] for label in drawn.kept_whole if 0 <= label < len(source.classes or ())]
     if alone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack_packer.cli.job_options import job_options, take_job_options
-from rawpack_packer.cli.rework_options import Progress, kept_recipe_options, run
-from rawpack_packer.job.derive import recipe_as_before
-from rawpack_packer.job.subset import Choice, chosen
-from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import StoreSource
+from rawpack_packer.api import prepare_subset
+from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.cli.recipe_options import recipe_options
+from rawpack_packer.cli.run_options import dry_run_option, job_options, take_job_options
+from rawpack_packer.job.subset import Choice
 
 
 @click.command(short_help="Make a store of some samples of a store.")
@@ -37,7 +38,8 @@ from rawpack_packer.sources import StoreSource
 )
 @click.option("--seed", type=int, help="Take those of --per-class and --limit at random.")
 @click.option("--keep-labels", is_flag=True, help="Labels and classes stay what they are.")
-@kept_recipe_options
+@partial(recipe_options, of_stores=True)
+@dry_run_option
 @job_options
 @click.argument("store", type=click.Path())
 @click.argument("dst", type=click.Path())
@@ -68,21 +70,15 @@ def subset(
       rawpack subset store/ tenth/ --every 10
       rawpack subset store/ chosen/ --keys-from keys.txt
     """
-    how = take_job_options(options)
-    names = None if classes_from is None else _listed(classes_from)
+    how, out = take_job_options(options)
+    named = None if classes_from is None else _listed(classes_from)
     keys = None if keys_from is None else _listed(keys_from)
     rows = None if rows_from is None else _rows(rows_from)
-
-    def making(progress: Progress) -> tuple[StoreSource, Recipe]:
-        source = StoreSource(store, progress=progress)
-        # A name may hold a comma.
-        known = source.classes or ()
-        words = [name for word in classes for name in ([word] if word in known else word.split(","))]
-        named = words + (names or []) if classes or names is not None else None
-        choice = Choice(named, keys, rows, every, per_class, limit, seed, keep_labels)
-        return chosen(source, choice), recipe_as_before(source, options)
-
-    run((store,), dst, making, how, dry_run=dry_run)
+    choice = Choice(named, keys, rows, every, per_class, limit, seed, joined=classes, keep_labels=keep_labels)
+    with scanning(quiet=out.quiet) as scan:
+        job = prepare_subset(store, dst, how, choice, recipe=options, scan=scan)
+    out.say(summaries.samples(job.source))
+    out.do(job, dry_run=dry_run)
 
 
 def _listed(path: str) -> list[str]:

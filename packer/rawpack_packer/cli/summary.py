@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from rawpack.remote.url import is_url
 from rawpack_packer import text
 from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.counts import count_of
-from rawpack_packer.job.estimate import Estimate
-from rawpack_packer.job.job import Summary
+from rawpack_packer.job.pack import DryRun
+from rawpack_packer.job.run import Summary
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.stores.view import is_flat, noun_of, unread_of
 
@@ -19,23 +20,36 @@ _NO_CLASSES = "none: the source has no sub-folders, which would be classes"
 
 def images(source: Source) -> str:
     """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
-    classes = f" in {text.count(len(source.classes), 'class', 'classes')}" if source.classes is not None else ""
-    if is_flat(source):
-        classes = " without classes"
+    classes = " without classes" if is_flat(source) else _in_classes(source)
     return f"{text.count(len(source) - len(unread_of(source)), noun_of(source))}{classes}"
 
 
-def dry_text(guess: Estimate, shape: tuple[int | None, ...], samples: int, free: int) -> str:
-    """What packing would take, for a person."""
+def samples(source: Source) -> str:
+    """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
+    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.root)}"
+
+
+def _in_classes(source: Source) -> str:
+    return "" if source.classes is None else f" in {text.count(len(source.classes), 'class', 'classes')}"
+
+
+def dry_dict(dry: DryRun) -> dict[str, Any]:
+    """What packing would take, for a program."""
+    return asdict(dry.estimate) | {"free_bytes": dry.free_bytes, "samples": dry.samples}
+
+
+def dry_text(dry: DryRun) -> str:
+    """The same for a person."""
+    guess, samples = dry.estimate, dry.samples
     need = guess.store_bytes + guess.spare_bytes
     store = "unknown: no sample could be packed"
     if guess.store_bytes:
         store = f"about {text.size(guess.store_bytes)}, {text.size(guess.store_bytes / samples)} a sample"
     rows = [
-        ("samples", f"{samples:,}, {'x'.join('?' if n is None else str(n) for n in shape)}"),
+        ("samples", f"{samples:,}, {'x'.join('?' if n is None else str(n) for n in dry.shape)}"),
         ("store", store),
-        ("free", text.size(free) + (" - too little" if need > free else "")),
-        ("time", f"about {text.duration(guess.seconds)}, by {text.count(guess.tried, 'sample')}"),
+        ("free", text.size(dry.free_bytes) + (" - too little" if need > dry.free_bytes else "")),
+        ("time", f"about {text.duration(guess.seconds)}, estimated from {text.count(guess.tried, 'sample')}"),
     ]
     if guess.spare_bytes:
         rows.insert(2, ("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
@@ -96,11 +110,11 @@ def as_text(summary: Summary) -> str:
     if manifest.rejects.count:
         reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.rejects.reasons.items())
         rows.append(("rejected", f"{manifest.rejects.count:,} ({reasons}), listed in {path}/rejects.jsonl"))
-    told = {"empty_classes", "problems"}
+    shown = {"empty_classes", "problems"}
     rows += [
         ("counted", f"{count:,} {text.counted(count, count_of(name, summary.noun), summary.noun)}")
         for name, count in manifest.counts.items()
-        if count and name not in told
+        if count and name not in shown
     ]
     rows += [("problem", text.plain(problem)) for problem in summary.problems]
     if summary.bytes_in:
@@ -114,7 +128,7 @@ def as_text(summary: Summary) -> str:
         )
     rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
     rows.append(("time", text.duration(summary.seconds) + rate))
-    rows.append(("lies in", path))
+    rows.append(("stored in", path))
     code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True): ...'
     if not manifest.fields["image"].uniform:
         code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True, image_size=224): ...'
@@ -134,13 +148,13 @@ def appended_text(done: AppendSummary) -> str:
     """The same for a person."""
     summary, manifest = done.summary, done.summary.manifest
     path = text.plain(summary.destination)
-    told = []
+    left_out = []
     if done.existing:
-        told.append(
+        left_out.append(
             ("existing", f"{text.count(done.existing, 'sample')} left out: they were packed, or rejected, before")
         )
     if done.changed:
-        told.append(
+        left_out.append(
             (
                 "changed",
                 f"{text.count(done.changed, 'file')} of these changed or copied since: the store keeps what it has",
@@ -148,7 +162,7 @@ def appended_text(done: AppendSummary) -> str:
         )
     if summary.already:
         head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
-        return head + (f"\n{text.table(told)}" if told else "")
+        return head + (f"\n{text.table(left_out)}" if left_out else "")
     rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
@@ -156,14 +170,14 @@ def appended_text(done: AppendSummary) -> str:
         rows.append(("classes", _NO_CLASSES))
     if done.rejected:
         rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
-    rows += told
+    rows += left_out
     if done.later:
         rows.append(("later", f"{text.count(done.later, 'sample')} came since this was begun: append once more"))
     rows += [("problem", text.plain(problem)) for problem in summary.problems]
     rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
     rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
     rows.append(("time", text.duration(summary.seconds) + rate))
-    rows.append(("lies in", path))
+    rows.append(("stored in", path))
     return "Appended.\n" + text.table(rows)
 
 

@@ -12,7 +12,8 @@ from rawpack.remote.url import is_url
 from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
-from rawpack_packer.cli.arguments import open_origin, store_folders
+from rawpack_packer.cli.arguments import open_origin
+from rawpack_packer.destination.named import store_folders
 from rawpack_packer.inspect.warm import fetch_all, files_of, warm_file
 
 

@@ -84,11 +84,9 @@ def _hush_dask() -> None:
     dask.config.set({"logging": dict.fromkeys((*names, "tornado.application"), "critical")})
 
 
-def as_engine(thing: Any, workers: int | None = None) -> Engine | None:
+def as_engine(thing: Any) -> Engine | None:
     """What a user passes as `engine=`: an engine, or any `concurrent.futures.Executor`. Raises UsageError for what is
-    none, and where `workers=` was given beside it."""
-    if thing is not None and workers is not None:
-        raise UsageError("workers= is for processes of this machine; how many work side by side is up to engine=")
+    none."""
     if thing is None or hasattr(thing, "run"):
         engine: Engine | None = thing
         return engine

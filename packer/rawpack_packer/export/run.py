@@ -30,7 +30,7 @@ from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.export.contents import contents
 from rawpack_packer.export.listing import again, note, write_listing
 from rawpack_packer.export.names import LISTING, NOTE, Names, check_names, suffix_of
-from rawpack_packer.job.job import Limits, NoProgress, Progress
+from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.base import printable
 
@@ -77,28 +77,13 @@ class Exported:
         return not self.written_now
 
 
-def export(
-    store: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    *,
-    numbered: bool = False,
-    workers: int | None = None,
-    max_rejects: float = 0.01,
-    progress: Progress | None = None,
-) -> Exported:
-    """Write each sample of `store` into `folder` as an image file named by its key, its masks, and a listing of its
-    fields; the same call goes on where one was stopped.
+@dataclass(frozen=True)
+class DryExport:
+    """What an export would take."""
 
-    JPEG files are the bytes that lie in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other
-    arrays .npy. numbered: name files by their row. workers: threads; None takes one for each CPU. max_rejects: how
-    many samples may be damaged, as a share, or from 1 on as a number; they are listed in `rejects.jsonl`.
-
-    Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
-    stopped.
-    """
-    return Export(StoreSource(store), Path(folder), numbered=numbered).run(
-        Limits(workers, max_rejects), progress or NoProgress()
-    )
+    samples: int
+    files_bytes: int
+    free_bytes: int
 
 
 class Export:
@@ -113,6 +98,10 @@ class Export:
         self._begun = self._check_folder()
         check_names(self.names, source.all_keys, folder)
 
+    def estimate(self) -> DryExport:
+        """What it would take."""
+        return DryExport(len(self.source), self.need_bytes(), destinations.free_bytes(self.folder))
+
     def need_bytes(self) -> int:
         """About how much all files take on the disk, by a few of them."""
         tried = [k * len(self.source) // min(_TRIED, len(self.source)) for k in range(min(_TRIED, len(self.source)))]
@@ -125,7 +114,7 @@ class Export:
             sizes.append(sum(-(-size // _DISK_BLOCK) * _DISK_BLOCK for size in made))
         return int(len(self.source) * (float(np.mean(sizes or [0])) + _LINE_BYTES))
 
-    def run(self, limits: Limits, progress: Progress) -> Exported:
+    def run(self, how: RunOptions) -> Exported:
         began = time.monotonic()
         if not self._begun:
             need, free = self.need_bytes(), destinations.free_bytes(self.folder)
@@ -140,28 +129,28 @@ class Export:
             except OSError as error:
                 raise UsageError(f"{self.folder} cannot be made: {error.strerror or error}") from None
             with destinations.Lock(self.folder):
-                done = self._write(limits, progress)
-        progress.end()
-        how = again(self.source, self.names)
+                done = self._write(how)
+        how.progress.end()
+        anew = again(self.source, self.names)
         reasons: dict[str, int] = {}
         for reject in done.rejects:
             reasons[reject.reason] = reasons.get(reject.reason, 0) + 1
         samples = len(self.source) - len(done.rejects)
         return Exported(
             str(self.folder), samples, samples * len(self.names.suffixes), done.files, done.bytes, reasons,
-            how.command, how.why_not, how.differs, time.monotonic() - began,
+            anew.command, anew.why_not, anew.differs, time.monotonic() - began,
         )  # fmt: skip
 
-    def _write(self, limits: Limits, progress: Progress) -> _Written:
+    def _write(self, how: RunOptions) -> _Written:
         work = self.folder / WORK
         for left in work.glob("*.tmp"):
             left.unlink()  # by a run that was killed
         files.write_whole(work / _BEGUN, msgspec.json.encode(self._about), work / _NEW)
-        progress.begin(len(self.source), 0)
-        done = self._write_files(limits, progress)
-        progress.commit()
+        how.progress.begin(len(self.source), 0)
+        done = self._write_files(how)
+        how.progress.commit()
         lines = b"".join(msgspec.json.encode(reject) + b"\n" for reject in done.rejects)
-        allowed = limits.allowed(len(self.source))
+        allowed = how.allowed(len(self.source))
         if len(done.rejects) > allowed:
             first = done.rejects[0]
             files.write_whole(work / REJECTS, lines, work / f"{REJECTS}.tmp")
@@ -183,13 +172,13 @@ class Export:
         files.sync_folder(self.folder)
         return done
 
-    def _write_files(self, limits: Limits, progress: Progress) -> _Written:
+    def _write_files(self, how: RunOptions) -> _Written:
         """All files that are not there yet. Ends early where too many samples are damaged."""
-        workers = max(1, machine.cpus() if limits.workers is None else limits.workers)
+        workers = max(1, machine.cpus() if how.workers is None else how.workers)
         done, folders, seen = _Written(), _Folders(self.folder), 0
         starts, waiting = iter(range(0, len(self.source), _BLOCK)), deque[Future[_Written]]()
         with _pool(workers) as pool:
-            while len(done.rejects) <= limits.allowed(len(self.source)):
+            while len(done.rejects) <= how.allowed(len(self.source)):
                 while len(waiting) < workers * _AHEAD and (start := next(starts, None)) is not None:
                     waiting.append(pool.submit(self._write_some, range(start, min(start + _BLOCK, len(self.source)))))
                 if not waiting:
@@ -198,7 +187,7 @@ class Export:
                 if len(done.unnamed) >= _SYNCED:
                     folders.name(done.unnamed)
                 seen = min(seen + _BLOCK, len(self.source))
-                progress.advance(seen, done.bytes, len(done.rejects))
+                how.progress.advance(seen, done.bytes, len(done.rejects))
         folders.name(done.unnamed)
         return done
 

@@ -1,15 +1,14 @@
 """Appending to a store: more samples into new shards and new columns, and then a manifest that names them too.
 
-No file that the store's manifest names is touched, so readers that are open go on, and until the new manifest is there
-the store is the old one. An append that was stopped goes on as a packing job does.
+No file that the store's manifest names is touched, so readers that are open keep working, and until the new
+manifest is there the store is the old one. An append that was stopped resumes as a packing job does.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -18,32 +17,18 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.store.store import Store
-from rawpack.system import machine
-from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import WORK, names_of
-from rawpack_packer.engines import Engine
+from rawpack_packer.destination import journal
 from rawpack_packer.job import commit, differences, splits
 from rawpack_packer.job.append_selection import choose, counts_of, is_of
-from rawpack_packer.job.commit import Before, Totals, before_append, commit_store
 from rawpack_packer.job.counts import label_counts
-from rawpack_packer.job.job import (
-    Limits,
-    NoProgress,
-    Parts,
-    Progress,
-    Summary,
-    check_sizes,
-    check_space,
-    engine_for,
-    made_from,
-    workers_of,
-)
-from rawpack_packer.part.duplicates import Duplicates
+from rawpack_packer.job.job import Job, before_append
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import View, is_flat, noun_of, unread_of
+from rawpack_packer.sources.stores.view import is_flat, unread_of
 
 
 @dataclass(frozen=True)
@@ -66,90 +51,68 @@ class AppendSummary:
 def append(
     source: Source,
     destination: str | os.PathLike[str],
-    limits: Limits | None = None,
+    how: RunOptions | None = None,
     *,
     skip_existing: bool = False,
     other_libraries: bool = False,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
 ) -> AppendSummary:
-    """Add the samples of `source` to the store at `destination`, by the store's own recipe, or go on with that.
+    """Add the samples of `source` to the store at `destination`, by the store's own recipe, or resume that.
 
     skip_existing: leave out what the store has, or has rejected, by the key; a rejected file that was changed since is
-    tried again. Otherwise a key that the store has is an error. other_libraries: go on where the libraries that make
-    pixels and files have other versions than before. limits.restart: remove what an append left that was begun.
+    tried again. Otherwise a key that the store has is an error. other_libraries: also where the libraries that make
+    pixels and files have other versions than before. how.restart: remove what an append left that was begun.
     Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish.
     """
     began = time.monotonic()
-    limits, progress, path = limits or Limits(), progress or NoProgress(), Path(destination)
+    how, path = how or RunOptions(), Path(destination)
     store = open_store(path, source.root)
     recipe = recipe_of(path, store.manifest, other_libraries=other_libraries)
     _check_fields(path, store.manifest, recipe, source)
-    begun = None if limits.restart else journal.read_append(path)
+    begun = None if how.restart else journal.read_append(path)
     if begun is not None and begun.store != store.digest:
         # A run that was killed between its manifest and its last step.
         with destinations.Lock(path):
             commit.tidy(path)
         if is_of(begun, source):
-            return _nothing(path, source, store, len(source), began)
+            return _nothing(source, store, len(source), 0, began)
         begun = None
     chosen = choose(store, source, begun, skip_existing=skip_existing)
-    if not len(chosen.source) and not limits.restart:
+    if not len(chosen.source) and not how.restart:
         if destinations.is_untidy(path):
             with destinations.Lock(path):
                 commit.tidy(path)
-        return _nothing(path, source, store, chosen.existing, began, chosen.changed)
-    workers = machine.cpus() if limits.workers is None else limits.workers
-    if begun is None and len(chosen.source):
-        check_space(path, [(chosen.source, recipe)], workers, destinations.free_bytes(path))
-    with files.refusals_named(path):
-        (path / WORK).mkdir(exist_ok=True)
-    with files.refusals_named(path), destinations.Lock(path) as lock:
+        return _nothing(source, store, chosen.existing, chosen.changed, began)
+    before = before_append(store.manifest, store.digest, label_counts(store))
+    job = Job(
+        path,
+        chosen.source,
+        recipe,
+        dict(store.manifest.fields),
+        counts_of(store.manifest, chosen),
+        before,
+        own=chosen.named,
+    )
+
+    def settled() -> Summary | None:
         if manifests.load(path)[1] != store.digest:
             if not journal.read_append(path):
                 commit.tidy(path)
             raise UsageError(f"another run has just appended to {path}; give the command again")
-        if limits.restart:
-            destinations.clear_append(path, names_of(store.manifest))
-        if not len(chosen.source):
-            commit.tidy(path)
-            return _nothing(path, source, store, chosen.existing, began, chosen.changed)
-        before = before_append(store.manifest, label_counts(store))
-        _begin(path, chosen.source, recipe, store, before)
-        started = datetime.now(UTC)
-        totals = Totals(Duplicates(path / WORK / "identical"), classes=chosen.source.classes is not None)
-        fields = dict(store.manifest.fields)
-        parts = Parts(path, chosen.source, recipe, fields, limits, progress, totals, before)
-        parts.run(engine or engine_for(workers, lock))
-        manifest = commit_store(
-            path,
-            recipe,
-            fields,
-            chosen.source.classes,
-            parts.parts,
-            totals,
-            counts_of(store.manifest, chosen),
-            made_from(chosen.named, started, workers_of(engine, workers)) | {"first": before.seen},
-            chosen.source.states(),
-            before,
-        )
-    progress.end()
-    summary = Summary(
-        str(destination),
-        manifest,
-        manifests.load(path)[1],
-        already=False,
-        seen=len(chosen.source),
-        packed_now=parts.done_now,
-        bytes_in=totals.bytes_in,
-        bytes_out=totals.bytes_out,
-        seconds=time.monotonic() - began,
-        problems=source.problems,
-        noun=noun_of(source),
-        unread=len(unread_of(source)),
-        flat=is_flat(source),
+        if len(chosen.source):
+            return None
+        job.clear()
+        commit.tidy(path)
+        return nothing_to_do(path, store.manifest, store.digest, source, time.monotonic() - began)
+
+    summary = run_job(job, how, settled)
+    if summary.already:
+        return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
+    summary = replace(
+        summary, empty_classes=(), problems=source.problems, unread=len(unread_of(source)), flat=is_flat(source)
     )
-    return AppendSummary(summary, totals.samples, totals.rejects.total(), chosen.existing, chosen.changed, chosen.later)
+    was, now = store.manifest, summary.manifest
+    added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
+    return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)
 
 
 def open_store(path: Path, source: str) -> Store:
@@ -223,27 +186,9 @@ def _takes(was: Field | None, now: Field | None) -> bool:
     return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was
 
 
-def _begin(path: Path, source: View, recipe: Recipe, store: Store, before: Before) -> None:
-    """Note a new append in its store; one that was begun must be this one."""
-    begun, there = journal.read_append(path), differences.append_at(path)
-    if begun is None:
-        # What an append left whose job was removed already.
-        destinations.clear_append(path, names_of(store.manifest))
-        job = journal.job_of(recipe, store.manifest.fields, source, listed=True)
-        noted = {name: getattr(job, name) for name in job.__struct_fields__}
-        journal.write_job(path, journal.AppendJob(**noted, run=before.run, store=store.digest))
-        files.sync_folder(path)
-    else:
-        differences.check_recipe(there, begun.recipe, recipe, source, begun.source)
-        differences.check_source(there, begun.source(), source)
-
-
-def _nothing(path: Path, source: Source, store: Store, existing: int, began: float, changed: int = 0) -> AppendSummary:
+def _nothing(source: Source, store: Store, existing: int, changed: int, began: float) -> AppendSummary:
     """What an append came to that had nothing to do."""
     seconds = time.monotonic() - began
-    manifest = store.manifest
-    summary = Summary(
-        str(path), manifest, store.digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
-        problems=source.problems, unread=len(unread_of(source)),
-    )  # fmt: skip
-    return AppendSummary(summary, 0, 0, existing, changed, 0)
+    return AppendSummary(
+        nothing_to_do(store.path, store.manifest, store.digest, source, seconds), 0, 0, existing, changed, 0
+    )

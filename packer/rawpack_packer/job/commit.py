@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,46 +23,14 @@ from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run, runs_by
+from rawpack_packer.destination.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run
+from rawpack_packer.job.job import Before, Job
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.part.part import PartRecord, need_record, read_record
-from rawpack_packer.recipe.recipe import Recipe
 
 _OPEN_FILES = 32
 """Columns that are written side by side: a process may have few descriptors."""
 _BLOCK_ROWS = 1 << 20
-_SHARD = re.compile(r"shard-(\d{1,15})\.")
-
-
-@dataclass(frozen=True)
-class Before:
-    """What a store holds already that a run adds to; nothing where the run makes it."""
-
-    run: int = 1
-    """The run's own number: 1 makes the store."""
-    parts: int = 0
-    """Number of its first part, and so of its first shard."""
-    seen: int = 0
-    """Samples of all sources so far, rejected ones counted."""
-    manifest: Manifest | None = None
-    labels: Mapping[int, int] = field(default_factory=dict)
-    """Label -> samples."""
-
-
-NOTHING = Before()
-
-
-def before_append(manifest: Manifest, labels: Mapping[int, int]) -> Before:
-    """What the store of this manifest holds. labels: label -> samples."""
-    names = [record.name for shard in manifest.shards for record in shard.files]
-    numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
-    return Before(
-        run=runs_by(manifest.rejects.file.name) + 1,
-        parts=max(numbers, default=-1) + 1,
-        seen=manifest.samples + manifest.rejects.count,
-        manifest=manifest,
-        labels=labels,
-    )
 
 
 @dataclass
@@ -115,24 +82,11 @@ class Totals:
         return sum(file.bytes for shard in self.shards for file in shard.files)
 
 
-def commit_store(
-    destination: Path,
-    recipe: Recipe,
-    fields: dict[str, Field],
-    classes: tuple[str, ...] | None,
-    parts: int,
-    totals: Totals,
-    counts: Mapping[str, int],
-    provenance: dict[str, Any],
-    states: NDArray[np.int64],
-    before: Before = NOTHING,
-) -> Manifest:
+def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manifest:
     """Write what makes finished parts a store, or more of the store that there is. May be killed at any instant, and be
-    done again from the start.
-
-    parts: how many there are, from number `before.parts` on. counts: of all sources of the store.
-    """
-    work, numbers = destination / WORK, range(before.parts, before.parts + parts)
+    done again from the start."""
+    destination, fields, before, numbers = job.destination, job.fields, job.before, job.numbers
+    work, classes, states = destination / WORK, job.source.classes, job.source.states()
     columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
     reject_lines, name = work / f"{REJECTS}.tmp", of_run(REJECTS, before.run)
     write_rejects(destination, numbers if totals.rejects else (), reject_lines, before.manifest)
@@ -143,15 +97,15 @@ def commit_store(
     reasons = totals.rejects + Counter(old.rejects.reasons if old else {})
     manifest = Manifest(
         rawpack=manifests.VERSION,
-        format=recipe.format,
+        format=job.recipe.format,
         samples=totals.samples + (old.samples if old else 0),
         fields=fields,
         classes=classes,
         shards=(*(old.shards if old else ()), *totals.shards),
         columns=(*(old.columns if old else ()), *columns),
         rejects=Rejects(count=reasons.total(), reasons=dict(sorted(reasons.items())), file=rejects),
-        counts=dict(sorted(_counts(counts, classes, totals, before).items())),
-        recipe=recipe.as_manifest(),
+        counts=dict(sorted(_counts(job.counts, classes, totals, before).items())),
+        recipe=job.recipe.as_manifest(),
     )
     # The manifest names files; all of them are on the disk before it is.
     files.write_whole(destination / manifests.NAME, manifests.dump(manifest), work / f"{manifests.NAME}.tmp")

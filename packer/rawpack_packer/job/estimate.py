@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import resolve
-from rawpack.errors import DecodeError, PackError
+from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
 from rawpack.system.child import Channel, Child, Heartbeat
+from rawpack_packer import text
 from rawpack_packer.images import read_header
 from rawpack_packer.images.decoder_process import init_decoder_process
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows, store_fields
@@ -320,3 +322,22 @@ def _main(
         except (PackError, MemoryError) as error:
             answer = error
         channel.send(cloudpickle.dumps(answer))
+
+
+def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int, free: int) -> None:
+    """Raise UsageError where what recipes make of sources, one after another, will not fit into so many bytes at
+    `path`."""
+    most = [most_bytes(source, recipe) for source, recipe in jobs]
+    if all(most) and sum(most) <= free:
+        return  # no sample need be tried
+    need = spare = 0
+    for source, recipe in jobs:
+        guess = estimate(source, recipe, workers, 0 if exact_bytes(store_fields(recipe, source)) else SAMPLES)
+        need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
+    need += spare
+    if need > free:
+        beside = f", {text.size(spare)} of it while packing only" if spare else ""
+        raise UsageError(
+            f"the store needs about {text.size(need)}{beside}, and {path} has {text.size(free)} free: free some "
+            "space, or take a smaller --size or --format lmdb"
+        )

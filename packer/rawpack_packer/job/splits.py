@@ -16,13 +16,13 @@ from rawpack.disk.manifest import Manifest
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import SplitSet, is_split_name, read_splits
 from rawpack.errors import StoreError, UsageError
-from rawpack.system import machine
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.job import differences, holdout
 from rawpack_packer.job.differences import shown_field
-from rawpack_packer.job.job import Limits, check_space
+from rawpack_packer.job.estimate import check_space
+from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -31,6 +31,17 @@ from rawpack_packer.sources.stores.view import View
 
 _SHOWN = 20
 _TEMPORARY = f"{SPLITS}.tmp"
+
+
+def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str] | None, seed: int | None) -> SplitSet:
+    """The set that `--splits` or `--holdout` and `--seed` ask for. Raises UsageError."""
+    if names is not None and amounts is not None:
+        raise UsageError("--splits packs what is divided already, --holdout divides: give one of them")
+    if seed is not None and amounts is None:
+        raise UsageError("--seed applies to --holdout only")
+    if amounts is None:
+        return divided(list(names or ()))
+    return drawn(holdout.parse_holdout(f"{name}={amount}" for name, amount in amounts.items()), seed or 0)
 
 
 def divided(names: Sequence[str]) -> SplitSet:
@@ -130,12 +141,12 @@ def check(destination: Path, source: str, chosen: SplitSet, *, restart: bool) ->
 
 
 def check_sources(
-    destination: Path, sources: Mapping[str, Source], recipes: Mapping[str, Recipe], chosen: SplitSet, *, restart: bool
+    destination: Path, sources: Mapping[str, Source], recipes: Mapping[str, Recipe], chosen: SplitSet, how: RunOptions
 ) -> None:
     """Raise UsageError where samples of one split have other fields than those of another, where one that is there was
     begun with another recipe or other classes, where there is too little space for all, or as `check`."""
     for source in sources.values():
-        check(destination, source.root, chosen, restart=restart)
+        check(destination, source.root, chosen, restart=how.restart)
     fields = {name: store_fields(recipes[name], source) for name, source in sources.items()}
     first, *others = fields
     for other in others:
@@ -147,7 +158,7 @@ def check_sources(
                     f"there, {shown_field(now)} here): splits must be alike"
                 )
     new = list(sources)
-    if not restart:
+    if not how.restart:
         for name, source in sources.items():
             known = _before(destination / name)
             if known is not None:
@@ -157,8 +168,8 @@ def check_sources(
                 recipe = made_here(recipes[name], source)
                 differences.check_recipe(there, known.recipe, recipe, source, files_of)
                 differences.check_fields(there, known, fields[name], source, files_of)
-    free = destinations.free_bytes(destination) + (destinations.own_bytes(destination) if restart else 0)
-    check_space(destination, [(sources[name], recipes[name]) for name in new], machine.cpus(), free)
+    free = destinations.free_bytes(destination) + (destinations.own_bytes(destination) if how.restart else 0)
+    check_space(destination, [(sources[name], recipes[name]) for name in new], how.processes, free)
 
 
 def _before(store: Path) -> journal.Job | Manifest | None:
@@ -178,25 +189,25 @@ def _known(store: Path, before: journal.Job | Manifest) -> journal.Known:
 
 
 def begin(
-    destination: Path, sources: Mapping[str, Source], recipes: Mapping[str, Recipe], chosen: SplitSet, limits: Limits
-) -> Limits:
-    """Make `destination` a set of splits, each of which `job.pack` can then make, by the limits that this returns.
+    destination: Path, sources: Mapping[str, Source], recipes: Mapping[str, Recipe], chosen: SplitSet, how: RunOptions
+) -> RunOptions:
+    """Make `destination` a set of splits, each of which `pack` can then make, run as this returns.
 
-    Where limits say restart, all splits that are there are removed first: none of an older set can be taken for one of
+    With `restart`, all splits that are there are removed first: none of an older set can be taken for one of
     this. Raises UsageError, with nothing written, as `check_sources`.
     """
-    check_sources(destination, sources, recipes, chosen, restart=limits.restart)
+    check_sources(destination, sources, recipes, chosen, how)
     before = read_splits(destination)
     with files.refusals_named(destination):
         destination.mkdir(parents=True, exist_ok=True)
-        if limits.restart and before is not None:
+        if how.restart and before is not None:
             for name in before.splits:
                 _remove(destination / name)
         if before != chosen:
             text = msgspec.json.format(msgspec.json.encode(chosen), indent=1)
             files.write_whole(destination / SPLITS, manifests.seal(text), destination / _TEMPORARY)
             files.sync_folder(destination.absolute().parent)
-    return replace(limits, restart=False)
+    return replace(how, restart=False)
 
 
 def stores_of(destination: Path) -> dict[str, Path]:

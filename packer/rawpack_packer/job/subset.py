@@ -37,6 +37,8 @@ class Choice:
     stores hold class after class, and the first ones would be of one class."""
     seed: int | None = None
     """Takes them at random instead."""
+    joined: Sequence[str] = ()
+    """Further classes: names, or several names joined by commas."""
     keep_labels: bool = False
     """Labels and classes stay what they are; else those of `classes` are counted from 0, in the store's order."""
 
@@ -50,8 +52,11 @@ def chosen(source: StoreSource, choice: Choice) -> StoreSource:
         raise UsageError("--seed says which samples --limit or --per-class takes; give one of them")
     left = np.ones(len(source), np.bool_)
     classes = None
-    if choice.classes is not None:
-        labels, classes = _labels(source), _named(source, choice.classes)
+    if choice.classes is not None or choice.joined:
+        known = source.classes or ()
+        # A name may hold a comma.
+        apart = [name for word in choice.joined for name in ([word] if word in known else word.split(","))]
+        labels, classes = _labels(source), _named(source, [*(choice.classes or ()), *apart])
         left &= np.isin(labels, [(source.classes or ()).index(name) for name in classes])
     if choice.keys is not None:
         left &= _with_keys(source, choice.keys)

@@ -1,7 +1,7 @@
 """Packing to a URL: the job packs into a scratch folder on this machine, and each shard is uploaded once it is done.
 
 A shard that has arrived is replaced by a hollow file of the same size, which takes no space: to the job, its part is
-done. So the job knows nothing of URLs, and what goes on after a kill is what always does. Manifest and columns come
+done. So the job knows nothing of URLs, and resuming after a kill works as always. Manifest and columns come
 last, as on a disk: what lies behind the URL is no store until all of it is there.
 """
 
@@ -27,8 +27,9 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import PROVENANCE, REJECTS, STATES, WORK
 from rawpack_packer.destination.remote import Target
-from rawpack_packer.job.estimate import Estimate
-from rawpack_packer.job.job import Limits, NoProgress, Progress, Summary, dry_run, pack
+from rawpack_packer.job.options import Progress, RunOptions
+from rawpack_packer.job.pack import DryRun, dry_run, pack
+from rawpack_packer.job.run import Summary
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -46,24 +47,23 @@ def pack_to_url(
     source: Source,
     url: str,
     recipe: Recipe,
-    limits: Limits | None = None,
+    how: RunOptions | None = None,
     *,
-    progress: Progress | None = None,
     scratch: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Summary:
-    """As `job.pack`, to a URL that fsspec can write to.
+    """As `pack`, to a URL that fsspec can write to.
 
     scratch: a folder on this machine for what is not uploaded yet; None is `packing` in the cache's folder. An
-    interrupted run goes on only from the same one.
+    interrupted run resumes only from the same one.
     """
-    limits, progress = limits or Limits(), progress or NoProgress()
+    how = how or RunOptions()
     target, place = Target(url, storage_options), _RemoteDestination(url, scratch)
     destinations.check(place.store, source.root)
     there = target.sizes()
     _check_foreign(target, there)
     with files.refusals_named(place.store), place.locked():
-        whole = manifests.NAME in there and not limits.restart
+        whole = manifests.NAME in there and not how.restart
         if whole:
             # By this very job or by another one: that is seen by all that lies there, shards apart.
             place.forget()
@@ -72,7 +72,7 @@ def pack_to_url(
             begun = place.folder / "begun"
             begun.write_bytes(b"rawpack is packing a store here\n")
             target.put(begun, BEGUN)
-            if limits.restart:
+            if how.restart:
                 _clear(target, there)
                 place.forget()
             else:
@@ -83,8 +83,7 @@ def pack_to_url(
                 source,
                 place.store,
                 recipe,
-                limits,
-                progress=_Paced(progress, uploader),
+                dataclasses.replace(how, progress=_Paced(how.progress, uploader)),
                 check_free=False,
                 called=str(target),
             )
@@ -101,12 +100,12 @@ def dry_run_to_url(
     source: Source,
     url: str,
     recipe: Recipe,
-    limits: Limits | None = None,
+    how: RunOptions | None = None,
     scratch: str | os.PathLike[str] | None = None,
-) -> tuple[Estimate, int]:
-    """As `job.dry_run`: what packing would take, and what is free on this machine."""
+) -> DryRun:
+    """As `dry_run`: what packing would take, and what is free on this machine."""
     Target(url)
-    return dry_run(source, _RemoteDestination(url, scratch).store, recipe, limits)
+    return dry_run(source, _RemoteDestination(url, scratch).store, recipe, how)
 
 
 class _RemoteDestination:
@@ -255,27 +254,27 @@ class _Uploader:
 
 
 class _Paced:
-    """A watch that has an uploader keep up."""
+    """Progress that has an uploader keep up."""
 
     def __init__(self, progress: Progress, uploader: _Uploader) -> None:
-        self._watch, self._uploader = progress, uploader
+        self._progress, self._uploader = progress, uploader
 
     def begin(self, samples: int, done: int, noun: str = "image") -> None:
         self._uploader.begin()
-        self._watch.begin(samples, done, noun)
+        self._progress.begin(samples, done, noun)
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
-        self._watch.advance(samples, bytes_in, rejects)
+        self._progress.advance(samples, bytes_in, rejects)
         self._uploader.pace()
 
     def waits(self, why: str) -> None:
-        self._watch.waits(why)
+        self._progress.waits(why)
 
     def commit(self) -> None:
-        self._watch.commit()
+        self._progress.commit()
 
     def end(self) -> None:
-        self._watch.end()
+        self._progress.end()
 
 
 def _check_foreign(target: Target, there: Mapping[str, int]) -> None:

@@ -19,13 +19,24 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
         said = as_stored(source, said)
     elif _is_grey(source):
         said.setdefault("color", "gray")
-    chosen = said.get("size", "keep" if source.image is not None else "256")
-    if isinstance(chosen, tuple | list):
-        chosen = "x".join(map(str, chosen))
-    said |= {name: str(said[name]) for name in ("quality", "shard_size") if name in said}
-    said["size"] = str(chosen)
-    recipe = make_recipe(**said)
+    said.setdefault("size", "keep" if source.image is not None else "256")
+    recipe = make_recipe(**_as_text(said))
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of which no recipe can be made, whatever the source is."""
+    given = {name: value for name, value in options.items() if value is not None}
+    # Without a size, it depends on the source whether files can be kept.
+    if "size" in given or given.get("quality") != "keep":
+        make_recipe(**_as_text(given))
+
+
+def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as the command gets them."""
+    size = options.get("size")
+    whole = {**options, "size": "x".join(map(str, size))} if isinstance(size, tuple | list) else dict(options)
+    return whole | {name: str(whole[name]) for name in ("size", "quality", "shard_size") if name in whole}
 
 
 def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:

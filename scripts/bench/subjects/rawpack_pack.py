@@ -23,7 +23,7 @@ class RawpackPack:
     def prepare(self, settings: Settings) -> None: ...
 
     def open(self, settings: Settings) -> None:
-        from rawpack_packer.job.job import Limits
+        from rawpack_packer.job.options import RunOptions
         from rawpack_packer.recipe.recipe import make_recipe
 
         self._source, self._workers = settings.images, settings.workers
@@ -32,17 +32,17 @@ class RawpackPack:
             self._recipe = make_recipe(format=self._form, size="keep", quality="keep")
         else:
             self._recipe = make_recipe(format=self._form, size=settings.size)
-        self._limits = Limits(workers=self._workers)
+        self._how = RunOptions(workers=self._workers)
 
     def epoch(self, n: int) -> Epoch:
-        from rawpack_packer.job.job import pack
+        from rawpack_packer.job.pack import pack
         from rawpack_packer.sources import open_source
 
         shutil.rmtree(self._destination, ignore_errors=True)
         if self._cold:
             drop(image_files(self._source))
         began = time.perf_counter()
-        summary = pack(open_source(self._source), self._destination, self._recipe, self._limits)
+        summary = pack(open_source(self._source), self._destination, self._recipe, self._how)
         took = time.perf_counter() - began
         shutil.rmtree(self._destination)
         return Epoch(summary.packed_now, took)

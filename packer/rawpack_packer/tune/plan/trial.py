@@ -20,7 +20,8 @@ from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.engines import InlineEngine, LocalEngine
-from rawpack_packer.job import job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.pack import pack
 from rawpack_packer.samples.image import prepare
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.stores.view import noun_of
@@ -192,7 +193,8 @@ def _packed(sample: SampleSource, candidate: Candidate, folder: Path) -> tuple[T
     )
     began = time.perf_counter()
     # There is room: sample_size saw to that.
-    job.pack(sample, path, candidate.trial(rows), job.Limits(workers, max_rejects=1e14), engine=paced, check_free=False)
+    how = RunOptions(workers, max_rejects=1e14, engine=paced)
+    pack(sample, path, candidate.trial(rows), how, check_free=False)
     took = time.perf_counter() - began
     meter = StoreMeter(path)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,140 @@
+"""The parts of a job: given to an engine, counted as they end, and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rawpack.errors import PackError
+from rawpack_packer import text
+from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
+from rawpack_packer.engines import Engine
+from rawpack_packer.engines.remote_worker import TICKS
+from rawpack_packer.job import commit
+from rawpack_packer.job.commit import Totals
+from rawpack_packer.job.job import Job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.part import pieces
+from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
+from rawpack_packer.sources.stores.view import noun_of
+
+_LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
+"""What killed runs, and workers of clusters, leave in the work folder."""
+
+
+@dataclass
+class Parts:
+    """The parts of a job and what is known of them. The engine reports to it: see `Report`."""
+
+    job: Job
+    how: RunOptions
+    totals: Totals
+    done_now: int = 0
+    """Samples that this run packed."""
+    _rejects: int = 0
+    _ticks: dict[int, Tick] = field(default_factory=dict)
+    _finished: Tick = field(default_factory=lambda: Tick(0, 0))
+
+    def run(self, engine: Engine) -> None:
+        """Do all parts that are not done, then add all up."""
+        todo, done = [], 0
+        for pattern in _LEFT:
+            for left in (self.job.destination / WORK).glob(pattern):
+                left.unlink(missing_ok=True)  # by a run that was killed
+        for number in self.job.numbers:
+            record = read_record(self.job.destination, number)
+            if record is None:
+                todo.append(number)
+            else:
+                rejects = _of_samples(record)
+                if self.how.strict and rejects:
+                    first = rejects[0]
+                    raise PackError(
+                        f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and --strict "
+                        "allows no reject"
+                    )
+                done += record.rows + len(record.rejects)
+                self._rejects += len(rejects)
+        self.how.progress.begin(len(self.job.source), done, noun_of(self.job.source))
+        if todo:
+            engine.run(self._tasks(todo), self)
+        self.how.progress.commit()
+        for number in self.job.numbers:
+            record = read_record(self.job.destination, number)
+            if record is not None:
+                self.totals.add(record)
+        self._check_rejects()
+        source = self.job.source
+        if self.totals.samples + self.totals.rejects.total() != len(source):
+            raise PackError(
+                f"{self.job.destination}: parts of the store went away while packing; the same command goes on"
+            )
+        if not self.totals.samples and not self.job.adds:
+            raise PackError(f"none of {text.count(len(source), noun_of(source))} could be packed: {self._reasons()}")
+
+    @property
+    def _allowed(self) -> int:
+        """How many samples may be rejected."""
+        return self.how.allowed(len(self.job.source))
+
+    def ticked(self, number: int, tick: Tick, /) -> None:
+        self._ticks[number] = tick
+        self._report()
+
+    def finished(self, number: int, /) -> None:
+        tick = self._ticks.pop(number, Tick(0, 0))
+        self._finished = Tick(self._finished.samples + tick.samples, self._finished.bytes_in + tick.bytes_in)
+        record = read_record(self.job.destination, number)
+        if record is not None:
+            self.done_now += record.rows
+            self._rejects += len(_of_samples(record))
+        self._report()
+
+    def waits(self, why: str, /) -> None:
+        self.how.progress.waits(why)
+
+    def _report(self) -> None:
+        samples = self._finished.samples + sum(tick.samples for tick in self._ticks.values())
+        bytes_in = self._finished.bytes_in + sum(tick.bytes_in for tick in self._ticks.values())
+        self.how.progress.advance(samples, bytes_in, self._rejects)
+
+    def _tasks(self, todo: list[int]) -> Iterator[PartTask]:
+        rows = self.job.rows
+        for number in todo:
+            if self._rejects > self._allowed:
+                return
+            start = (number - self.job.before.parts) * rows
+            stop = min(start + rows, len(self.job.source))
+            yield PartTask(
+                number=number,
+                first=self.job.before.seen + start,
+                samples=self.job.source.part(start, stop),
+                recipe=self.job.recipe,
+                fields=self.job.fields,
+                destination=str(self.job.destination.resolve()),
+                strict=self.how.strict,
+                max_rejects=self._allowed,
+                root=self.job.source.root,
+            )
+
+    def _check_rejects(self) -> None:
+        rejects = self.totals.rejects.total() - self.totals.rejects[NOT_SCANNED]
+        if rejects > self._allowed:
+            checked = self.totals.samples + rejects
+            listed = self.job.destination / WORK / REJECTS
+            commit.write_rejects(self.job.destination, self.job.numbers, listed)
+            raise PackError(
+                f"{rejects:,} of {text.count(checked, noun_of(self.job.source))} "
+                f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), and --max-rejects "
+                f"allows {self._allowed}; they are listed in {listed}. The same command with a larger "
+                "--max-rejects resumes without doing anything again"
+            )
+
+    def _reasons(self) -> str:
+        return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
+
+
+def _of_samples(record: PartRecord) -> list[Reject]:
+    """The rejects that --strict and --max-rejects speak of."""
+    return [reject for reject in record.rejects if reject.reason != NOT_SCANNED]

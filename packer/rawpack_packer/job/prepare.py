@@ -1,0 +1,319 @@
+"""Jobs that are checked and not begun. What can be refused is refused here, before a long look at the source, and
+nothing is written; then `estimate` says what a job would take, and `run` does it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from rawpack.disk.splits import SplitSet
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, local_path, shown
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination.named import store_folder
+from rawpack_packer.job import append, derive, holdout, pack, splits, upload
+from rawpack_packer.job.append import AppendSummary
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.pack import DryRun
+from rawpack_packer.job.run import Summary
+from rawpack_packer.job.subset import Choice, chosen
+from rawpack_packer.recipe.by_user import check_options, recipe_for
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSource, is_source, open_source
+
+Named = str | os.PathLike[str]
+Scan = Callable[[int], None]
+"""Called now and then while a source is opened, with how many of its entries were looked at so far."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A store to be packed."""
+
+    source: Source
+    recipe: Recipe
+    destination: Named
+    """A folder, or a URL."""
+    how: RunOptions
+    scratch: Named | None = None
+    storage_options: Mapping[str, Any] | None = None
+    """Of a URL."""
+
+    def estimate(self) -> DryRun:
+        """What the job would take."""
+        if isinstance(self.destination, str) and is_url(self.destination):
+            return upload.dry_run_to_url(self.source, self.destination, self.recipe, self.how, self.scratch)
+        return pack.dry_run(self.source, local_path(self.destination), self.recipe, self.how)
+
+    def run(self) -> Summary:
+        if isinstance(self.destination, str) and is_url(self.destination):
+            return upload.pack_to_url(
+                self.source, self.destination, self.recipe, self.how,
+                scratch=self.scratch, storage_options=self.storage_options,
+            )  # fmt: skip
+        return pack.pack(self.source, local_path(self.destination), self.recipe, self.how)
+
+
+@dataclass(frozen=True)
+class PreparedSplits:
+    """A store for each split of a source."""
+
+    jobs: Mapping[str, Prepared]
+    destination: Path
+    chosen: SplitSet
+    how: RunOptions
+    source: Source | None = None
+    drawn: holdout.Draw | None = None
+    """Of a set that is drawn from one source: that source, and what came of the draw."""
+
+    def estimate(self) -> dict[str, DryRun]:
+        """What the job of each split would take."""
+        splits.check_sources(self.destination, *self._made(), self.chosen, self.how)
+        return {name: job.estimate() for name, job in self.jobs.items()}
+
+    def begin(self) -> dict[str, Prepared]:
+        """Make the destination a set of splits. The jobs that this returns are to be run."""
+        how = splits.begin(self.destination, *self._made(), self.chosen, self.how)
+        return {name: replace(job, how=how) for name, job in self.jobs.items()}
+
+    def _made(self) -> tuple[dict[str, Source], dict[str, Recipe]]:
+        jobs = self.jobs.items()
+        return {name: job.source for name, job in jobs}, {name: job.recipe for name, job in jobs}
+
+
+@dataclass(frozen=True)
+class PreparedAppend:
+    """Samples to be added to a store."""
+
+    source: Source
+    destination: Path
+    how: RunOptions
+    skip_existing: bool
+    other_libraries: bool
+
+    def run(self) -> AppendSummary:
+        return append.append(
+            self.source, self.destination, self.how,
+            skip_existing=self.skip_existing, other_libraries=self.other_libraries,
+        )  # fmt: skip
+
+
+def prepare_pack(
+    source: Any,
+    destination: Named,
+    how: RunOptions,
+    *,
+    about: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    scratch: Named | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scan: Scan | None = None,
+) -> Prepared:
+    """See `api.pack`. about, recipe: options of the source, and of the recipe; None is as if left out."""
+    url = destination if isinstance(destination, str) and is_url(destination) else None
+    if url is not None and how.engine is not None:
+        raise UsageError(
+            f"{shown(url)}: --engine writes to a folder that all machines share; a store at a URL is packed on this "
+            "machine, shard by shard"
+        )
+    if url is None and scratch is not None:
+        raise UsageError(f"--scratch applies to URLs; {os.fspath(destination)} is a folder")
+    _check_recipe(source, recipe)
+    if url is None:
+        destinations.check(local_path(destination), _root(source))
+    how = how.connected()
+    colors = recipe.get("color") is not None
+    opened = _open(source, about, how, colors, "DST" if url is not None else os.fspath(destination), scan=scan)
+    return Prepared(opened, recipe_for(opened, recipe), destination, how, scratch, storage_options)
+
+
+def prepare_splits(
+    source: Any,
+    destination: Named,
+    how: RunOptions,
+    *,
+    names: Sequence[str] | None = None,
+    amounts: Mapping[str, float | int | str] | None = None,
+    seed: int | None = None,
+    about: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    scan: Scan | None = None,
+) -> PreparedSplits:
+    """See `api.pack_splits`. names: its `splits`. amounts: its `holdout`."""
+    if isinstance(destination, str) and is_url(destination):
+        raise UsageError(
+            f"{shown(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
+        )
+    _check_recipe(source, recipe)
+    is_path, divided = isinstance(source, str | os.PathLike), None
+    if isinstance(source, Mapping) and ("image" not in source or amounts is None):
+        if names is not None or amounts is not None:
+            raise UsageError("a dict of splits is divided already: leave splits= and holdout= out")
+        divided = source
+    elif (names is None and amounts is None) or (names is not None and not is_path):
+        raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
+    chosen_set = splits.set_of(list(source) if divided is not None else names, amounts, seed)
+    where = Path(destination)
+    splits.check(where, _root(source), chosen_set, restart=how.restart)
+    how = how.connected()
+    colors, drawn = recipe.get("color") is not None, None
+
+    def opened(one: Any) -> Source:
+        return _open(one, about, how, colors, os.fspath(destination), scan=scan)
+
+    if divided is not None:
+        sources = splits.one_numbering({name: opened(one) for name, one in divided.items()})
+    elif names is not None:
+        sources = splits.open_divided(os.fspath(source), names, opened)
+    else:
+        source = opened(source)
+        sources, drawn = splits.draw(source, chosen_set)
+    jobs = {name: Prepared(one, recipe_for(one, recipe), os.fspath(where / name), how) for name, one in sources.items()}
+    return PreparedSplits(jobs, where, chosen_set, how, source if drawn is not None else None, drawn)
+
+
+def prepare_append(
+    source: Any,
+    destination: Named,
+    how: RunOptions,
+    *,
+    skip_existing: bool = False,
+    other_libraries: bool = False,
+    about: Mapping[str, Any],
+    scan: Scan | None = None,
+) -> PreparedAppend:
+    """See `api.append`."""
+    where = os.fspath(destination)
+    if is_url(where):
+        raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, and copy it there, store.json last")
+    append.open_store(Path(where), _root(source))
+    how = how.connected()
+    other = ("rawpack", "append", "SRC", where)
+    opened = _open(source, about, how, colors=True, destination="NEW", other=other, scan=scan)
+    return PreparedAppend(opened, Path(where), how, skip_existing, other_libraries)
+
+
+def prepare_convert(
+    store: Named, destination: Named, how: RunOptions, *, recipe: Mapping[str, Any], scan: Scan | None = None
+) -> Prepared:
+    """See `api.convert`."""
+    how = _ready_for([store], destination, how)
+    source = StoreSource(store, progress=scan)
+    return Prepared(source, derive.recipe_as_before(source, recipe), destination, how)
+
+
+def prepare_merge(
+    stores: Sequence[Named],
+    destination: Named,
+    how: RunOptions,
+    *,
+    prefix: derive.Prefix | None = None,
+    recipe: Mapping[str, Any],
+    scan: Scan | None = None,
+) -> Prepared:
+    """See `api.merge`."""
+    if isinstance(stores, str | os.PathLike) or len(stores) < 2:
+        raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
+    how = _ready_for(stores, destination, how)
+    return Prepared(*derive.merging(stores, recipe, prefix, scan), destination, how)
+
+
+def prepare_subset(
+    store: Named,
+    destination: Named,
+    how: RunOptions,
+    choice: Choice,
+    *,
+    recipe: Mapping[str, Any],
+    scan: Scan | None = None,
+) -> Prepared:
+    """See `api.subset`."""
+    how = _ready_for([store], destination, how)
+    source = chosen(StoreSource(store, progress=scan), choice)
+    return Prepared(source, derive.recipe_as_before(source, recipe), destination, how)
+
+
+def _ready_for(stores: Sequence[Named], destination: Named, how: RunOptions) -> RunOptions:
+    for store in stores:
+        destinations.check_apart(Path(destination), store_folder(os.fspath(store)))
+    destinations.check(Path(destination), "<stores>")
+    return how.connected()
+
+
+def _check_recipe(source: Any, recipe: Mapping[str, Any]) -> None:
+    """Refuse nonsense before a long look at a path; a dataset is looked at soon enough."""
+    if isinstance(source, str | os.PathLike):
+        check_options(recipe)
+
+
+def _root(source: Any) -> str:
+    """Where a source is, for what must not overlap with it."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return str(source.root) if is_source(source) else "<dataset>"
+
+
+def _open(
+    source: Any,
+    about: Mapping[str, Any],
+    how: RunOptions,
+    colors: bool,
+    destination: str,
+    *,
+    other: Sequence[str] = (),
+    scan: Scan | None = None,
+) -> Source:
+    """The source by what a user wrote, fit to be read by workers. colors: whether the user says what colors it has.
+    destination, other: of the command that an error names, see `DividedError`."""
+    if isinstance(source, str | os.PathLike):
+        return open_path(source, about, destination=destination, other=other, scan=scan)
+    if isinstance(source, bytes | bytearray):
+        raise UsageError(
+            "the source is bytes: a path is a str or a Path, and image files in memory are a list of bytes"
+        )
+    given = {name: value for name, value in about.items() if value is not None and value is not False}
+    for name in ("kind", "skip_unreadable"):
+        if name in given:
+            raise UsageError(
+                f"{name}= applies to a path only, and the source is a {type(source).__name__}: leave it out"
+            )
+    if is_source(source):
+        if given:
+            raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
+        whole: Source = source
+        return whole
+    dataset = DatasetSource(source, **given, colors=colors)
+    if how.workers != 0:
+        _check_travels(dataset)
+    return dataset
+
+
+def open_path(
+    path: Named,
+    about: Mapping[str, Any],
+    *,
+    destination: str = "DST",
+    other: Sequence[str] = (),
+    scan: Scan | None = None,
+) -> Source:
+    """The source at a path. destination, other: of the command that an error names, see `DividedError`."""
+    try:
+        return open_source(path, progress=scan, **about)
+    except DividedError as error:
+        raise error.asked(destination, other) from None
+
+
+def _check_travels(source: DatasetSource) -> None:
+    try:
+        cloudpickle.dumps(source.part(0, 1))
+    except Exception as error:
+        raise UsageError(
+            f"{source.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files where "
+            "they are read, or pass workers=0"
+        ) from error

@@ -1,0 +1,181 @@
+"""Runs a packing job: locked, noted, done part by part by an engine, and committed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import rawpack
+from rawpack.disk import manifest as manifests
+from rawpack.disk.manifest import Manifest
+from rawpack.errors import PackError, UsageError
+from rawpack_packer.destination import files, journal
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination.layout import WORK
+from rawpack_packer.engines import Engine, InlineEngine, LocalEngine
+from rawpack_packer.engines.pooled import PooledEngine
+from rawpack_packer.job import differences
+from rawpack_packer.job.commit import Totals, commit_store
+from rawpack_packer.job.estimate import check_space
+from rawpack_packer.job.job import Job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.parts import Parts
+from rawpack_packer.part.duplicates import Duplicates
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.stores.view import is_flat, noun_of, options_of, unread_of
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job came to."""
+
+    destination: str
+    manifest: Manifest
+    digest: str
+    already: bool
+    """The store was complete before this run, which did nothing."""
+    seen: int
+    """Samples of the source: packed and rejected ones."""
+    packed_now: int
+    """Samples that this run packed; others were done by an earlier one."""
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    empty_classes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    noun: str = "image"
+    """What a sample of the source is called."""
+    unread: int = 0
+    """Folders and files of the source that could not be looked into: what is in them is not in the store."""
+    flat: bool = False
+    """The source is a folder without sub-folders, so that there are no classes."""
+
+
+def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *, check_free: bool = True) -> Summary:
+    """Do a job, or resume it: every store is made, and every store grows, by this.
+
+    settled: called once the destination is locked; gives the summary where another run has done the job meanwhile.
+    check_free: refuse to begin where the whole store does not fit.
+
+    Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish: the
+    same job then resumes there.
+    """
+    began, path = time.monotonic(), job.destination
+    if check_free and len(job.source) and (how.restart or not _is_begun(job)):
+        own = 0 if job.adds else destinations.own_bytes(path)
+        check_space(path, [(job.source, job.recipe)], how.processes, destinations.free_bytes(path) + own)
+    with files.refusals_named(path):
+        _make(path)
+    try:
+        with files.refusals_named(path), destinations.Lock(path) as lock:
+            done = settled()
+            if done is not None:
+                return done
+            if how.restart:
+                job.clear()
+            _begin(job)
+            started = datetime.now(UTC)
+            totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.classes is not None)
+            parts = Parts(job, how, totals)
+            engine = how.parts_by(_local(how.processes, lock))
+            parts.run(engine)
+            processes = 0 if isinstance(engine, PooledEngine) else how.processes
+            manifest = commit_store(job, totals, _provenance(job, started, processes))
+    finally:
+        how.progress.end()
+    source = job.source
+    return Summary(
+        str(path),
+        manifest,
+        manifests.load(path)[1],
+        already=False,
+        seen=len(source),
+        packed_now=parts.done_now,
+        bytes_in=totals.bytes_in,
+        bytes_out=totals.bytes_out,
+        seconds=time.monotonic() - began,
+        empty_classes=source.empty_classes,
+        problems=source.problems,
+        noun=noun_of(source),
+        unread=len(unread_of(source)),
+        flat=is_flat(source),
+    )
+
+
+def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:
+    """The summary of a job that was done before."""
+    return Summary(
+        str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
+        problems=source.problems, unread=len(unread_of(source)),
+    )  # fmt: skip
+
+
+def check_sizes(path: Path, manifest: Manifest) -> None:
+    """Raise PackError where a file of a finished store is missing, or has another size."""
+    for name, record in manifest.records():
+        found = path / name
+        if not found.is_file() or found.stat().st_size != record.bytes:
+            what = "has another size than was packed" if found.is_file() else "is missing"
+            raise PackError(
+                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` tells what else is damaged"
+            )
+
+
+def _is_begun(job: Job) -> bool:
+    return job.begun is not None if job.adds else destinations.is_begun(job.destination)
+
+
+def _make(path: Path) -> None:
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        (path / WORK).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be made: {error.strerror or error}") from None
+    for folder in missing:
+        files.sync_folder(folder.parent)
+
+
+def _begin(job: Job) -> None:
+    """Note a new job in its destination; one that was begun must be this one."""
+    begun = job.begun
+    if begun is None:
+        # What a --restart that was killed, or an append whose note is gone, had not removed yet.
+        job.clear()
+        journal.write_job(job.destination, job.note())
+        files.sync_folder(job.destination)
+        return
+    there = differences.append_at(job.destination) if job.adds else differences.store_at(job.destination, job.called)
+    differences.check_recipe(there, begun.recipe, job.recipe, job.source, begun.source)
+    if not job.adds:  # an append has the store's fields, and may have got further classes since
+        differences.check_fields(there, begun, job.fields, job.source, begun.source)
+    differences.check_source(there, begun.source(), job.source)
+
+
+def _local(processes: int, lock: destinations.Lock) -> Engine:
+    """The engine of this machine."""
+    return LocalEngine(processes, held=[lock.workers]) if processes and hasattr(os, "fork") else InlineEngine()
+
+
+def _provenance(job: Job, started: datetime, processes: int) -> dict[str, Any]:
+    """When, where and from what the job packed: all that may differ between two runs."""
+    source = job.own or job.source
+    return {
+        "source": {
+            "kind": source.kind,
+            "root": source.root,
+            "digest": journal.source_digest(source),
+            "options": options_of(source),
+        },
+        "started": started.isoformat(timespec="seconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "workers": processes,
+        "rawpack": rawpack.__version__,
+        "python": platform.python_version(),
+    } | ({"first": job.before.seen} if job.adds else {})
