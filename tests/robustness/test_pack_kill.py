@@ -228,7 +228,7 @@ def test_no_run_begins_beside_the_workers_of_a_killed_one(
     before, args = states_of(store), ["--workers", 0, *MEDIUM, source, store]
     with lock.open() as held, monkeypatch.context() as hurry:
         fcntl.flock(held, fcntl.LOCK_EX)
-        hurry.setattr("rawpack_packer.destination.folder._WORKERS_END_S", 0.1)
+        hurry.setattr("rawpack_packer.destination.lock._WORKERS_END_S", 0.1)
         ran = run_here("pack", *args)
         assert ran.code == 2
         assert "another run is packing" in ran.err

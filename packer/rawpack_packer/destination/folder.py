@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.splits import NAME as SPLITS
-from rawpack.errors import PackError, UsageError
-from rawpack_packer.destination import files, run_token
+from rawpack.errors import UsageError
+from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import APPEND, JOB, WORK, is_of_run
+from rawpack_packer.destination.lock import LOCKS
 from rawpack_packer.sources.base import printable
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
-_LOCK, _WORKERS_LOCK = "lock", "workers.lock"
 _CLEARING = "clearing"
-LOCKS = (_LOCK, _WORKERS_LOCK)
-"""In WORK."""
-_BEFORE_JOB = {_LOCK, _WORKERS_LOCK, f"{JOB}.tmp", f"{APPEND}.tmp"}
-_WORKERS_END_S = 30.0
-"""A killed run's workers notice within a second; one that waits for a slow disk may take longer."""
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-"""What file systems say that know no locks: there, as on Windows, a second run is not noticed."""
+_BEFORE_JOB = {*LOCKS, f"{JOB}.tmp", f"{APPEND}.tmp"}
 
 
 def check(destination: Path, source: str) -> None:
@@ -123,7 +113,7 @@ def clear(destination: Path) -> None:
     (destination / manifests.NAME).unlink(missing_ok=True)
     # Then the job, while all that it speaks of is there.
     for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path.name not in (JOB, APPEND)):
-        if (path.parent == work or is_ours(path.name)) and path.name not in (WORK, _LOCK, _WORKERS_LOCK, _CLEARING):
+        if (path.parent == work or is_ours(path.name)) and path.name not in (WORK, *LOCKS, _CLEARING):
             _remove(path)
     files.sync_folder(destination)
     marker.unlink()
@@ -134,7 +124,7 @@ def clear_append(destination: Path, named: Iterable[str]) -> None:
 
     named: the names below `destination` that do. The locks that the caller holds stay.
     """
-    work, keep = destination / WORK, {*named, WORK, _LOCK, _WORKERS_LOCK}
+    work, keep = destination / WORK, {*named, WORK, *LOCKS}
     # Last what says that there is an append: until then, a run that goes on sees what is missing, and does it again.
     for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path == work / APPEND):
         if (path.parent == work or is_ours(path.name)) and path.name not in keep:
@@ -156,107 +146,6 @@ def is_ours(name: str) -> bool:
 def free_bytes(destination: Path) -> int:
     """Free space where the store will lie."""
     return shutil.disk_usage(_existing(destination)).free
-
-
-class Lock:
-    """Held while a run packs into a destination; a second run is refused. Ends with the processes, whatever ends them.
-
-    A killed run's workers live a moment longer and would write beside those of the next run. So they share a lock of
-    their own, `workers`, which the next run waits to have alone. Those on other machines share it by `shared`, and end
-    because the next run takes back `RUN`: see `runs`.
-    """
-
-    def __init__(self, destination: Path) -> None:
-        self._folder = destination / WORK
-        self._run = self.workers = -1
-        """workers: the descriptor that each worker is to keep open as long as it lives."""
-
-    def __enter__(self) -> Lock:
-        try:
-            self._run = lock_file(self._folder / _LOCK, wait_s=0)
-            run_token.end(self._folder.parent)
-            self.workers = lock_file(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
-            _share(self.workers)
-        except BlockingIOError:
-            self._close()
-            raise UsageError(f"another run is packing into {self._folder.parent} right now") from None
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        for descriptor in (self._run, self.workers):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._run = self.workers = -1
-        # On NFS, files that were removed while they were open have gone only now; a folder with a job in it stays.
-        with suppress(OSError):
-            self._folder.rmdir()
-
-
-@contextmanager
-def shared(destination: Path) -> Iterator[None]:
-    """For a worker on whatever machine: keep the next run from beginning until this one has ended.
-
-    Raises PackError where another run has begun.
-    """
-    descriptor = os.open(destination / WORK / _WORKERS_LOCK, os.O_RDWR)
-    try:
-        until = time.monotonic() + _WORKERS_END_S
-        while not _share(descriptor):
-            if time.monotonic() >= until:
-                raise PackError(f"another run is packing into {destination} right now")
-            time.sleep(0.1)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _share(descriptor: int) -> bool:
-    """Hold a file's lock together with others, where there are locks; False where another process has it alone."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-    return True
-
-
-def lock_file(path: Path, wait_s: float) -> int:
-    """The descriptor of the file at `path`, locked. Raises BlockingIOError where another process holds it so long."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: a second run is not noticed
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    until = time.monotonic() + wait_s
-    while True:
-        path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A run that ended meanwhile has removed the file: a lock on it would keep nobody out.
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                os.close(descriptor)
-                raise
-            time.sleep(0.02)
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                return descriptor
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
 def check_parent(destination: Path) -> None:

@@ -25,8 +25,8 @@ import cloudpickle
 import rawpack
 from rawpack.errors import PackError, RawpackError
 from rawpack_packer.destination import files, run_token
-from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.lock import shared
 from rawpack_packer.engines.inline import InlineEngine
 from rawpack_packer.engines.local import LocalEngine
 from rawpack_packer.part.part import PartTask, Tick
@@ -110,7 +110,7 @@ def _do(task: PartTask) -> None:
     if task.root and not os.path.lexists(task.root):
         raise PackError(f"{task.root} is not here: every machine must see the source at the same path")
     attempt, telling = f".{secrets.token_hex(8)}", _Telling(task)
-    with destinations.shared(destination):
+    with shared(destination):
         telling.began()
         hands = _take_up()
         tasks = iter([replace(task, attempt=attempt)])

@@ -26,6 +26,7 @@ from rawpack_packer import text as show
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.destination.lock import LOCKS, Lock
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.export.contents import contents
 from rawpack_packer.export.listing import again, note, write_listing
@@ -128,7 +129,7 @@ class Export:
                 (self.folder / WORK).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UsageError(f"{self.folder} cannot be made: {error.strerror or error}") from None
-            with destinations.Lock(self.folder):
+            with Lock(self.folder):
                 done = self._write(how)
         how.progress.end()
         anew = again(self.source, self.names)
@@ -302,8 +303,4 @@ def _read_note(path: Path) -> dict[str, Any] | None:
 
 def _is_only_locks(work: Path) -> bool:
     """Whether a run was killed there before it noted anything."""
-    return (
-        not work.is_symlink()
-        and work.is_dir()
-        and {path.name for path in work.iterdir()} <= {*destinations.LOCKS, _NEW}
-    )
+    return not work.is_symlink() and work.is_dir() and {path.name for path in work.iterdir()} <= {*LOCKS, _NEW}

@@ -19,6 +19,7 @@ from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
+from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, differences, splits
 from rawpack_packer.job.append_selection import choose, counts_of, is_of
 from rawpack_packer.job.counts import label_counts
@@ -71,7 +72,7 @@ def append(
     begun = None if how.restart else journal.read_append(path)
     if begun is not None and begun.store != store.digest:
         # A run that was killed between its manifest and its last step.
-        with destinations.Lock(path):
+        with Lock(path):
             commit.tidy(path)
         if is_of(begun, source):
             return _nothing(source, store, len(source), 0, began)
@@ -79,7 +80,7 @@ def append(
     chosen = choose(store, source, begun, skip_existing=skip_existing)
     if not len(chosen.source) and not how.restart:
         if destinations.is_untidy(path):
-            with destinations.Lock(path):
+            with Lock(path):
                 commit.tidy(path)
         return _nothing(source, store, chosen.existing, chosen.changed, began)
     before = before_append(store.manifest, store.digest, label_counts(store))

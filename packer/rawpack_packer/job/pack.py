@@ -12,6 +12,7 @@ from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
+from rawpack_packer.destination.lock import Lock
 from rawpack_packer.destination.rejects import NOT_SCANNED
 from rawpack_packer.job import commit, differences
 from rawpack_packer.job.estimate import Estimate, estimate
@@ -56,7 +57,7 @@ def pack(
     if destinations.is_finished(path) and not how.restart:
         summary = _already(job, how)
         if destinations.is_untidy(path):
-            with destinations.Lock(path):
+            with Lock(path):
                 commit.tidy(path)
         return summary
 

@@ -156,7 +156,7 @@ def prepare_splits(
         if names is not None or amounts is not None:
             raise UsageError("a dict of splits is divided already: leave splits= and holdout= out")
         divided = source
-    elif (names is None and amounts is None) or (names is not None and not is_path):
+    elif (names is None and amounts is None and seed is None) or (names is not None and not is_path):
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
     chosen_set = splits.set_of(list(source) if divided is not None else names, amounts, seed)
     where = Path(destination)

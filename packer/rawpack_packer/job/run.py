@@ -18,6 +18,7 @@ from rawpack.errors import PackError, UsageError
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.lock import Lock
 from rawpack_packer.engines import Engine, InlineEngine, LocalEngine
 from rawpack_packer.engines.pooled import PooledEngine
 from rawpack_packer.job import differences
@@ -73,7 +74,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
     with files.refusals_named(path):
         _make(path)
     try:
-        with files.refusals_named(path), destinations.Lock(path) as lock:
+        with files.refusals_named(path), Lock(path) as lock:
             done = settled()
             if done is not None:
                 return done
@@ -157,7 +158,7 @@ def _begin(job: Job) -> None:
     differences.check_source(there, begun.source(), job.source)
 
 
-def _local(processes: int, lock: destinations.Lock) -> Engine:
+def _local(processes: int, lock: Lock) -> Engine:
     """The engine of this machine."""
     return LocalEngine(processes, held=[lock.workers]) if processes and hasattr(os, "fork") else InlineEngine()
 

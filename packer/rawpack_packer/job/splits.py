@@ -19,6 +19,7 @@ from rawpack.errors import StoreError, UsageError
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, holdout
 from rawpack_packer.job.differences import shown_field
 from rawpack_packer.job.estimate import check_space
@@ -232,7 +233,7 @@ def _remove(store: Path) -> None:
     """Remove the store of a split, whole or begun, and its folder."""
     if not store.is_dir():
         return
-    with destinations.Lock(store):
+    with Lock(store):
         destinations.clear(store)
         shutil.rmtree(store / WORK)
     store.rmdir()

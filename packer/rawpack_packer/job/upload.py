@@ -26,6 +26,7 @@ from rawpack.remote.url import shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import PROVENANCE, REJECTS, STATES, WORK
+from rawpack_packer.destination.lock import lock_file
 from rawpack_packer.destination.remote import Target
 from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.pack import DryRun, dry_run, pack
@@ -123,7 +124,7 @@ class _RemoteDestination:
         """Within this block no other run on this machine packs to the URL."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = destinations.lock_file(self.folder / "lock", wait_s=0)
+            descriptor = lock_file(self.folder / "lock", wait_s=0)
         except BlockingIOError:
             raise UsageError(f"another run on this machine is packing to {shown(self._url)} right now") from None
         try:
