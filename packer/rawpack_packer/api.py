@@ -98,26 +98,27 @@ def pack(
         the path of an image file, or a PIL image, which is packed as its file would be; of these, EXIF turns those that
         are as `PIL.Image.open` gave them.
     size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are, and for PIL
-        images that are all of one size and all grey or all with colors.
-    kind: what a path is, as the command's --source: "folder" takes `train` and `val` as classes. None finds it.
-    skip_unreadable: of a folder, pack what can be looked into. What cannot is rejected as "not_scanned", and counted in
+        images that are all of one size and all gray or all in color.
+    kind: what a path is, as the command's --source: "folder" takes `train` and `val` as classes. None detects it.
+    skip_unreadable: of a folder, pack what can be read. The rest is rejected as "not_scanned", and counted in
         the summary as `unread`. Otherwise it is a PackError, with nothing written.
     fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
         length, "mask", "xyxy", "xywh" or "yolo" for boxes, or (dtype, shape).
     image: dtype and shape of images that are arrays, where they differ in size: ("uint8", (None, None, 3)).
     classes: names of the labels. keys: one for each sample, instead of its number. names: what the values of samples
         are called that are tuples; two are (image, label).
-    workers: processes, to which the dataset travels by cloudpickle; 0 packs in this one; None takes one for each CPU.
-    max_rejects: the largest share of samples that may be rejected, or from 1 on their number.
+    workers: processes, which get the dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.
+    max_rejects: the largest share of samples that may be rejected, or from 1 on their number; also "1%".
     engine: what runs the parts, instead of workers here: `rawpack_packer.engines.DaskEngine("tcp://...")`,
         `RayEngine("auto")`, or any `concurrent.futures.Executor`, which stays yours to shut down.
     scratch, storage_options: of a destination that is a URL: the folder on this machine for what is not uploaded yet,
-        and what fsspec is to know.
+        and what fsspec needs to know.
     recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...; and of a path the options
         of its kind of source.
 
-    A sample for which the dataset raises is rejected. A dataset must give the same sample for a number each time: what
-    a killed run did is not done again. Raises UsageError with nothing written, PackError where it ran and stopped.
+    A sample for which the dataset raises is rejected. A dataset must give the same sample for an index each time: a run
+    that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it started
+    and failed.
     """
     about = {
         "kind": kind, "skip_unreadable": skip_unreadable or None,
@@ -179,8 +180,8 @@ def append(
     """Add the samples of `source` to the store at `destination`, by the recipe that made it.
 
     source, and about: what `pack` takes and says of a source. skip_existing: leave out what the store has, by the key.
-    other_libraries: also where the libraries that make pixels have other versions now. restart: remove what an append
-    left that was stopped, and begin anew; the store stays. Samples without names, as those of arrays, are counted on.
+    other_libraries: append even if the libraries that make pixels have other versions now. restart: remove what an
+    unfinished append left, and begin anew; the store stays. Samples without names, such as arrays, continue the count.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
@@ -208,8 +209,8 @@ def convert(
     """Pack the samples of `store` into a new one at `destination`; the same call resumes where one was stopped.
 
     recipe: as of `rawpack_packer.pack`: format="lmdb", size=224, ...; what is not named stays as it is in `store`.
-    The rest is as of `pack`. Pixels that the recipe does not change stay what they are, bit for bit: raw pixels in any
-    raw format, and JPEG files as the bytes that they are.
+    The other options are those of `pack`. Pixels that the recipe does not change stay bit for bit: raw pixels in any raw
+    format, and JPEG files byte for byte.
 
     Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
     stopped. A sample that is damaged is rejected.
@@ -233,7 +234,7 @@ def merge(
 ) -> Summary:
     """Pack the samples of several stores, one store after the other, into one at `destination`.
 
-    They must have the same fields. Classes are united by name: those of the first keep their numbers, then come the
+    They must have the same fields. Classes are merged by name: those of the first keep their numbers, then come the
     new ones of each next. prefix: where keys are in several of them, puts the name of its store's folder, or its
     number, and "/" in front of each key. The rest is as of `convert`.
     """
@@ -284,7 +285,7 @@ def export(
     """Write each sample of `store` into `folder` as an image file named by its key, its masks, and a listing of its
     fields; the same call resumes where one was stopped.
 
-    JPEG files are the bytes that lie in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other
+    JPEG files are the bytes that are in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other
     arrays .npy. numbered: name files by their row. workers: threads; None takes one for each CPU. max_rejects: how
     many samples may be damaged, as a share, or from 1 on as a number; they are listed in `rejects.jsonl`.
 

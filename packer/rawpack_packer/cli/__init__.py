@@ -24,8 +24,8 @@ from rawpack_packer.text import plain
 
 INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
-_GOES_ON = {"pack", "append", "convert", "merge", "subset", "export"}
-"""Commands that go on where they were interrupted."""
+_RESUMES = {"pack", "append", "convert", "merge", "subset", "export"}
+"""Commands that resume where they were interrupted."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -35,16 +35,15 @@ def cli() -> None:
 
     \b
     Examples:
-      rawpack plan photos/                             which store suits this set and machine
-      rawpack pack photos/ store/                      memmap, 256x256: the fastest to read
-      rawpack pack --format lmdb photos/ store/        JPEG inside: a tenth of the disk
-      rawpack append more-photos/ store/               more into the same store
+      rawpack plan photos/                             which store suits these images and this machine
+      rawpack pack photos/ store/                      memmap, 256x256: fastest to read
+      rawpack pack --format lmdb photos/ store/        JPEG: a tenth of the disk space
+      rawpack append more-photos/ store/               add to the same store
       rawpack inspect store/                           what is in there
-      rawpack convert store/ small/ --format lmdb      another store of it, without photos/
-      rawpack bench store/                             how fast it is read here
+      rawpack convert store/ small/ --format lmdb      another store from it, without photos/
+      rawpack bench store/                             how fast it reads on this machine
 
-    Exit codes: 0 done; 1 it ran and something is wrong; 2 it was asked wrongly, and nothing was written;
-    130 interrupted.
+    Exit codes: 0 done; 1 failed; 2 usage error, nothing written; 130 interrupted.
     """
 
 
@@ -60,12 +59,12 @@ cli.add_command(doctor)
 cli.add_command(warm)
 cli.add_command(bench)
 for _command in cli.commands.values():
-    # Without a word of what to work on, the whole help says more than the first argument that is missing.
+    # Without any argument, the whole help says more than the name of the first missing one.
     _command.no_args_is_help = any(one.required for one in _command.params if isinstance(one, click.Argument))
 
 
 def main() -> None:
-    """Run the command; every expected error is one line, or a line for each fault, and an exit code."""
+    """Run the command; every expected error becomes one line, or a line for each fault, and an exit code."""
     try:
         cli(prog_name="rawpack", standalone_mode=False)
     except click.exceptions.Exit as done:
@@ -77,11 +76,11 @@ def main() -> None:
         click.echo(f"rawpack: {plain(error.format_message())}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        goes_on = "; the same command goes on from here" if _GOES_ON & set(sys.argv[1:2]) else ""
-        click.echo(f"rawpack: interrupted{goes_on}", err=True)
+        resumes = "; the same command resumes from here" if _RESUMES & set(sys.argv[1:2]) else ""
+        click.echo(f"rawpack: interrupted{resumes}", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not complain at exit.
+        # Whoever reads our output has closed it; the interpreter must not complain at exit.
         sys.stderr.close()
         sys.exit(1)
     except UsageError as error:
@@ -99,5 +98,5 @@ def main() -> None:
             sys.exit(2)
         where = f"{error.filename}: " if error.filename is not None else ""
         why = error.strerror or str(error)
-        click.echo(f"rawpack: {plain(f'{where}{why}')}; the same command goes on once that is mended", err=True)
+        click.echo(f"rawpack: {plain(f'{where}{why}')}; once that is fixed, the same command resumes", err=True)
         sys.exit(1)

@@ -19,28 +19,28 @@ from rawpack_packer.cli.source_options import end_unread, source_options, take_s
 @click.option(
     "--skip-existing",
     is_flag=True,
-    help="Leave out what the store has, or has rejected, by the key: for a folder that has grown.",
+    help="Leave out samples whose keys the store has, or has rejected: for a folder that has grown.",
 )
 @click.option(
     "--other-libraries",
     is_flag=True,
-    help="Also where the libraries that make pixels and files have other versions now.",
+    help="Append even if the libraries that make pixels and files have other versions now.",
 )
 @source_options
-@partial(job_options, restart="Drop an append that was begun and has not ended, and begin this one; the store stays.")
+@partial(job_options, restart="Delete what an unfinished append left, and begin anew; the store stays.")
 @click.argument("src", type=click.Path())
 @click.argument("dst", type=click.Path())
 def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **options: Any) -> None:
     """Add the images of SRC to the store at DST, packed as those were.
 
-    Classes of DST keep their numbers, new ones get the next. No file of the store changes but its manifest, which is
-    replaced at the end: until then it is the old store, and readers that are open go on. The same command goes on where
+    Classes of DST keep their numbers; new ones get the next. No file of the store changes except its manifest, which is
+    replaced at the end: until then it is the old store, and open readers keep working. The same command resumes where
     an earlier one was stopped; with --restart it begins anew, and the store stays.
 
     \b
     Examples:
       rawpack append more-photos/ store/
-      rawpack append --skip-existing photos/ store/    what is new in the folder it was packed from
+      rawpack append --skip-existing photos/ store/    only what is new in the folder
     """  # fmt: skip
     how, out = take_job_options(options)
     about = take_source_options(options)

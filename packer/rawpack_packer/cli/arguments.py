@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_origin(url: str, cache: str | None = None, cache_bytes: str | None = None) -> RemoteStore:
-    """What lies behind a URL, of which manifest and columns are fetched. Raises StoreError where there is no store."""
+    """The store behind a URL, of which manifest and columns are fetched. Raises StoreError where there is none."""
     from rawpack.remote.cache import Cache
     from rawpack.remote.origin import open_origins
 

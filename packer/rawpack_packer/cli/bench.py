@@ -42,7 +42,7 @@ from rawpack_packer.tune.measure.steps import parse_steps
     type=click.IntRange(1),
     default=ROUNDS,
     show_default=True,
-    help="How often each line is measured, in turn with the others.",
+    help="How often each row is measured, in turn with the others.",
 )
 @click.option(
     "--seconds",
@@ -55,7 +55,7 @@ from rawpack_packer.tune.measure.steps import parse_steps
     "--cold/--no-cold",
     default=True,
     show_default=True,
-    help="Also from the disk: drops these files from the page cache, and none else.",
+    help="Also read from the disk: drops these files, and no others, from the page cache.",
 )
 @drawing_options
 @click.argument("dst", nargs=-1, required=True, type=click.Path())
@@ -74,8 +74,8 @@ def bench(
 ) -> None:
     """Measure how fast the stores at DST are read, by workers and batch, from memory and from the disk.
 
-    All lines are measured in turn, several times, so that they share the machine's moods; each figure has an interval.
-    Nothing is written.
+    All rows are measured in turn, several times, so that changes of the machine's load affect them equally; each figure
+    has an interval. Nothing is written.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def bench(
 
 
 def counted_by(bar: tqdm[Any]) -> Callable[[int], Callable[[], object]]:
-    """What tells a progress bar how many measurements there will be, and gives what counts them."""
+    """Sets a progress bar to the number of measurements; gives the function that counts them."""
 
     def begin(total: int) -> Callable[[], object]:
         bar.reset(total)

@@ -14,24 +14,23 @@ from rawpack_packer.cli.recipe_options import recipe_options
 from rawpack_packer.cli.run_options import dry_run_option, job_options, take_job_options
 
 
-@click.command(short_help="Make another store of a store.")
+@click.command(short_help="Make another store from a store.")
 @partial(recipe_options, of_stores=True)
 @dry_run_option
 @job_options
 @click.argument("store", type=click.Path())
 @click.argument("dst", type=click.Path())
 def convert(store: str, dst: str, dry_run: bool, **options: Any) -> None:
-    """Pack the samples of STORE into another store at DST, without what STORE was packed from.
+    """Pack the samples of STORE into another store at DST. The images STORE was packed from are not needed.
 
-    What no option changes stays bit for bit: raw pixels in any raw format, JPEG files as the bytes that they are. Each
-    sample is held against its checksum; one that is damaged is rejected. The same command goes on where an earlier run
-    was stopped.
+    What no option changes stays bit for bit: raw pixels in any raw format, JPEG files byte for byte. Each sample is
+    checked against its checksum; a damaged one is rejected. The same command resumes where an earlier run was stopped.
 
     \b
     Examples:
       rawpack convert store/ small/ --format lmdb --quality 90
       rawpack convert store/ plain/ --format hdf5 --compression gzip
-      rawpack convert store/ smaller/ --size 128        by a new recipe; the old one is remembered
+      rawpack convert store/ smaller/ --size 128        a new recipe; the old one is recorded
       rawpack convert lmdb-store/ other/ --shard-size 1GB
                                                         the same JPEG files in larger shards
     """

@@ -23,7 +23,7 @@ from rawpack_packer.job.options import run_options
 
 
 @click.command(short_help="Write the samples of a store as image files.")
-@click.option("--numbered", is_flag=True, help="Name files by their row: 00000000.jpg; the listing has the keys.")
+@click.option("--numbered", is_flag=True, help="Name files by row, such as 00000000.jpg; listing.jsonl has the keys.")
 @click.option("--workers", type=click.IntRange(1), help="Threads [default: one per CPU].")
 @max_rejects_option
 @dry_run_option
@@ -43,12 +43,12 @@ def export(
 ) -> None:
     """Write each sample of STORE into FOLDER as a file named by its key.
 
-    JPEG files are the bytes that lie in the store; raw pixels become PNG, arrays that no PNG holds .npy; masks lie
-    below masks/. listing.jsonl has all fields, and export.json the command that packs the folder again. Each sample is
-    held against its checksum. The same command goes on where an earlier run was stopped.
+    JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot hold become .npy;
+    masks go below masks/. listing.jsonl has all fields, and export.json the command that packs the folder again. Each
+    sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
-    Keys that cannot be names of files are refused before anything is written: absolute ones, those that climb out, and
-    those that are the same on a disk that does not tell case apart.
+    Keys that cannot be file names are refused before anything is written: absolute paths, paths that leave FOLDER, and
+    keys that differ only in case, which some disks cannot tell apart.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def _as_text(done: Exported) -> str:
     if done.rejects:
         reasons = ", ".join(f"{reason} {count}" for reason, count in done.rejects.items())
         rows.append(("rejected", f"{sum(done.rejects.values()):,} ({reasons}), listed in {done.folder}/rejects.jsonl"))
-    rows += [("time", text.duration(done.seconds)), ("lies in", text.plain(done.folder))]
-    rows.append(("pack again", text.plain(done.pack_again or f"by no command: {done.why_not}")))
+    rows += [("time", text.duration(done.seconds)), ("stored in", text.plain(done.folder))]
+    rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))
     rows += [("differs", text.plain(what)) for what in done.differs]
     return ("Nothing to do.\n" if done.already else "Exported.\n") + text.table(rows)

@@ -34,14 +34,14 @@ _SHOWN = 50
     "--html",
     type=click.Path(),
     metavar="FILE",
-    help="Write a report to look at: samples, classes, sizes, rejects; needs rawpack[report].",
+    help="Write an HTML report: samples, classes, sizes, rejects; needs rawpack[report].",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.argument("dst", type=click.Path())
 def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | None, as_json: bool) -> None:
     """Show what is in the store, or in each split, at DST; or in the store behind a URL.
 
-    With --verify or --verify-quick the exit code is 1 where something is wrong.
+    With --verify or --verify-quick, the exit code is 1 if something is wrong.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
       rawpack inspect --html report.html store/
     """  # fmt: skip
     if is_url(dst) and (full or quick):
-        raise UsageError(f"{shown(dst)}: --verify is for folders; `rawpack warm` fetches a store and checks each file")
+        raise UsageError(f"{shown(dst)}: --verify needs a folder; `rawpack warm` fetches a store and checks each file")
     stores: Mapping[str, Path | str] = {"": dst} if is_url(dst) else store_folders(dst)
     page = None if html is None else report_file("--html", html)
     if grid is not None:
@@ -61,22 +61,22 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
         one_store(dst, "--html")
     found = [_look(path, page, full=full, quick=quick) for path in stores.values()]
     folders = {name: path for name, path in stores.items() if isinstance(path, Path)}
-    splits_told = _classes_apart(folders) if len(folders) > 1 else []
+    class_problems = _classes_apart(folders) if len(folders) > 1 else []
     if as_json:
         whole: dict[str, Any] = {"path": dst, "splits": dict(zip(stores, (about for about, _ in found), strict=True))}
         if full or quick:
-            whole["problems"] = [{"where": where, "what": what} for where, what in splits_told]
+            whole["problems"] = [{"where": where, "what": what} for where, what in class_problems]
         click.echo(json.dumps(found[0][0] if "" in stores else whole, indent=1))
     else:
         click.echo("\n\n\n".join(text for _, text in found))
-        for where, what in splits_told:
+        for where, what in class_problems:
             click.echo(f"\n{show.plain(where)}: {what}")
-    if any(about.get("problems") for about, _ in found) or (splits_told and (full or quick)):
+    if any(about.get("problems") for about, _ in found) or (class_problems and (full or quick)):
         sys.exit(1)
 
 
 def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tuple[dict[str, Any], str]:
-    """What there is to be told of one store, in a folder or behind a URL: for a program, and for a person."""
+    """The description of one store, in a folder or behind a URL: for a program, and for a person."""
     problems = check(path, quick=quick and not full) if isinstance(path, Path) and (full or quick) else None
     about: dict[str, Any] = {"path": shown(str(path))}
     text = []

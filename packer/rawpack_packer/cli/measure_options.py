@@ -12,7 +12,7 @@ from rawpack_packer.recipe.recipe import parse_size
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 image_size_option = click.option(
-    "--image-size", metavar="N|HxW", help="Resize in the workers while reading; needed where images differ in size."
+    "--image-size", metavar="N|HxW", help="Resize in the workers while reading; needed if images differ in size."
 )
 transform_option = click.option(
     "--transform",
@@ -28,10 +28,10 @@ def drawing_options(command: Command) -> Command:
     """`--html`, `--png` and `--json`."""
     options = [
         click.option("--html", type=click.Path(), metavar="FILE",
-                     help="Write a report to look at; needs rawpack[report]."),
+                     help="Write an HTML report; needs rawpack[report]."),
         click.option("--png", type=click.Path(), metavar="FILE",
-                     help="Write the plots alone; needs rawpack[report]."),
-        click.option("--json", "as_json", is_flag=True, help="Print as JSON, every round of it."),
+                     help="Write only the plots; needs rawpack[report]."),
+        click.option("--json", "as_json", is_flag=True, help="Print every round as JSON."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -44,5 +44,5 @@ def side_of(text: str | None) -> tuple[int, int] | None:
         return None
     size = parse_size(text)
     if size == "keep":
-        raise click.BadParameter("images of different sizes make no batch: a side, or HEIGHTxWIDTH")
+        raise click.BadParameter("images of different sizes cannot form a batch: give a side, or HEIGHTxWIDTH")
     return (size, size) if isinstance(size, int) else size

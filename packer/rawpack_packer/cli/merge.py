@@ -19,8 +19,8 @@ from rawpack_packer.job import derive
 @click.option(
     "--prefix",
     type=click.Choice(derive.PREFIXES),
-    help="Put the name of its store's folder, or its number from 0, and / in front of each key: where the same keys "
-    "are in several stores.",
+    help="Put the name of the store's folder, or its number from 0, and / in front of each key, for stores that share "
+    "keys [default: no prefix].",
 )
 @partial(recipe_options, of_stores=True)
 @dry_run_option
@@ -30,15 +30,15 @@ from rawpack_packer.job import derive
 def merge(stores: tuple[str, ...], dst: str, prefix: derive.Prefix | None, dry_run: bool, **options: Any) -> None:
     """Pack the samples of two or more STOREs, one after the other, into one store at DST.
 
-    They must have the same fields, and no key twice. Classes are united by name: those of the first store keep their
-    numbers, then come the new ones of each next. What no option changes stays bit for bit, as of `rawpack convert`.
-    To read several stores as one, nothing need be merged: rawpack.Reader takes a list.
+    They must have the same fields, and no key twice. Classes are merged by name: those of the first store keep their
+    numbers, then come the new ones of each following store. What no option changes stays bit for bit, as with `rawpack
+    convert`. To read several stores as one, merging is not needed: rawpack.Reader takes a list.
 
     \b
     Examples:
       rawpack merge monday/ tuesday/ week/
       rawpack merge a/ b/ c/ all/ --prefix names        keys become a/cat/1.jpg, b/cat/1.jpg
-      rawpack merge large/ small/ all/ --size 224       of different sizes
+      rawpack merge large/ small/ all/ --size 224       stores of different image sizes
     """
     how, out = take_job_options(options)
     with scanning(quiet=out.quiet) as scan:

@@ -34,8 +34,8 @@ def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any)
     """Pack the images of SRC into a store at DST, a folder or a URL.
 
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
-    .jsonl with a column of paths; a folder of images and labels as YOLO has it, or COCO's .json; a file of arrays:
-    .npy, .npz or IDX; or a store. The same command goes on where an earlier run was stopped. What cannot be read is
+    .jsonl with a column of paths; a folder of images and labels in YOLO's layout, or COCO's .json; a file of arrays:
+    .npy, .npz or IDX; or a store. The same command resumes where an earlier run was stopped. What cannot be read is
     listed in DST/rejects.jsonl.
 
     \b
@@ -44,7 +44,7 @@ def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any)
       rawpack pack --format lmdb --size 256 --quality 90 photos/ store/
       rawpack pack --size 224x160 photos/ store/        224 high, 160 wide
       rawpack pack --format lmdb --size keep --quality keep photos/ store/
-                                                        JPEG files as they are, one file instead of many
+                                                        JPEG files unchanged, in one file instead of many
       rawpack pack --splits train,val imagenet/ store/  stores of imagenet/train/ and imagenet/val/
       rawpack pack --holdout val=0.1 photos/ store/     a tenth of each class for validation
       rawpack pack --field boxes:xyxy --field seg:mask list.csv store/

@@ -35,10 +35,10 @@ from rawpack_packer.tune.plan.trial import Say
     "--target",
     type=click.FloatRange(min=0, min_open=True),
     metavar="IMAGES/S",
-    help="Images per second that the training takes. The smallest store whose whole interval reaches it is recommended "
+    help="Images per second that training consumes. The smallest store whose whole interval reaches it is recommended "
     "[default: the smallest that reads at least half as fast as the fastest].",
 )
-@click.option("--disk", metavar="BYTES", help="What the store may take on the disk: 500GB.")
+@click.option("--disk", metavar="BYTES", help="How much disk space the store may take: 500GB.")
 @click.option(
     "--memory",
     metavar="BYTES",
@@ -85,17 +85,17 @@ from rawpack_packer.tune.plan.trial import Say
     default="60s",
     show_default=True,
     metavar="TIME",
-    help="How long all of it may take, about: 45s, 5min. More time gives a larger sample and narrower intervals.",
+    help="How long planning may take, about: 45s, 5min. More time gives a larger sample and narrower intervals.",
 )
 @click.option(
     "--tmp",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Where the trial stores lie, on the disk that is to be measured; removed afterwards.",
+    help="Folder for the trial stores, on the disk to be measured; they are removed afterwards.",
 )
 @source_options
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the sample.")
-@click.option("--quiet", "-q", is_flag=True, help="Do not say what is being done.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 @click.option(
     "--wide",
     is_flag=True,
@@ -130,7 +130,7 @@ def plan(
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
     Candidates are all combinations of format, size, quality, color and compression. Each is read by 1 to all CPUs, from
-    memory and from the disk, in turn and several times. The sample lies in a temporary folder, which is removed.
+    memory and from the disk, in turn and several times. The sample is in a temporary folder, which is removed.
 
     Recommended is the smallest store that is fast enough: for --target, or without it, at least half as fast as the
     fastest candidate. Exit code 1: nothing fits into --disk, or nothing reaches --target.
@@ -188,7 +188,9 @@ def parse_time(written: str) -> float:
 
 def _with_progress(source: Source, asked: PlanRequest, quiet: bool) -> Plan:
     if source.image is not None:
-        raise UsageError(f"{asked.source} holds arrays, which are stored as they are; plans are for pictures")
+        raise UsageError(
+            f"{asked.source} holds arrays, which are stored unchanged; `rawpack plan` compares stores of pictures"
+        )
     if quiet:
         return run(source, asked, lambda step, left: None)
     if not sys.stderr.isatty():
@@ -199,11 +201,11 @@ def _with_progress(source: Source, asked: PlanRequest, quiet: bool) -> Plan:
 
 def _only_steps() -> Say:
     """For logs: each step once."""
-    told: set[str] = set()
+    shown: set[str] = set()
 
     def say(step: str, left: float) -> None:
-        if step not in told:
-            told.add(step)
+        if step not in shown:
+            shown.add(step)
             click.echo(f"rawpack: {step}, {_left(left)}", err=True)
 
     return say

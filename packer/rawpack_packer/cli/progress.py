@@ -62,10 +62,10 @@ class Bar:
 
 @contextmanager
 def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """What is told how many entries of a source were looked at so far, and shows it at a terminal."""
+    """Shows at a terminal how many entries of a source were scanned so far; gives the function that counts them."""
     hidden = quiet or not sys.stderr.isatty()
-    with tqdm(desc="looking at", unit=" files", leave=False, delay=1.0, disable=hidden, dynamic_ncols=True) as bar:
-        yield lambda seen: bar.update(seen - bar.n) and None
+    with tqdm(desc="scanning", unit=" files", leave=False, delay=1.0, disable=hidden, dynamic_ncols=True) as bar:
+        yield lambda scanned: bar.update(scanned - bar.n) and None
 
 
 class Lines:
@@ -81,7 +81,7 @@ class Lines:
         self._total, self._before, self._began, self._noun = samples, done, time.monotonic(), noun
         self._next = self._began + _LINE_EVERY_S
         if done:
-            self._say(f"going on after {show.count(done, noun)} of {samples:,}")
+            self._say(f"resuming after {show.count(done, noun)} of {samples:,}")
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         now = time.monotonic()

@@ -20,26 +20,29 @@ def source_options(command: Command) -> Command:
     options = [
         click.option("--source", "kind", metavar="KIND",
                      help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds. folder also takes train/ "
-                     "and val/ as classes [default: found from SRC]."),
+                     "and val/ as classes [default: detected from SRC]."),
         click.option("--skip-unreadable", is_flag=True,
-                     help="Leave out folders and files below SRC that cannot be looked into. They are listed as "
+                     help="Leave out folders and files below SRC that cannot be read. They are listed as "
                      "rejects, and the exit code is 1 [default: stop before anything is written]."),
         click.option("--field", "fields", multiple=True, metavar="NAME:DTYPE",
-                     help="What a column of a listing holds, where a look would not tell: score:float32, "
-                     "vector:float32[4], name:str, seg:mask, and of boxes boxes:xyxy, boxes:xywh or boxes:yolo. May be "
+                     help="What a column of a listing holds, where its values do not show it: score:float32, "
+                     "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. May be "
                      "given several times."),
         click.option("--key", metavar="COLUMN",
                      help="The column of a listing that names samples [default: the paths]."),
         click.option("--images", type=click.Path(), metavar="FOLDER",
-                     help="Where relative paths of a listing or of COCO's JSON begin [default: beside the file]."),
+                     help="Folder that relative paths of a listing or of COCO's JSON start from "
+                     "[default: the file's own]."),
         click.option("--classes", type=click.Path(), metavar="FILE",
                      help="The names of classes, one a line, in the order of their numbers, for a listing or YOLO's "
-                     "files [default: of a listing the sorted names in column label]."),
-        click.option("--fps", metavar="N", help="Of a video, what is shown N times a second: 2, 29.97."),
-        click.option("--every", type=click.IntRange(1), metavar="N", help="Of a video, each Nth frame."),
-        click.option("--start", metavar="TIME", help="Of a video, what is shown from here on: 90, 1.5 or 0:01:30."),
-        click.option("--end", metavar="TIME", help="Of a video, what is shown before this."),
-        click.option("--max-frames", type=click.IntRange(1), metavar="N", help="Of a video, N frames at most."),
+                     "files [default: for a listing, the sorted names in column label]."),
+        click.option("--fps", metavar="N", help="Frames per second to take from a video: 2, 29.97 [default: all]."),
+        click.option("--every", type=click.IntRange(1), metavar="N",
+                     help="Take every Nth frame of a video [default: 1]."),
+        click.option("--start", metavar="TIME",
+                     help="Take the frames of a video from this time on: 90, 1.5 or 0:01:30."),
+        click.option("--end", metavar="TIME", help="Take the frames of a video before this time."),
+        click.option("--max-frames", type=click.IntRange(1), metavar="N", help="Take at most N frames of a video."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -71,5 +74,5 @@ def end_unread(sources: Collection[Source]) -> None:
         what = "1 folder or file" if unread == 1 else f"{unread:,} folders or files"
         first = next(problem for source in sources for problem in source.problems)
         example = plain(first) if unread == 1 else f"{plain(first)}; ..."
-        click.echo(f"rawpack: {what} of the source could not be looked into, and was left out: {example}", err=True)
+        click.echo(f"rawpack: {what} of the source could not be read, and was left out: {example}", err=True)
         sys.exit(1)

@@ -74,14 +74,14 @@ def _about_draw(source: Source, drawn: Draw) -> list[str]:
     lines = [f"drawn: {', '.join(f'{text.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
     alone = [(source.classes or ())[label] for label in drawn.kept_whole if 0 <= label < len(source.classes or ())]
     if alone:
-        what = "class has too little to divide, and stays" if len(alone) == 1 else "classes have too little, and stay"
+        what = "class is too small and stays" if len(alone) == 1 else "classes are too small and stay"
         lines.append(f"{len(alone):,} {what} in {TRAIN}: {_names(alone)}")
     for name, labels in drawn.short.items():
-        what = f"{text.plain(name)} gets less than was asked for, since one of each class stays in {TRAIN}"
+        what = f"{text.plain(name)} gets fewer than requested, since one of each class stays in {TRAIN}"
         few = [(source.classes or ())[label] for label in labels if 0 <= label < len(source.classes or ())]
         lines.append(what + (f": of {text.count(len(few), 'class', 'classes')}, {_names(few)}" if few else ""))
     if not drawn.by_class:
-        lines.append("drawn from all samples together: their classes are not known before they are read")
+        lines.append("drawn from all samples together: their classes are known only once they are read")
     return lines
 
 

@@ -22,22 +22,22 @@ from rawpack_packer.job.subset import Choice
 
 
 @click.command(short_help="Make a store of some samples of a store.")
-@click.option("--classes", multiple=True, metavar="NAME,...", help="These classes only; may be given several times.")
+@click.option("--classes", multiple=True, metavar="NAME,...", help="Only these classes; may be given several times.")
 @click.option("--classes-from", type=click.Path(), metavar="FILE", help="The same, one a line, or as a JSON list.")
-@click.option("--keys-from", type=click.Path(), metavar="FILE", help="These keys only: one a line, or a JSON list.")
+@click.option("--keys-from", type=click.Path(), metavar="FILE", help="Only these keys: one a line, or a JSON list.")
 @click.option(
-    "--rows-from", type=click.Path(), metavar="FILE", help="These rows only: one a line, a JSON list, or .npy."
+    "--rows-from", type=click.Path(), metavar="FILE", help="Only these rows: one a line, a JSON list, or .npy."
 )
-@click.option("--every", type=click.IntRange(1), default=1, metavar="N", help="Of these each N-th.")
-@click.option("--per-class", type=click.IntRange(1), metavar="N", help="Of these at most N of each class.")
+@click.option("--every", type=click.IntRange(1), default=1, metavar="N", help="Of these, every Nth [default: 1].")
+@click.option("--per-class", type=click.IntRange(1), metavar="N", help="Of these, at most N of each class.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help="Of these at most N in all, evenly spaced: classes keep their shares.",
+    help="Of these, at most N in all, evenly spaced, so that classes keep their shares.",
 )
-@click.option("--seed", type=int, help="Take those of --per-class and --limit at random.")
-@click.option("--keep-labels", is_flag=True, help="Labels and classes stay what they are.")
+@click.option("--seed", type=int, help="Choose at random for --per-class and --limit, with this seed.")
+@click.option("--keep-labels", is_flag=True, help="Keep labels and classes as they are.")
 @partial(recipe_options, of_stores=True)
 @dry_run_option
 @job_options
@@ -60,8 +60,8 @@ def subset(
 ) -> None:
     """Pack some samples of STORE into a new store at DST, in the order in which they are stored.
 
-    With --classes, labels are counted anew from 0, in the order of STORE's classes. What no option changes stays bit
-    for bit, as of `rawpack convert`.
+    With --classes, labels are renumbered from 0, in the order of STORE's classes. What no option changes stays bit for
+    bit, as with `rawpack convert`.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def _listed(path: str) -> list[str]:
         if text.lstrip().startswith("["):
             return msgspec.json.decode(text, type=list[str])
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path} holds neither lines of UTF-8 nor a JSON list of texts: {error}") from None
+        raise UsageError(f"{path} holds neither lines of UTF-8 nor a JSON list of strings: {error}") from None
     return [line.removesuffix("\r") for line in text.split("\n") if line]
 
 
@@ -104,7 +104,7 @@ def _rows(path: str) -> list[int]:
             found = json.loads(text) if text.lstrip().startswith("[") else [int(word) for word in text.split()]
         return msgspec.convert(found, list[int])
     except (ValueError, EOFError) as error:
-        raise UsageError(f"{path} holds no list of whole numbers: {error}") from None
+        raise UsageError(f"{path} is not a list of integers: {error}") from None
 
 
 def _read(path: str) -> bytes:

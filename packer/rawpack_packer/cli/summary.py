@@ -15,7 +15,7 @@ from rawpack_packer.job.run import Summary
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.stores.view import is_flat, noun_of, unread_of
 
-_NO_CLASSES = "none: the source has no sub-folders, which would be classes"
+_NO_CLASSES = "none: the source has no subfolders, which would be classes"
 
 
 def images(source: Source) -> str:
@@ -94,7 +94,7 @@ def as_text(summary: Summary) -> str:
             f"{text.size(summary.bytes_out)}. Nothing to do."
         )
     shape = "x".join("?" if n is None else str(n) for n in manifest.fields["image"].shape)
-    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
+    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,}, {shape} ({manifest.format})")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
     elif summary.flat:
@@ -163,7 +163,7 @@ def appended_text(done: AppendSummary) -> str:
     if summary.already:
         head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
         return head + (f"\n{text.table(left_out)}" if left_out else "")
-    rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
+    rows = [("samples", f"{done.added:,} more of {summary.seen:,}, {manifest.samples:,} in all")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
     elif summary.flat:
@@ -172,7 +172,7 @@ def appended_text(done: AppendSummary) -> str:
         rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
     rows += left_out
     if done.later:
-        rows.append(("later", f"{text.count(done.later, 'sample')} came since this was begun: append once more"))
+        rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
     rows += [("problem", text.plain(problem)) for problem in summary.problems]
     rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
     rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""

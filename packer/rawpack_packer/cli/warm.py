@@ -23,15 +23,17 @@ from rawpack_packer.inspect.warm import fetch_all, files_of, warm_file
     "--cache",
     type=click.Path(),
     metavar="DIR",
-    help="Where the files of a URL go [default: RAWPACK_CACHE, else ~/.cache/rawpack].",
+    help="Folder for the files of a URL [default: RAWPACK_CACHE, else ~/.cache/rawpack].",
 )
-@click.option("--cache-bytes", metavar="BYTES", help="How much may lie there: 200GB [default: half of what is free].")
+@click.option(
+    "--cache-bytes", metavar="BYTES", help="Limit of the cache, such as 200GB [default: half of the free space]."
+)
 @click.argument("dst", type=click.Path())
 def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> None:
     """Read all files of the store, or of all splits, at DST once, in order, so that the next epoch comes from memory.
 
-    The system keeps them as long as nothing else needs the memory. Of a URL, all files are fetched into the cache, and
-    those that are there are checked, so that training waits for no network.
+    The system keeps them as long as nothing else needs the memory. For a URL, all files are fetched into the cache, and
+    those already there are checked, so that training does not wait for the network.
 
     \b
     Examples:
@@ -42,7 +44,7 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
         _fetch(dst, cache, cache_bytes, quiet=quiet)
         return
     if cache is not None or cache_bytes is not None:
-        raise UsageError(f"--cache and --cache-bytes are for URLs; {dst} is a folder")
+        raise UsageError(f"--cache and --cache-bytes apply to URLs; {dst} is a folder")
     files = [file for store in store_folders(dst).values() for file in files_of(Store(store))]
     total, free = sum(size for _, size in files), machine.available_memory_bytes()
     if not quiet and free is not None and total > free:
@@ -75,5 +77,5 @@ def _fetch(url: str, cache: str | None, cache_bytes: str | None, *, quiet: bool)
         came = origin.fetcher.fetched
         fetched = f"{text.size(came)} fetched, so that all" if came else "all"
         instead = f"; {text.size(damaged)} of that in place of what was damaged in the cache" if damaged else ""
-        where = f"{text.size(total)} lie in {text.plain(str(origin.folder))}{'' if came else ' already'}, checked"
+        where = f"{text.size(total)} are in {text.plain(str(origin.folder))}{'' if came else ' already'}, checked"
         click.echo(f"{text.plain(str(origin.remote))}: {fetched} {where}{instead}")

@@ -21,7 +21,7 @@ _MANY = 8
 
 
 def commit(temporary: Path, final: Path) -> None:
-    """Give a finished file its name. Both lie on one file system; what `final` was before is replaced."""
+    """Give a finished file its name. Both are on one file system; what `final` was before is replaced."""
     sync_file(temporary)
     temporary.replace(final)
     sync_folder(final.parent)
@@ -43,7 +43,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_all(paths: Sequence[Path]) -> None:
-    """Return when the bytes of all these files, which lie on one file system, are on the disk."""
+    """Return when the bytes of all these files, on one file system, are on the disk."""
     # One call for the whole file system: a thousand small files took a twentieth of what one call for each took.
     if len(paths) < _MANY or not _sync_file_system(paths[0]):
         for path in paths:
@@ -96,12 +96,12 @@ def sync_folder(path: Path) -> None:
 
 
 def refused(error: OSError | MemoryError, destination: str | Path) -> PackError:
-    """What the system refused to a run that packs into `destination`, as one line that says how to go on."""
+    """What the system refused to a run that packs into `destination`, as one line that says how to resume."""
     if isinstance(error, MemoryError):
-        return PackError("out of memory while packing; try fewer --workers; the same command goes on")
+        return PackError("out of memory while packing; try fewer --workers; the same command resumes")
     # Writes into an open file tell no path.
     what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-    return PackError(f"packing into {destination} stopped: {what}; the same command goes on once that is mended")
+    return PackError(f"packing into {destination} stopped: {what}; once that is fixed, the same command resumes")
 
 
 @contextmanager

@@ -24,10 +24,10 @@ _BEFORE_JOB = {*LOCKS, f"{JOB}.tmp", f"{APPEND}.tmp"}
 def check(destination: Path, source: str) -> None:
     """Raise UsageError where a store may not be packed into `destination`. Nothing is written.
 
-    A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or lie
+    A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or be
     inside the source.
     """
-    if not source.startswith("<"):  # a dataset lies nowhere
+    if not source.startswith("<"):  # a dataset has no folder
         check_apart(destination, source)
     if not os.path.lexists(destination):
         check_parent(destination)
@@ -39,7 +39,7 @@ def check(destination: Path, source: str) -> None:
     names = sorted(path.name for path in destination.iterdir())
     if SPLITS in names:
         raise UsageError(
-            f"{destination} is a set of splits: give --splits or --holdout as when it was packed, name one of them, or "
+            f"{destination} is a set of splits: give the same --splits or --holdout, name one of the splits, or "
             "another folder"
         )
     if manifests.NAME in names or is_begun(destination):
@@ -57,12 +57,12 @@ def check(destination: Path, source: str) -> None:
 
 
 def check_apart(destination: Path, source: str | Path) -> None:
-    """Raise UsageError where `destination` is, contains, or lies inside the source."""
+    """Raise UsageError where `destination` is, contains, or is inside the source."""
     where, from_ = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
     if where == from_:
         raise UsageError(f"{destination} is the source itself; name another folder for the store")
     if where.is_relative_to(from_):
-        raise UsageError(f"{destination} lies inside the source {source}; put the store elsewhere")
+        raise UsageError(f"{destination} is inside the source {source}; put the store elsewhere")
     if from_.is_relative_to(where):
         raise UsageError(f"{destination} contains the source {source}; put the store elsewhere")
 
@@ -125,7 +125,7 @@ def clear_append(destination: Path, named: Iterable[str]) -> None:
     named: the names below `destination` that do. The locks that the caller holds stay.
     """
     work, keep = destination / WORK, {*named, WORK, *LOCKS}
-    # Last what says that there is an append: until then, a run that goes on sees what is missing, and does it again.
+    # Last what says that there is an append: until then, a run that resumes sees what is missing, and does it again.
     for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path == work / APPEND):
         if (path.parent == work or is_ours(path.name)) and path.name not in keep:
             _remove(path)
@@ -144,7 +144,7 @@ def is_ours(name: str) -> bool:
 
 
 def free_bytes(destination: Path) -> int:
-    """Free space where the store will lie."""
+    """Free space at the destination."""
     return shutil.disk_usage(_existing(destination)).free
 
 

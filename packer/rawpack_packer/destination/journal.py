@@ -1,4 +1,4 @@
-"""What a destination remembers of the run that began it, so that another run goes on only with the same job."""
+"""What a destination remembers of the run that began it, so that another run resumes only the same job."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Known:
 
 
 def source_digest(source: Source) -> str:
-    """xxh3_128 over the keys, sizes and times of all files of a source: what must be the same to go on."""
+    """xxh3_128 over the keys, sizes and times of all files of a source: what must be the same to resume."""
     digest = xxhash.xxh3_128()
     for first in range(0, len(source), _BLOCK):
         keys = [source.key(i) + "\0" for i in range(first, min(first + _BLOCK, len(source)))]
@@ -176,11 +176,11 @@ def digests(path: Path, manifest: Manifest) -> list[str]:
 
 def _keys(store: Store) -> Iterator[tuple[str, bool]]:
     """Key, and whether it was rejected, of each sample of all sources of a store, in their order."""
-    row, seen, block = 0, 0, list[str]()
+    row, number, block = 0, 0, list[str]()
     rejects = read_rejects(store.path, store.manifest)
     reject = next(rejects, None)
     while row < len(store) or block or reject is not None:
-        if reject is not None and (reject.sample == seen or (row == len(store) and not block)):
+        if reject is not None and (reject.sample == number or (row == len(store) and not block)):
             yield reject.key, True
             reject = next(rejects, None)
         else:
@@ -189,13 +189,13 @@ def _keys(store: Store) -> Iterator[tuple[str, bool]]:
                 block = store.columns.text("key", rows)[::-1]
                 row += len(rows)
             yield block.pop(), False
-        seen += 1
+        number += 1
 
 
 def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
     """Size and mtime (n, 2) of the file of each sample of all sources of a store, UNKNOWN where they are not known."""
-    seen = manifest.samples + manifest.rejects.count
-    states, first, found = np.full((seen, 2), UNKNOWN, np.int64), seen, np.empty((0, 2), np.int64)
+    known = manifest.samples + manifest.rejects.count
+    states, first, found = np.full((known, 2), UNKNOWN, np.int64), known, np.empty((0, 2), np.int64)
     for run in range(runs_by(manifest.rejects.file.name), 0, -1):
         end = first
         try:

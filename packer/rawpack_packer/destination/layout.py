@@ -1,4 +1,4 @@
-"""How the packer's files in a store's folder are called. The reader's side of it is `rawpack.disk.manifest`."""
+"""Names of the packer's files in a store's folder. The reader's side of it is `rawpack.disk.manifest`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_of_run(name: str) -> bool:
 
 
 def names_of(manifest: Manifest) -> set[str]:
-    """What lies in a store's folder by its manifest, what earlier manifests named, and the provenance."""
+    """What is in a store's folder by its manifest, what earlier manifests named, and the provenance."""
     runs = range(1, runs_by(manifest.rejects.file.name) + 1)
     own = {of_run(name, run) for run in runs for name in (REJECTS, PROVENANCE, STATES)}
     return {name.split("/")[0] for name, _ in manifest.records()} | own | {NAME}

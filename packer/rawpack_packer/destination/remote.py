@@ -32,7 +32,7 @@ _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 class Target:
     """One folder behind a URL. Any number of threads may use one.
 
-    What fails is tried again for as long as patience allows. Then PackError is raised: the same command goes on.
+    What fails is tried again until the timeout. Then PackError is raised: the same command resumes.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, timeout: float = TIMEOUT_S) -> None:
@@ -108,23 +108,23 @@ class Target:
             except RawpackError:
                 raise
             except Exception as error:
-                said = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
+                reply = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
                 if is_of_options(error):
-                    raise UsageError(wrong_options(where, said, self._options)) from None
+                    raise UsageError(wrong_options(where, reply, self._options)) from None
                 if is_hopeless(error):
                     raise UsageError(
-                        f"{where} cannot be {what}: {said}; stores are packed to where fsspec can write"
+                        f"{where} cannot be {what}: {reply}; pack to a place that fsspec can write to"
                     ) from None
                 past = time.monotonic() - began
                 if is_forbidden(error):
                     raise PackError(
-                        f"{where} may not be {what} ({said}): are the credentials there, right and not expired? The "
-                        "same command goes on once they are"
+                        f"{where} may not be {what} ({reply}): are the credentials set, right and not expired? Once "
+                        "they are, the same command resumes"
                     ) from None
                 if past >= self._timeout:
-                    said = "the server answers nothing" if is_timeout(error) else said
+                    reply = "the server does not answer" if is_timeout(error) else reply
                     raise PackError(
-                        f"{where} could not be {what}, tried for {past:.0f} s: {said}; the same command goes on"
+                        f"{where} could not be {what}, tried for {past:.0f} s: {reply}; the same command resumes"
                     ) from None
                 time.sleep(min(_MOST_PAUSE_S, _PAUSE_S * 2**failed) * random.uniform(0.5, 1.5))
                 failed += 1

@@ -123,7 +123,7 @@ def open_store(path: Path, source: str) -> Store:
         raise UsageError(f"{path} is a set of splits: append to one of them, {', '.join(map(str, names.values()))}")
     if not destinations.is_finished(path):
         unfinished = destinations.is_begun(path) if path.is_dir() else False
-        cure = "packing did not finish: the same `rawpack pack` goes on" if unfinished else "`rawpack pack` makes one"
+        cure = "packing did not finish: the same `rawpack pack` resumes" if unfinished else "`rawpack pack` makes one"
         raise UsageError(f"there is no store at {path} to append to: {cure}")
     destinations.check(path, source)
     try:

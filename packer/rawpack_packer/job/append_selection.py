@@ -83,12 +83,12 @@ def choose(store: Store, source: Source, begun: journal.AppendJob | None, *, ski
 
 
 def _free_number(stores: Sequence[Store]) -> int:
-    """The first number that is free for a sample whose key is a number: as many as the stores have seen, but behind
-    the last that is a key, as where a store has some samples of another."""
-    seen = sum(one.manifest.samples + one.manifest.rejects.count for one in stores)
+    """The first number that is free for a sample whose key is a number: as many as the stores have packed or rejected,
+    but behind the last that is a key, as where a store has some samples of another."""
+    known = sum(one.manifest.samples + one.manifest.rejects.count for one in stores)
     keys = (key for key, _, _ in itertools.chain.from_iterable(map(journal.entries, stores)))
     numbers = (int(key) for key in keys if len(key) <= _DIGITS and key.isascii() and key.isdigit())
-    return max(seen, max(numbers, default=-1) + 1)
+    return max(known, max(numbers, default=-1) + 1)
 
 
 def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -145,7 +145,7 @@ def _classes(
 def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
     """The number in the store of the video of each of these rows, (n,); None where samples are no frames of videos.
 
-    It hangs on the store as it is and on the rows alone: in an append that goes on it is the same.
+    It depends only on the store as it is and on the rows: an append that resumes gives the same numbers.
     """
     videos = videos_of(source)
     if videos is None:

@@ -22,7 +22,7 @@ COUNTS = NOTES | {
     "other_files": "files that are no images, skipped",
     "special_files": "pipes, sockets and devices, never opened",
     "links": "symbolic links, followed",
-    "loops": "links back to a folder they lie in, not followed",
+    "loops": "links back to a folder they are in, not followed",
     "bad_names": "names that are not UTF-8",
     "problems": "folders or files that could not be looked into",
     "images": "images beside the videos, skipped",

@@ -30,32 +30,32 @@ def merging(
     for other in source.stores[1:]:
         if other.manifest.format != first.manifest.format and options.get("format") is None:
             raise UsageError(
-                f"{first.path} is {first.manifest.format}, and {other.path} is {other.manifest.format}: say which "
-                "--format the merged store is to have, or bring them to one by `rawpack convert --format`"
+                f"{first.path} is {first.manifest.format}, and {other.path} is {other.manifest.format}: give the "
+                "--format of the merged store, or convert one of them by `rawpack convert --format`"
             )
     if source.sizes_differ and options.get("size") is None:
         sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
         raise UsageError(
-            f"the sizes of images or masks differ ({sizes}): say to which --size they are all to be brought, or "
-            "bring them to one by `rawpack convert --size`"
+            f"the sizes of images or masks differ ({sizes}): give the --size of the merged store, or "
+            "convert one of them by `rawpack convert --size`"
         )
     return source, recipe_as_before(source, options)
 
 
 def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
-    """The recipe by what was said; what was not is as in the first store."""
+    """The recipe by the options that were given; the others are as in the first store."""
     first = source.stores[0].manifest
-    said = {name: value for name, value in options.items() if value is not None}
-    asked = as_stored(source, {"format": first.format} | said)
+    given = {name: value for name, value in options.items() if value is not None}
+    declared = as_stored(source, {"format": first.format} | given)
     names: dict[str, type] = {"shard_size": int, "max_pixels": int}
-    if asked["format"] == first.format:
-        uniform = asked["size"] != "keep" or (source.image is not None and None not in source.image.shape)
-        applies = {"subsampling": asked["color"] != "gray", "chunk": uniform}
+    if declared["format"] == first.format:
+        uniform = declared["size"] != "keep" or (source.image is not None and None not in source.image.shape)
+        applies = {"subsampling": declared["color"] != "gray", "chunk": uniform}
         kinds = {"quality": int, "subsampling": str, "compression": str, "chunk": int}
         names |= {name: kinds[name] for name in output_format(first.format).options if applies.get(name, True)}
     # Recipes come from strangers.
     before = {name: first.recipe[name] for name, kind in names.items() if type(first.recipe.get(name)) is kind}
-    return recipe_for(source, before | asked)
+    return recipe_for(source, before | declared)
 
 
 def _prefixes(stores: Sequence[Named], prefix: Prefix | None) -> list[str]:

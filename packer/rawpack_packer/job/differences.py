@@ -38,7 +38,7 @@ _OF_FORMAT = ("quality", "check", "subsampling", "compression", "chunk")
 
 @dataclass(frozen=True)
 class There:
-    """What is at a destination, for messages that refuse to go on with it."""
+    """What is at a destination, for messages that refuse to resume it."""
 
     name: str
     """The destination's."""

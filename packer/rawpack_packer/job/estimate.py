@@ -44,7 +44,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _HEADERS = 2000
 """Images of which the header is read, where each keeps its size."""
 _INDEX_BYTES = 64
-"""Per sample, beside its key: label, checksum, where it lies, and the state of its file."""
+"""Per sample, beside its key: label, checksum, offset, and the state of its file."""
 _SHARD_COPY_BYTES = 24
 """Per sample, beside its key: what an HDF5 shard repeats of the columns, and its index of chunks."""
 _PAGE = 4096
@@ -220,7 +220,7 @@ def _key_bytes(source: Source) -> float:
 
 
 def most_bytes(source: Source, recipe: Recipe) -> int:
-    """More than the store and what lies beside it can take, whatever the images show; 0 where only they tell."""
+    """More than the store and its temporary files can take, whatever the images show; 0 where only they tell."""
     fields = store_fields(recipe, source)
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes no JPEG of twice its pixels.
@@ -231,7 +231,7 @@ def most_bytes(source: Source, recipe: Recipe) -> int:
 def _in_children(
     parts: Sequence[tuple[int, Samples]], recipe: Recipe, fields: Mapping[str, Field], *, headers: bool = False
 ) -> Generator[_SampleTrial]:
-    """One trial for each part; a sample that kills the process counts as rejected, and another process goes on."""
+    """One trial for each part; a sample that kills the process counts as rejected, and another process continues."""
     done = 0
     while done < len(parts):
         child = Child(_main, (parts[done:], recipe, fields, headers))

@@ -102,8 +102,8 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
             f"--holdout {empty[0]}={holdout[empty[0]]} takes nothing: the largest class of {source.root} has "
             f"{np.bincount(np.unique(classes, return_inverse=True)[1]).max()} to choose from, and one stays in {TRAIN}"
         )
-    told = {name: tuple(labels) for name, labels in short.items()}
-    return Draw(rows, tuple(alone), told, labels is not None)
+    too_few = {name: tuple(labels) for name, labels in short.items()}
+    return Draw(rows, tuple(alone), too_few, labels is not None)
 
 
 def _wanted(size: int, amount: str) -> int:

@@ -68,7 +68,7 @@ class Parts:
         source = self.job.source
         if self.totals.samples + self.totals.rejects.total() != len(source):
             raise PackError(
-                f"{self.job.destination}: parts of the store went away while packing; the same command goes on"
+                f"{self.job.destination}: parts of the store went away while packing; the same command resumes"
             )
         if not self.totals.samples and not self.job.adds:
             raise PackError(f"none of {text.count(len(source), noun_of(source))} could be packed: {self._reasons()}")

@@ -137,7 +137,7 @@ def check(destination: Path, source: str, chosen: SplitSet, *, restart: bool) ->
         raise UsageError(differences.other_splits(destination, f"{_shown(before)} then, {_shown(chosen)} now"))
     for name in (*before.splits, *chosen.splits):
         if (destination / name).is_symlink():
-            raise UsageError(f"{destination / name} is a symbolic link; splits lie in the folder of their set")
+            raise UsageError(f"{destination / name} is a symbolic link; splits must be in the folder of their set")
         destinations.check(destination / name, source)
 
 
@@ -156,7 +156,7 @@ def check_sources(
             if was != now:
                 raise UsageError(
                     f"{sources[other].root} has other fields than {sources[first].root} ({name}: {shown_field(was)} "
-                    f"there, {shown_field(now)} here): splits must be alike"
+                    f"there, {shown_field(now)} here): all splits must have the same fields"
                 )
     new = list(sources)
     if not how.restart:

@@ -29,12 +29,12 @@ class Choice:
     rows: Sequence[int] | None = None
     """Numbers in the store, from 0."""
     every: int = 1
-    """Each so-manieth of what is named, the first one first."""
+    """Every Nth of what is named, starting with the first."""
     per_class: int | None = None
     """At most so many of each class, and of those without one."""
     limit: int | None = None
-    """At most so many in all. As these and the ones of each class they lie evenly spaced in what they are taken from:
-    stores hold class after class, and the first ones would be of one class."""
+    """At most so many in all. These, and those of each class, are evenly spaced: stores hold class after class, so the
+    first ones would all be of one class."""
     seed: int | None = None
     """Takes them at random instead."""
     joined: Sequence[str] = ()
@@ -47,7 +47,7 @@ def chosen(source: StoreSource, choice: Choice) -> StoreSource:
     """The samples that were chosen. Raises UsageError for what is not there, and where nothing is left."""
     for option, count in (("every", choice.every), ("per-class", choice.per_class), ("limit", choice.limit)):
         if count is not None and count < 1:
-            raise UsageError(f"--{option} {count}: a number of samples from 1 on")
+            raise UsageError(f"--{option} {count}: must be 1 or more")
     if choice.seed is not None and choice.limit is None and choice.per_class is None:
         raise UsageError("--seed says which samples --limit or --per-class takes; give one of them")
     left = np.ones(len(source), np.bool_)

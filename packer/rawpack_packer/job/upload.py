@@ -2,7 +2,7 @@
 
 A shard that has arrived is replaced by a hollow file of the same size, which takes no space: to the job, its part is
 done. So the job knows nothing of URLs, and resuming after a kill works as always. Manifest and columns come
-last, as on a disk: what lies behind the URL is no store until all of it is there.
+last, as on a disk: what is at the URL is no store until all of it is there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import printable
 
 BEGUN = f"{WORK}/begun"
-"""Behind the URL as long as packing goes on: it tells that the folder is ours."""
+"""At the URL as long as packing takes: it marks the folder as ours."""
 _LOOK_EVERY_S = 0.2
 _PACE_S = 0.2
 _MOST_WAITING = 2 << 30
@@ -66,7 +66,7 @@ def pack_to_url(
     with files.refusals_named(place.store), place.locked():
         whole = manifests.NAME in there and not how.restart
         if whole:
-            # By this very job or by another one: that is seen by all that lies there, shards apart.
+            # By this very job or by another one: all files but the shards show which.
             place.forget()
             _fetch_twin(target, place)
         else:
@@ -110,7 +110,7 @@ def dry_run_to_url(
 
 
 class _RemoteDestination:
-    """Where a job to a URL lies on this machine."""
+    """The folder of a job to a URL on this machine."""
 
     def __init__(self, url: str, scratch: str | os.PathLike[str] | None) -> None:
         base = default_folder() / "packing" if scratch is None else Path(scratch).expanduser()
@@ -279,7 +279,7 @@ class _Paced:
 
 
 def _check_foreign(target: Target, there: Mapping[str, int]) -> None:
-    """Raise UsageError where other files than a store's lie behind the URL."""
+    """Raise UsageError where other files than a store's are at the URL."""
     names = sorted(name for name in there if not destinations.is_ours(name.split("/")[0]))
     if names:
         listed = ", ".join(printable(os.fsencode(name)) for name in names[:3]) + (", ..." if len(names) > 3 else "")
