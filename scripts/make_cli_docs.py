@@ -34,9 +34,9 @@ _INTRODUCTION = """\
 | code | meaning |
 |---|---|
 | 0 | done; also where the store was complete already |
-| 1 | it ran, and something is wrong: too many rejects, a full disk, a failed check, a damaged store |
-| 2 | it was asked wrongly, and nothing was written |
-| 130 | interrupted by Ctrl-C; the same `pack` command goes on |
+| 1 | failed: too many rejects, a full disk, a failed check, a damaged store |
+| 2 | usage error, nothing written |
+| 130 | interrupted by Ctrl-C; the same command resumes |
 
 Results go to the standard output, everything else to the standard error. With `--json` the standard output holds one
 JSON object and nothing else.

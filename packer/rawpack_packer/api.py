@@ -117,8 +117,8 @@ def pack(
         of its kind of source.
 
     A sample for which the dataset raises is rejected. A dataset must give the same sample for an index each time: a run
-    that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it started
-    and failed.
+    that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it
+    started and failed.
     """
     about = {
         "kind": kind, "skip_unreadable": skip_unreadable or None,
@@ -209,8 +209,8 @@ def convert(
     """Pack the samples of `store` into a new one at `destination`; the same call resumes where one was stopped.
 
     recipe: as of `rawpack_packer.pack`: format="lmdb", size=224, ...; what is not named stays as it is in `store`.
-    The other options are those of `pack`. Pixels that the recipe does not change stay bit for bit: raw pixels in any raw
-    format, and JPEG files byte for byte.
+    The other options are those of `pack`. Pixels that the recipe does not change stay bit for bit: raw pixels in any
+    raw format, and JPEG files byte for byte.
 
     Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
     stopped. A sample that is damaged is rejected.

@@ -91,7 +91,7 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
     assert re.search(r"classes +2\b", ran.out)
     assert "6 images that had to be enlarged" in ran.out
     assert re.search(r"bytes +\S+ kB .*in, \S+ kB out", ran.out)
-    assert re.search(r"lies in +" + re.escape(str(store)), ran.out)
+    assert re.search(r"stored in +" + re.escape(str(store)), ran.out)
     line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)
     assert line
     import rawpack
@@ -734,7 +734,7 @@ def test_a_killed_run_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str
     before = states_of(store)
     ran = run_here("pack", "--workers", 0, *options, source, store)
     assert ran.code == 0, ran.err
-    assert "going on after" in ran.err
+    assert "resuming after" in ran.err
     after = states_of(store)
     for name, state in before.items():
         if any(name.startswith(f"shard-{number}.") for number in done):
@@ -757,7 +757,7 @@ def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path, lasting: Path, worke
     assert run.returncode == 130
     assert out == ""
     assert [line for line in err.splitlines() if line][1:] == [
-        "rawpack: interrupted; the same command goes on from here"
+        "rawpack: interrupted; the same command resumes from here"
     ]
     _, alive = psutil.wait_procs(below, timeout=15)
     assert not alive

@@ -399,7 +399,7 @@ def test_a_half_append_can_be_dropped(tmp_path: Path, then: str) -> None:
     before = sums(store)
     with mock.patch("rawpack_packer.job.run.commit_store", side_effect=OSError(5, "Input/output error")):
         ran = append(second, store)
-    assert (ran.code, "the same command goes on" in ran.err) == (1, True), ran
+    assert (ran.code, "the same command resumes" in ran.err) == (1, True), ran
     ran = run_here("pack", *SMALL, first, store)
     assert (ran.code, "is complete already: 5 samples" in ran.out) == (0, True), ran
     assert len(list(store.glob("shard-*"))) == 3

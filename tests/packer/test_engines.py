@@ -714,7 +714,7 @@ NO_ADDRESSES = (
             (["--engine", "ray", "--address", address], f"{address!r} is not the address of a Ray cluster")
             for address in (*NO_ADDRESSES, "tcp://host:1", "local")
         ],
-        (["--engine", "dask", "--address", "x", "--workers", "3"], "--workers is of --engine local"),
+        (["--engine", "dask", "--address", "x", "--workers", "3"], "--workers applies to --engine local only"),
     ],
 )
 def test_engines_that_are_asked_for_wrongly(source: Path, tmp_path: Path, options: list[str], words: str) -> None:
@@ -802,5 +802,5 @@ def test_an_executor_serves_from_python(tmp_path: Path) -> None:
     wrong: Any = "dask"
     with pytest.raises(UsageError, match="not a str"):
         rawpack_packer.pack(data, tmp_path / "wrong", engine=wrong)
-    with pytest.raises(UsageError, match="workers= is for processes of this machine"):
+    with pytest.raises(UsageError, match="--workers applies to --engine local only"):
         rawpack_packer.pack(data, tmp_path / "wrong", engine=InlineEngine(), workers=2)

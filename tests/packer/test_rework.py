@@ -750,7 +750,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 def test_python_says_what_is_wrong(tmp_path: Path) -> None:
     """The functions raise what the commands print."""
     source = packed(tmp_path / "source", [picture(60, 60, i) for i in range(3)])
-    with pytest.raises(UsageError, match="two stores or more"):
+    with pytest.raises(UsageError, match="two or more stores"):
         rawpack_packer.merge([source], tmp_path / "made")
     with pytest.raises(UsageError, match="--prefix 'x'"):
         rawpack_packer.merge([source, source], tmp_path / "made", prefix="x")  # type: ignore[arg-type]

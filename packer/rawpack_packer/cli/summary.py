@@ -94,7 +94,7 @@ def as_text(summary: Summary) -> str:
             f"{text.size(summary.bytes_out)}. Nothing to do."
         )
     shape = "x".join("?" if n is None else str(n) for n in manifest.fields["image"].shape)
-    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,}, {shape} ({manifest.format})")]
+    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
     elif summary.flat:
@@ -163,7 +163,7 @@ def appended_text(done: AppendSummary) -> str:
     if summary.already:
         head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
         return head + (f"\n{text.table(left_out)}" if left_out else "")
-    rows = [("samples", f"{done.added:,} more of {summary.seen:,}, {manifest.samples:,} in all")]
+    rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
     if manifest.classes is not None:
         rows.append(("classes", f"{len(manifest.classes):,}"))
     elif summary.flat:
