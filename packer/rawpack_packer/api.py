@@ -9,14 +9,15 @@ the job, or runs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.named import store_folder
+from rawpack_packer.destination.named import store_folder, store_folders
 from rawpack_packer.engines import Engine
 from rawpack_packer.export import Export, Exported
 from rawpack_packer.job.append import AppendSummary
@@ -42,17 +43,28 @@ from rawpack_packer.sources import OPTIONS, Source, StoreSource
 from rawpack_packer.sources.dataset import Dataset
 from rawpack_packer.sources.kinds import Declared
 
+if TYPE_CHECKING:
+    from rawpack_packer.inspect.verify import Problem
+    from rawpack_packer.inspect.warm import Warmed
+    from rawpack_packer.tune.bench import Bench
+    from rawpack_packer.tune.plan.planned import Plan, PlanRequest
+    from rawpack_packer.tune.plan.trial import Say
+
 __all__ = [
     "Prepared",
     "PreparedAppend",
     "PreparedSplits",
     "append",
+    "bench",
     "convert",
+    "describe",
+    "doctor",
     "export",
     "merge",
     "open_path",
     "pack",
     "pack_splits",
+    "plan",
     "prepare_append",
     "prepare_convert",
     "prepare_export",
@@ -61,6 +73,8 @@ __all__ = [
     "prepare_splits",
     "prepare_subset",
     "subset",
+    "verify",
+    "warm",
 ]
 
 _ABOUT = ("kind", "fields", "image", "classes", "keys", "names", *OPTIONS)
@@ -301,6 +315,68 @@ def prepare_export(store: Named, folder: Named, *, numbered: bool = False, scan:
     path = store_folder(os.fspath(store))
     destinations.check_apart(Path(folder), path)
     return Export(StoreSource(path, progress=scan), Path(folder), numbered=numbered)
+
+
+def describe(store: Named) -> dict[str, Any]:
+    """What is in a store, in a folder or at a URL, as `rawpack inspect --json` prints it."""
+    from rawpack_packer.inspect.describe import describe as described
+    from rawpack_packer.inspect.opened import open_store
+
+    return described(open_store(os.fspath(store)))
+
+
+def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] = lambda size: None) -> list[Problem]:
+    """Everything that is wrong with the store in a folder. quick: sizes and headers only. tick: called with the bytes
+    that were checked."""
+    from rawpack_packer.inspect.verify import verify as verified
+
+    return list(verified(store_folder(os.fspath(store)), quick=quick, tick=tick))
+
+
+def warm(
+    store: Named,
+    *,
+    cache: str | None = None,
+    cache_bytes: str | None = None,
+    begin: Callable[[int, int | None], Callable[[int], object]] = lambda total, free: lambda size: None,
+) -> Warmed:
+    """Read a store, or all splits of a set, into the page cache; fetch all files of a store at a URL.
+
+    cache, cache_bytes: of a URL, the folder that files are fetched into, and its limit. begin: called once with the
+    bytes to be read and the free memory, both of which it may show; gives what is called with the bytes as they come.
+    """
+    from rawpack_packer.inspect.warm import warm_folders, warm_url
+
+    name = os.fspath(store)
+    if is_url(name):
+        return warm_url(name, cache, cache_bytes, begin)
+    if cache is not None or cache_bytes is not None:
+        raise UsageError(f"--cache and --cache-bytes apply to URLs; {name} is a folder")
+    return warm_folders(name, list(store_folders(name).values()), begin)
+
+
+def bench(stores: Sequence[Named], **how: Any) -> Bench:
+    """Measure how fast stores are read here. how: see `rawpack_packer.tune.bench.bench`."""
+    from rawpack_packer.tune.bench import bench as measured
+
+    named = [store for name in stores for store in store_folders(os.fspath(name)).values()]
+    return measured(named, **how)
+
+
+def plan(source: Source, asked: PlanRequest, say: Say = lambda step, left: None) -> Plan:
+    """Try stores on a sample of `source`, and recommend one. See `rawpack_packer.tune.plan.planned`."""
+    from rawpack_packer.tune.plan.planned import plan as planned
+
+    if source.image is not None:
+        raise UsageError(f"{asked.source} holds arrays, which are stored unchanged; plan compares stores of pictures")
+    return planned(source, asked, say)
+
+
+def doctor() -> dict[str, Any]:
+    """What this machine and this installation have, as `rawpack doctor --json` prints it."""
+    from rawpack_packer.inspect.doctor import examine
+
+    return examine()
 
 
 def _taken(options: dict[str, Any]) -> dict[str, Any]:

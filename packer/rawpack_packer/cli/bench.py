@@ -10,9 +10,9 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from rawpack_packer import api
 from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
-from rawpack_packer.destination.named import store_folders
 from rawpack_packer.tune import bench as benches
 from rawpack_packer.tune.measure.rounds import ROUNDS, Schedule
 from rawpack_packer.tune.measure.steps import parse_steps
@@ -84,11 +84,10 @@ def bench(
     """  # fmt: skip
     page = None if html is None else report_file("--html", html)
     plots = None if png is None else report_file("--png", png)
-    stores = [store for name in dst for store in store_folders(name).values()]
     schedule = Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with tqdm(desc="measuring", leave=False, delay=1.0, disable=not sys.stderr.isatty()) as bar:
-        done = benches.bench(
-            stores, batches=batches, workers=workers, image_size=side_of(image_size),
+        done = api.bench(
+            dst, batches=batches, workers=workers, image_size=side_of(image_size),
             transform=parse_steps(transforms), schedule=schedule,
             begin=counted_by(bar),
         )  # fmt: skip

@@ -15,12 +15,13 @@ from rawpack import Reader
 from rawpack.disk.manifest import load
 from rawpack.errors import RawpackError, UsageError
 from rawpack.remote.url import is_url, shown
-from rawpack.store.store import Store
+from rawpack_packer import api
 from rawpack_packer import text as show
-from rawpack_packer.cli.arguments import open_url, output_file, report_file
+from rawpack_packer.cli.arguments import output_file, report_file
 from rawpack_packer.destination.named import one_store, store_folders
 from rawpack_packer.inspect import describe
-from rawpack_packer.inspect.verify import Problem, verify, work_of
+from rawpack_packer.inspect.opened import open_store
+from rawpack_packer.inspect.verify import Problem, work_of
 from rawpack_packer.job import splits
 
 _SHOWN = 50
@@ -81,7 +82,7 @@ def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tu
     about: dict[str, Any] = {"path": shown(str(path))}
     text = []
     try:
-        store = open_url(path) if isinstance(path, str) else Store(path)
+        store = open_store(str(path))
         about = describe.describe(store)
         text.append(describe.as_text(about))
         if page is not None:
@@ -118,7 +119,7 @@ def check(path: Path, *, quick: bool) -> list[Problem]:
         disable=quick or not sys.stderr.isatty(),
     )  # fmt: skip
     with bar:
-        return list(verify(path, quick=quick, tick=bar.update))
+        return api.verify(path, quick=quick, tick=bar.update)
 
 
 def verdict(problems: list[Problem], *, quick: bool) -> str:

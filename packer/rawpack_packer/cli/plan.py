@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from rawpack.errors import UsageError
 from rawpack.system import machine
-from rawpack_packer.api import open_path
+from rawpack_packer import api
 from rawpack_packer.cli.arguments import report_file
 from rawpack_packer.cli.measure_options import drawing_options, image_size_option, side_of, transform_option
 from rawpack_packer.cli.progress import scanning
@@ -25,7 +25,6 @@ from rawpack_packer.tune.measure.steps import parse_steps
 from rawpack_packer.tune.plan import text
 from rawpack_packer.tune.plan.candidates import candidates
 from rawpack_packer.tune.plan.planned import Plan, PlanRequest
-from rawpack_packer.tune.plan.planned import plan as run
 from rawpack_packer.tune.plan.recommend import Goals
 from rawpack_packer.tune.plan.trial import Say
 
@@ -164,7 +163,7 @@ def plan(
         source_options=words_of(chosen),
     )
     with scanning(quiet=quiet) as scan:
-        source = open_path(src, chosen, other=("rawpack", "plan", "SRC"), scan=scan)
+        source = api.open_path(src, chosen, other=("rawpack", "plan", "SRC"), scan=scan)
     planned = _with_progress(source, asked, quiet)
     if page is not None or plots is not None:
         from rawpack_packer.report import plan_page
@@ -187,16 +186,12 @@ def parse_time(written: str) -> float:
 
 
 def _with_progress(source: Source, asked: PlanRequest, quiet: bool) -> Plan:
-    if source.image is not None:
-        raise UsageError(
-            f"{asked.source} holds arrays, which are stored unchanged; `rawpack plan` compares stores of pictures"
-        )
     if quiet:
-        return run(source, asked, lambda step, left: None)
+        return api.plan(source, asked)
     if not sys.stderr.isatty():
-        return run(source, asked, _only_steps())
+        return api.plan(source, asked, _only_steps())
     with tqdm(bar_format="rawpack: {desc}", leave=False) as bar:
-        return run(source, asked, lambda step, left: bar.set_description_str(f"{step}, {_left(left)}"))
+        return api.plan(source, asked, lambda step, left: bar.set_description_str(f"{step}, {_left(left)}"))
 
 
 def _only_steps() -> Say:

@@ -41,7 +41,7 @@ class Problem:
     what: str
 
 
-def verify(path: Path, *, quick: bool, tick: Callable[[int], None]) -> Iterator[Problem]:
+def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
     """Everything that is wrong with the store at `path`. quick: sizes and headers only. tick: told the bytes that were
     checked, `work_of` in all. What is refused by its size or header is not read any further.
 
@@ -160,7 +160,7 @@ def _check_size(store: Store, number: int, name: str, field: Field, record: File
             raise DamagedStoreError(f"it has {record.bytes} bytes, and its header speaks of {used}")
 
 
-def _check_files(path: Path, manifest: Manifest, told: set[str], tick: Callable[[int], None]) -> Iterator[Problem]:
+def _check_files(path: Path, manifest: Manifest, told: set[str], tick: Callable[[int], object]) -> Iterator[Problem]:
     """told: files that are damaged already by their heads: they are not read."""
     for name, record in manifest.records():
         if name not in told:
@@ -209,7 +209,7 @@ def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(of_run("provenance.*", run), str(error))
 
 
-def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int], None]) -> Iterator[Problem]:
+def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int], object]) -> Iterator[Problem]:
     """told: files of which it was said already that they are damaged."""
     shard = store.manifest.shards[number]
     first = store.first(number)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
 from rawpack.disk.plain_files import open_plain
-from rawpack.errors import DamagedStoreError, StoreError
+from rawpack.errors import DamagedStoreError, StoreError, UsageError
+from rawpack.remote.cache import Cache
 from rawpack.remote.fetch import RemoteFile
-from rawpack.remote.origin import RemoteStore
+from rawpack.remote.origin import RemoteStore, open_origins
 from rawpack.store.store import Store
+from rawpack.system import machine
+from rawpack_packer import text
 
+Begin = Callable[[int, int | None], Callable[[int], object]]
 _PIECE = 8 << 20
 
 
@@ -87,3 +92,39 @@ def _check_all(origin: RemoteStore, items: Sequence[RemoteFile]) -> None:
             "others were fetched: by other readers that need its room, or by hand; pass a larger --cache-bytes, or "
             "another --cache"
         )
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What came of warming a store."""
+
+    store: str
+    bytes: int
+    cache: str | None = None
+    """Of a URL: the folder that holds its files now."""
+    fetched: int = 0
+    replaced: int = 0
+    """Bytes that came over the network, and how many of these in place of damaged ones."""
+
+
+def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:
+    """Read all files of stores once. begin: see `api.warm`."""
+    files = [file for store in stores for file in files_of(Store(store))]
+    total = sum(size for _, size in files)
+    tick = begin(total, machine.available_memory_bytes())
+    for path, _ in files:
+        warm_file(path, tick)
+    return Warmed(name, total)
+
+
+def warm_url(url: str, cache: str | None, cache_bytes: str | None, begin: Begin) -> Warmed:
+    """Have all files of a store at a URL in the cache, checked. Raises UsageError where they do not fit."""
+    (origin,) = open_origins([url], Cache(cache, cache_bytes))
+    total, holds = sum(record.bytes for _, record in origin.manifest.records()), origin.fetcher.cache
+    if origin.manifest.shard_bytes > origin.fetcher.room:
+        raise UsageError(
+            f"{origin.remote} has {text.size(total)}, and the cache {holds.folder} may hold {text.size(holds.limit)}: "
+            "pass a larger --cache-bytes, or another --cache"
+        )
+    damaged = fetch_all(origin, begin(total, None))
+    return Warmed(str(origin.remote), total, str(origin.folder), origin.fetcher.fetched, damaged)

@@ -1,0 +1,19 @@
+"""Stores that a user named, opened."""
+
+from __future__ import annotations
+
+from rawpack.remote.url import is_url
+from rawpack.store.store import Store
+from rawpack_packer.destination.named import store_folder
+
+
+def open_store(name: str) -> Store:
+    """The store in a folder, or at a URL, of which manifest and columns are fetched. Raises UsageError where there is
+    no such folder, StoreError where it holds no store."""
+    if not is_url(name):
+        return Store(store_folder(name))
+    from rawpack.remote.cache import Cache
+    from rawpack.remote.origin import open_origins
+
+    (origin,) = open_origins([name], Cache())
+    return Store(origin.folder, manifest_bytes=origin.manifest_bytes, origin=origin)
