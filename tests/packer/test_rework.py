@@ -695,7 +695,7 @@ def test_rows_and_keys_from_files(zoo: Path, tmp_path: Path) -> None:
         (("--classes", "cow,ant"), "which has ant, bee, c,d"),
         (("--keys-from", "keys"), "1 of the keys are not in"),
         (("--rows-from", "rows"), "no row 102"),
-        (("--rows-from", "keys"), "no list of whole numbers"),
+        (("--rows-from", "keys"), "is not a list of integers"),
         (("--rows-from", "nowhere"), "cannot be read"),
         (("--seed", "1"), "--limit or --per-class"),
         (("--rows-from", "none"), "no sample of"),
