@@ -31,11 +31,9 @@ from rawpack_packer.job.prepare import (
     Scan,
     open_path,
     prepare_append,
-    prepare_convert,
-    prepare_merge,
+    prepare_derived,
     prepare_pack,
     prepare_splits,
-    prepare_subset,
 )
 from rawpack_packer.job.run import Summary
 from rawpack_packer.job.subset import Choice
@@ -66,12 +64,10 @@ __all__ = [
     "pack_splits",
     "plan",
     "prepare_append",
-    "prepare_convert",
+    "prepare_derived",
     "prepare_export",
-    "prepare_merge",
     "prepare_pack",
     "prepare_splits",
-    "prepare_subset",
     "subset",
     "verify",
     "warm",
@@ -230,7 +226,7 @@ def convert(
     stopped. A sample that is damaged is rejected.
     """
     how = run_options(workers, max_rejects, strict, restart, engine, progress)
-    return prepare_convert(store, destination, how, recipe=recipe).run()
+    return prepare_derived([store], destination, how, recipe=recipe).run()
 
 
 def merge(
@@ -253,7 +249,7 @@ def merge(
     number, and "/" in front of each key. The rest is as of `convert`.
     """
     how = run_options(workers, max_rejects, strict, restart, engine, progress)
-    return prepare_merge(stores, destination, how, prefix=prefix, recipe=recipe).run()
+    return prepare_derived(stores, destination, how, recipe=recipe, merge=True, prefix=prefix).run()
 
 
 def subset(
@@ -284,7 +280,7 @@ def subset(
     """
     how = run_options(workers, max_rejects, strict, restart, engine, progress)
     choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels=keep_labels)
-    return prepare_subset(store, destination, how, choice, recipe=recipe).run()
+    return prepare_derived([store], destination, how, recipe=recipe, choice=choice).run()
 
 
 def export(

@@ -116,7 +116,7 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path) -> None:
         (["--splits", ""], root, "cannot be the name of a split"),
         (["--splits", "train,flat"], root, "has no classes, and another split has"),
         (["--splits", "train", "--holdout", "val=0.1"], root, "give one of them"),
-        (["--seed", "3"], flat, "--seed is of the draw"),
+        (["--seed", "3"], flat, "--seed applies to --holdout only"),
         (["--holdout", "val"], flat, "NAME=SHARE or NAME=NUMBER"),
         (["--holdout", "val=1.5"], flat, "a share below 1"),
         (["--holdout", "val=0"], flat, "a share below 1"),
@@ -179,7 +179,7 @@ def test_a_share_is_exact_in_every_class(tmp_path: Path, amounts: str, shares: d
     (source / "loose.png").write_bytes((tmp_path / "source.png").read_bytes())
     ran = run_here("pack", *SMALL, "--holdout", amounts, source, tmp_path / "sets")
     assert ran.code == 0, ran.err
-    assert "1 class has too little to divide, and stays in train: a" in ran.err
+    assert "1 class is too small and stays in train: a" in ran.err
     found = {name: [] for name in ("train", *shares)}  # type: dict[str, list[str]]
     for name in found:
         reader = Reader(tmp_path / "sets", split=name)
@@ -205,8 +205,8 @@ def test_a_class_that_is_too_small_is_told(tmp_path: Path) -> None:
     source = many(tmp_path / "photos", {"big": 30, "few": 6, "single": 1})
     ran = run_here("pack", "--size", "8", "--holdout", "val=3,test=5", source, tmp_path / "sets")
     assert ran.code == 0, ran
-    assert "1 class has too little to divide, and stays in train: single" in ran.err
-    assert "test gets less than was asked for, since one of each class stays in train: of 1 class, few" in ran.err
+    assert "1 class is too small and stays in train: single" in ran.err
+    assert "test gets fewer than requested, since one of each class stays in train: of 1 class, few" in ran.err
     assert "val gets less" not in ran.err
     assert len(held(tmp_path / "sets", "test")) == 5 + 2
 

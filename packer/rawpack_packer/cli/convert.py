@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rawpack_packer.api import prepare_convert
+from rawpack_packer.api import prepare_derived
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.progress import scanning
 from rawpack_packer.cli.recipe_options import recipe_options
@@ -36,6 +36,6 @@ def convert(store: str, dst: str, dry_run: bool, **options: Any) -> None:
     """
     how, out = take_job_options(options)
     with scanning(quiet=out.quiet) as scan:
-        job = prepare_convert(store, dst, how, recipe=options, scan=scan)
+        job = prepare_derived([store], dst, how, recipe=options, scan=scan)
     out.say(summaries.samples(job.source))
     out.do(job, dry_run=dry_run)

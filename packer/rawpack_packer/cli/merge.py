@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rawpack_packer.api import prepare_merge
+from rawpack_packer.api import prepare_derived
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.progress import scanning
 from rawpack_packer.cli.recipe_options import recipe_options
@@ -42,6 +42,6 @@ def merge(stores: tuple[str, ...], dst: str, prefix: derive.Prefix | None, dry_r
     """
     how, out = take_job_options(options)
     with scanning(quiet=out.quiet) as scan:
-        job = prepare_merge(stores, dst, how, prefix=prefix, recipe=options, scan=scan)
+        job = prepare_derived(stores, dst, how, recipe=options, merge=True, prefix=prefix, scan=scan)
     out.say(summaries.samples(job.source))
     out.do(job, dry_run=dry_run)

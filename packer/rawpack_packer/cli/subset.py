@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack_packer.api import prepare_subset
+from rawpack_packer.api import prepare_derived
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.progress import scanning
 from rawpack_packer.cli.recipe_options import recipe_options
@@ -76,7 +76,7 @@ def subset(
     rows = None if rows_from is None else _rows(rows_from)
     choice = Choice(named, keys, rows, every, per_class, limit, seed, joined=classes, keep_labels=keep_labels)
     with scanning(quiet=out.quiet) as scan:
-        job = prepare_subset(store, dst, how, choice, recipe=options, scan=scan)
+        job = prepare_derived([store], dst, how, recipe=options, choice=choice, scan=scan)
     out.say(summaries.samples(job.source))
     out.do(job, dry_run=dry_run)
 

@@ -199,51 +199,30 @@ def prepare_append(
     return PreparedAppend(opened, Path(where), how, skip_existing, other_libraries)
 
 
-def prepare_convert(
-    store: Named, destination: Named, how: RunOptions, *, recipe: Mapping[str, Any], scan: Scan | None = None
-) -> Prepared:
-    """See `api.convert`."""
-    how = _ready_for([store], destination, how)
-    source = StoreSource(store, progress=scan)
-    return Prepared(source, derive.recipe_as_before(source, recipe), destination, how)
-
-
-def prepare_merge(
+def prepare_derived(
     stores: Sequence[Named],
     destination: Named,
     how: RunOptions,
     *,
+    recipe: Mapping[str, Any],
+    merge: bool = False,
     prefix: derive.Prefix | None = None,
-    recipe: Mapping[str, Any],
+    choice: Choice | None = None,
     scan: Scan | None = None,
 ) -> Prepared:
-    """See `api.merge`."""
-    if isinstance(stores, str | os.PathLike) or len(stores) < 2:
+    """See `api.convert`, `api.merge` and `api.subset`: all samples of a store, those of several, or a choice."""
+    if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
         raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
-    how = _ready_for(stores, destination, how)
-    return Prepared(*derive.merging(stores, recipe, prefix, scan), destination, how)
-
-
-def prepare_subset(
-    store: Named,
-    destination: Named,
-    how: RunOptions,
-    choice: Choice,
-    *,
-    recipe: Mapping[str, Any],
-    scan: Scan | None = None,
-) -> Prepared:
-    """See `api.subset`."""
-    how = _ready_for([store], destination, how)
-    source = chosen(StoreSource(store, progress=scan), choice)
-    return Prepared(source, derive.recipe_as_before(source, recipe), destination, how)
-
-
-def _ready_for(stores: Sequence[Named], destination: Named, how: RunOptions) -> RunOptions:
     for store in stores:
         destinations.check_apart(Path(destination), store_folder(os.fspath(store)))
     destinations.check(Path(destination), "<stores>")
-    return how.connected()
+    how = how.connected()
+    if merge:
+        return Prepared(*derive.merging(stores, recipe, prefix, scan), destination, how)
+    source = StoreSource(stores[0], progress=scan)
+    if choice is not None:
+        source = chosen(source, choice)
+    return Prepared(source, derive.recipe_as_before(source, recipe), destination, how)
 
 
 def _check_recipe(source: Any, recipe: Mapping[str, Any]) -> None:

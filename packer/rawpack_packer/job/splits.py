@@ -35,25 +35,17 @@ _TEMPORARY = f"{SPLITS}.tmp"
 
 
 def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str] | None, seed: int | None) -> SplitSet:
-    """The set that `--splits` or `--holdout` and `--seed` ask for. Raises UsageError."""
+    """The set that `--splits`, or `--holdout` and `--seed`, ask for. Raises UsageError, also for names that no folder
+    of a store can have."""
     if names is not None and amounts is not None:
         raise UsageError("--splits packs what is divided already, --holdout divides: give one of them")
     if seed is not None and amounts is None:
         raise UsageError("--seed applies to --holdout only")
     if amounts is None:
-        return divided(list(names or ()))
-    return drawn(holdout.parse_holdout(f"{name}={amount}" for name, amount in amounts.items()), seed or 0)
-
-
-def divided(names: Sequence[str]) -> SplitSet:
-    """The set of a source that comes divided. Raises UsageError for names that no folder of a store can have."""
-    return SplitSet(splits=_checked(names, "--splits"))
-
-
-def drawn(amounts: Mapping[str, str], seed: int) -> SplitSet:
-    """The set that a draw makes. Raises as `divided`."""
-    names = _checked([holdout.TRAIN, *amounts], "--holdout")
-    return SplitSet(splits=names, holdout=dict(amounts), seed=seed, draw=holdout.VERSION)
+        return SplitSet(splits=_checked(names or (), "--splits"))
+    shares = holdout.parse_holdout(f"{name}={amount}" for name, amount in amounts.items())
+    splits = _checked([holdout.TRAIN, *shares], "--holdout")
+    return SplitSet(splits=splits, holdout=shares, seed=seed or 0, draw=holdout.VERSION)
 
 
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
