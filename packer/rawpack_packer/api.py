@@ -222,8 +222,8 @@ def convert(
     The other options are those of `pack`. Pixels that the recipe does not change stay bit for bit: raw pixels in any
     raw format, and JPEG files byte for byte.
 
-    Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
-    stopped. A sample that is damaged is rejected.
+    Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
+    ran and stopped. A sample that is damaged is rejected.
     """
     how = run_options(workers, max_rejects, strict, restart, engine, progress)
     return prepare_derived([store], destination, how, recipe=recipe).run()
@@ -299,8 +299,8 @@ def export(
     arrays .npy. numbered: name files by their row. workers: threads; None takes one for each CPU. max_rejects: how
     many samples may be damaged, as a share, or from 1 on as a number; they are listed in `rejects.jsonl`.
 
-    Raises UsageError with nothing written, StoreError where `store` is none or is damaged, PackError where it ran and
-    stopped.
+    Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
+    ran and stopped.
     """
     how = run_options(workers, max_rejects, progress=progress)
     return prepare_export(store, folder, numbered=numbered).run(how)

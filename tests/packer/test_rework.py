@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import rawpack_packer
-from rawpack import PackError, Reader, StoreError, UsageError
+from rawpack import PackError, Reader, UsageError
 from rawpack.disk import manifest as manifests
 from rawpack_packer.sources import SourceChangedError, StoreSource
 from rawpack_packer.sources.stores.source import StorePart, _opened
@@ -756,7 +756,7 @@ def test_python_says_what_is_wrong(tmp_path: Path) -> None:
         rawpack_packer.merge([source, source], tmp_path / "made", prefix="x")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is the source itself"):
         rawpack_packer.convert(source, source)
-    with pytest.raises(StoreError, match="is not a folder"):
+    with pytest.raises(UsageError, match="none does not exist"):
         rawpack_packer.convert(tmp_path / "none", tmp_path / "made")
     with pytest.raises(UsageError, match="--limit 0"):
         rawpack_packer.subset(source, tmp_path / "made", limit=0)
