@@ -1,7 +1,7 @@
-"""The documentation cannot rot: its code runs, its links resolve, and every public name and option stands in it.
+"""The documentation cannot rot: its code runs, its links resolve, and it describes every public name and option.
 
-A page's blocks run in their order in one folder, where `photos/` lies; Python blocks share their names. In what a
-console block prints, `...` stands for any text, alone on a line for any lines; blanks count as one.
+The blocks of a page run in order in one folder that has `photos/`; Python blocks share their names. In the output of a
+console block, `...` stands for any text, and alone on a line for any lines; several blanks count as one.
 A block that cannot run says so (```console notest), with the reason in a comment right before: <!-- notest: why -->.
 """
 
@@ -16,6 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-TOLD_BY_ITERATORS = {"handed_over", "following", "ended"}
-"""Methods of `Batches` that are no business of a user."""
+FOR_ITERATORS = {"handed_over", "following", "ended"}
+"""Methods of `Batches` that only its iterators call."""
 LANGUAGES = {"python", "console", "text", "json", "toml", ""}
 
 
@@ -53,7 +54,7 @@ class Block:
     """What follows the language: `notest`, `needs=torch`."""
     code: str
     line: int
-    """Where its first line stands in the page."""
+    """The line number of its first line."""
     before: str
     """The page up to the block."""
 
@@ -80,7 +81,7 @@ all_pages = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 @pytest.fixture(scope="session")
 def photos_of_docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the pages call `photos/`: two classes of twelve small JPEGs, no two of one size."""
+    """The folder that the pages call `photos/`: two classes of twelve small JPEGs, all of different sizes."""
     root = tmp_path_factory.mktemp("docs") / "photos"
     for number, (name, i) in enumerate(itertools.product(("cat", "dog"), range(12))):
         save(root / name / f"{i:03}.jpg", picture(100 + 3 * number, 160 - 2 * number, number))
@@ -101,20 +102,20 @@ def test_code_runs(page: Path, photos_of_docs: Path, tmp_path: Path, monkeypatch
     for block in blocks_of(page):
         where = f"{name_of(page)}:{block.line}"
         if block.language == "python":
-            # Compiled whether it runs or not: what is no Python is found in every block.
+            # Compiled whether it runs or not, so that a syntax error is found in every block.
             code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
             if not needs_missing(block) and "notest" not in block.words:
                 exec(code, namespace)
         elif block.language == "console" and "notest" not in block.words:
             run_console(block, where)
-    # Workers end with what started them; in this test, not in the next one.
+    # Workers end with the object that started them: let that be in this test, not in the next one.
     namespace.clear()
     gc.collect()
 
 
 @all_pages
 def test_blocks_are_marked_properly(page: Path) -> None:
-    """Fences have a known language; what is not run gives a reason; what needs a package names it."""
+    """Fences have a known language; a block that is not run gives a reason; one that needs a package names it."""
     for block in blocks_of(page):
         where = f"{name_of(page)}:{block.line}"
         assert block.language in LANGUAGES, where
@@ -127,7 +128,7 @@ def test_blocks_are_marked_properly(page: Path) -> None:
 
 
 def needs_missing(block: Block) -> list[str]:
-    """Packages that the block needs and this environment has not."""
+    """Packages that the block needs and that are not installed."""
     needs = [word.removeprefix("needs=") for word in block.words if word.startswith("needs=")]
     return [name for name in needs if importlib.util.find_spec(name) is None]
 
@@ -140,7 +141,7 @@ def copy_of(source: Path, target: Path) -> None:
 
 
 def commands(folder: Path) -> Path:
-    """A folder for PATH with `rawpack` and `python`, those of these tests."""
+    """A folder for PATH with the `rawpack` and `python` of these tests."""
     folder.mkdir()
     for name, what in (("rawpack", "-m rawpack_packer"), ("python", "")):
         script = folder / name
@@ -150,7 +151,7 @@ def commands(folder: Path) -> Path:
 
 
 def run_console(block: Block, where: str) -> None:
-    """Run the commands of a console block, and hold what they print against what the page says."""
+    """Run the commands of a console block, and compare what they print with what the page says."""
     for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         ran = run(command)
@@ -188,7 +189,7 @@ def matches(expected: str, printed: str) -> bool:
 
 @all_pages
 def test_links_resolve(page: Path) -> None:
-    """Every relative link leads to a file of the repository, and its anchor to a heading of that page."""
+    """Every relative link leads to a file in the repository, and its anchor to a heading of that page."""
     for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
         if re.match(r"[a-z]+:", target):
             continue
@@ -225,7 +226,7 @@ def text_of(*names: str) -> str:
 
 
 def test_every_public_name_is_documented() -> None:
-    """What `rawpack` exports, and what users call on it, stands on the page of the Python API."""
+    """The Python API page describes everything that `rawpack` exports and that users call."""
     page = text_of("docs/reference/python.md")
     signature = ", ".join(str(part) for part in list(inspect.signature(rawpack.Reader).parameters.values())[1:])
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
@@ -233,12 +234,12 @@ def test_every_public_name_is_documented() -> None:
         assert name in page, name
     for kind in (rawpack.Reader, rawpack.Batches):
         for name in vars(kind):
-            if not name.startswith("_") and name not in TOLD_BY_ITERATORS:
+            if not name.startswith("_") and name not in FOR_ITERATORS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"
 
 
 def test_every_parameter_is_documented_with_its_default() -> None:
-    """The table of the parameters of `Reader.batches` is that of its signature, in its order."""
+    """The parameter table of `Reader.batches` has the parameters, order and defaults of its signature."""
     rows = re.findall(r"^\| `(\w+)` \| (?:`([^|]*)`)? ?\| .+ \|$", text_of("docs/reference/python.md"), re.MULTILINE)
     parameters = list(inspect.signature(rawpack.Reader.batches).parameters.values())[1:]
     expected = [
@@ -249,21 +250,21 @@ def test_every_parameter_is_documented_with_its_default() -> None:
 
 
 def test_the_error_tree_is_the_one_of_the_code() -> None:
-    """The page draws the tree that `rawpack.errors` draws."""
+    """The page shows the same error tree as `rawpack.errors`."""
     tree = re.search(r"^RawpackError\n(?:[├│└].*\n)+", errors.__doc__ or "", re.MULTILINE)
     assert tree
     assert tree[0] in text_of("docs/reference/python.md")
 
 
 def test_reject_reasons_and_counts_are_documented() -> None:
-    """Every reason code and every count has its row, in the words of the code, and no other has one."""
+    """Every reason code and every count has a row, in the words of the code, and there are no other rows."""
     page = text_of("docs/reference/counts-and-rejects.md")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
     assert rows == dict(REASONS) | dict(COUNTS)
 
 
 def test_every_option_is_documented() -> None:
-    """Every option of every command stands on the page of the command."""
+    """The page of the command describes every option of every command."""
     page = text_of("docs/reference/cli.md")
     for command in cli.commands.values():
         for option in command.params:
@@ -273,11 +274,66 @@ def test_every_option_is_documented() -> None:
 
 @pytest.mark.parametrize("script", ["make_cli_docs.py", "make_tree_docs.py"])
 def test_made_pages_are_fresh(script: str) -> None:
-    """The page of the command is what `--help` says, and the tree of modules is what lies there."""
+    """The page of the command matches `--help`, and the tree of modules matches the files."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+# ---------------------------------------------------------------------------------------------- words
+
+MADE_FROM_CODE = {"docs/reference/cli.md", "docs/explanation/architecture.md"}
+"""Pages that quote `--help` and the docstrings of modules: their words are corrected there."""
+BRITISH = re.compile(
+    r"\b(?:grey|colour|centre|neighbour|behaviour|favour|licence|(?:un)?labelled|labelling|cancelled|catalogue"
+    r"|(?:normal|organ|recogn|final|serial|initial|vector|optim|minim|maxim|summar)is(?:e|ed|es|ing|er|ation)\b)",
+    re.IGNORECASE,
+)
+OLD_WORDS = re.compile(
+    r"\b(?:crews?|teams?|seats?|fleeting|patience|anew|dear|dearer|goes on|go on|going on|is told|are told|mend"
+    r"|held against|beside the|in silence|of its own accord)\b",
+    re.IGNORECASE,
+)
+"""Words that the glossary, or plain English, replaces by others."""
+
+
+def prose_of(page: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a page with their numbers, without blocks, inline code, comments, links' targets, and rows that
+    quote the code."""
+    text = page.read_text("utf-8")
+    for pattern in (FENCE, re.compile(r"<!--.*?-->", re.DOTALL), re.compile(r"`[^`]*`"), re.compile(r"\]\([^)]*\)")):
+        text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+    quoted = page.name == "counts-and-rejects.md"
+    for number, line in enumerate(text.splitlines(), 1):
+        if not (quoted and line.startswith("|")):
+            yield number, line
+
+
+@pytest.mark.parametrize("pattern", [BRITISH, OLD_WORDS], ids=["American spelling", "old words"])
+@all_pages
+def test_pages_use_the_words_of_the_house(page: Path, pattern: re.Pattern[str]) -> None:
+    """A page spells as Americans do, and says one word for one thing."""
+    if name_of(page) in MADE_FROM_CODE or (page.name == "glossary.md" and pattern is OLD_WORDS):
+        return
+    found = [f"{name_of(page)}:{number}: {line}" for number, line in prose_of(page) if pattern.search(line)]
+    assert not found, "\n".join(found)
+
+
+def test_the_glossary_names_what_exists() -> None:
+    """Every class and every module that the glossary names is in the code."""
+    sources = [path for root in ("reader", "packer") for path in (ROOT / root).rglob("*.py")]
+    classes = {name for path in sources for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE)}
+    rows = [line.split("|")[1:5] for line in text_of("docs/glossary.md").splitlines() if line.startswith("| **")]
+    assert len(rows) > 50
+    for term, _, where, _ in rows:
+        for name in re.findall(r"`([^`]+)`", where):
+            if name.startswith("rawpack/"):
+                assert (ROOT / "reader" / name).exists(), (term, name)
+            elif name.startswith("rawpack_packer/"):
+                assert (ROOT / "packer" / name).exists(), (term, name)
+            elif re.fullmatch(r"[A-Z][a-z]\w*", name):
+                assert name in classes, (term, name)
 
 
 # ---------------------------------------------------------------------------------------------- these tests themselves
@@ -295,12 +351,12 @@ def test_made_pages_are_fresh(script: str) -> None:
     ],
 )
 def test_dots_stand_for_what_they_should(expected: str, printed: str, fits: bool) -> None:
-    """Dots match any text or any lines, and nothing else matches but itself."""
+    """Dots match any text or any lines; everything else matches only itself."""
     assert matches(expected, printed) is fits
 
 
 def test_a_wrong_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block that fails, or prints something else than the page says, fails the test."""
+    """A block that fails, or prints something other than the page says, fails the test."""
     monkeypatch.chdir(tmp_path)
     block = Block("console", (), "$ echo one\ntwo\n", 1, "")
     with pytest.raises(AssertionError, match="the page says"):
@@ -310,7 +366,7 @@ def test_a_wrong_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_step_of_a_transform_is_documented() -> None:
-    """Each name of `rawpack.transforms`, and each parameter of the steps, stands in the reference."""
+    """The reference describes each name in `rawpack.transforms` and each parameter of the steps."""
     page = (ROOT / "docs/reference/transforms.md").read_text()
     for name in rawpack.transforms.__all__:
         assert f"`{name}" in page or f" {name}" in page, name
