@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from real_data import real
 
 import rawpack
 import rawpack_packer
@@ -35,8 +36,6 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "lmdb": ("--format", "lmdb"),
 }
 """Every layout that a shard can have -> the options that make it."""
-
-PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 
 
 @dataclass(frozen=True)
@@ -178,9 +177,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def photos() -> Path:
     """Real photographs, where the machine has them."""
-    if not PHOTOS.is_dir():
-        pytest.skip(f"no real photographs at {PHOTOS}")
-    return PHOTOS
+    return real("photos")
 
 
 # ---------------------------------------------------------------------------------------------- stores

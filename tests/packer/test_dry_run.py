@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import FORMATS, PHOTOS, files_of, pack, picture, run_here, save
+from conftest import FORMATS, files_of, pack, picture, run_here, save
 from troubled import die, opening
 
 from rawpack import Reader
@@ -129,12 +129,11 @@ def test_hdf5_is_not_refused_where_it_fits(tmp_path: Path, options: str) -> None
 
 
 @pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
-@pytest.mark.skipif(not PHOTOS.is_dir(), reason="needs the photographs of the checkout's shared data")
-def test_photographs_of_their_own_size_are_estimated_closely(tmp_path: Path, layout: str) -> None:
+def test_photographs_of_their_own_size_are_estimated_closely(photos: Path, tmp_path: Path, layout: str) -> None:
     """Where each image keeps its size, few large ones do not mislead the estimate: headers of many are looked at."""
     source = tmp_path / "source"
     source.mkdir()
-    for number, photo in enumerate(sorted(path for path in PHOTOS.rglob("*") if path.is_file())[::3]):
+    for number, photo in enumerate(sorted(path for path in photos.rglob("*") if path.is_file())[::3]):
         (source / f"{number:04d}{photo.suffix}").symlink_to(photo)
     args = ["--workers", 1, "--size", "keep", *FORMATS[layout]]
     plan = planned(*args, source, tmp_path / "store")

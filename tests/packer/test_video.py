@@ -17,6 +17,7 @@ import pytest
 from conftest import FORMATS, files_of, picture, run_here, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_data import real_files
 from troubled import touch
 from videos import (  # noqa: F401
     FFMPEG,
@@ -42,7 +43,6 @@ from rawpack_packer.sources.video.source import VideoSource
 
 here = pytest.mark.usefixtures("looked_through_here")
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "videos"
 FAST = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
 
 
@@ -304,13 +304,13 @@ def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool
 
 @here
 @needs_ffmpeg
-@pytest.mark.parametrize("name", sorted(path.name for path in REAL.glob("*")))
-def test_real_videos_are_what_the_ffmpeg_command_decodes(name: str) -> None:
+@pytest.mark.parametrize("file", real_files("videos"))
+def test_real_videos_are_what_the_ffmpeg_command_decodes(file: Path) -> None:
     """As many frames, and each the picture that the ffmpeg command makes of it."""
-    source = VideoSource(REAL / name)
+    source = VideoSource(file)
     first = np.asarray(source[0].image)
-    theirs = decoded(REAL / name, first.shape[0], first.shape[1], "-sws_flags", "bicubic+accurate_rnd+full_chroma_int",
-                     *(["-map", "-0:v:0", "-map", "0:3"] if name.startswith("nasa") else []))  # fmt: skip
+    theirs = decoded(file, first.shape[0], first.shape[1], "-sws_flags", "bicubic+accurate_rnd+full_chroma_int",
+                     *(["-map", "-0:v:0", "-map", "0:3"] if file.name.startswith("nasa") else []))  # fmt: skip
     assert len(source) == len(theirs)
     part = source.part(0, len(source))
     for i in range(0, len(part), 7):
