@@ -1,0 +1,129 @@
+"""The rooms of both packages in the order of the data's way, and what each module imports of the others.
+
+A room is what stands right below a package's root: a folder or a module. A room may import those that are listed after
+it, never one before it: `tests/house/test_rooms.py` checks that, and `make_tree_docs.py` and `make_picture.py` show the
+rooms in this order.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+ROOMS = {
+    "rawpack": (
+        "testing",
+        "reader",
+        "batching",
+        "transforms",
+        "clips",
+        "store",
+        "remote",
+        "formats",
+        "disk",
+        "jpeg",
+        "pixels",
+        "order",
+        "system",
+        "errors",
+    ),
+    "rawpack_packer": (
+        "testing",
+        "__main__",
+        "cli",
+        "api",
+        "report",
+        "tune",
+        "inspect",
+        "export",
+        "job",
+        "engines",
+        "part",
+        "writers",
+        "samples",
+        "destination",
+        "recipe",
+        "sources",
+        "images",
+        "text",
+    ),
+}
+"""Each package -> its rooms, from what users call down to what everything rests on. Those that do not exist are
+skipped."""
+
+FOLDERS = {"rawpack": ROOT / "reader" / "rawpack", "rawpack_packer": ROOT / "packer" / "rawpack_packer"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module imports another one of ours."""
+
+    source: str
+    target: str
+    for_types: bool
+    """Whether it stands under `if TYPE_CHECKING:`."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of both packages by its dotted name; a folder has that of its `__init__.py`."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *(part for part in parts if part != "__init__")))] = path
+    return found
+
+
+def room_of(module: str) -> str:
+    """The room that a module is in; that of a package itself is "", which is above all of its rooms."""
+    return ([*module.split("."), ""])[1]
+
+
+def level_of(module: str) -> int:
+    """How far down its package's list the room of a module is: imports go to higher numbers.
+
+    Raises ValueError where the room is not listed.
+    """
+    package, room = module.split(".")[0], room_of(module)
+    return ROOMS[package].index(room) if room else -1
+
+
+def rooms_in(package: str) -> list[str]:
+    """The rooms that a package has, in their order; those that are not listed come last."""
+    order = ROOMS[package]
+    present = {room_of(name) for name in modules() if name.startswith(f"{package}.")}
+    return sorted(present, key=lambda room: (order.index(room) if room in order else len(order), room))
+
+
+def imports(among: dict[str, Path] | None = None) -> list[Import]:
+    """Every import of one of our modules by another, wherever in its source it stands."""
+    among = modules() if among is None else among
+    found = []
+    for name, path in among.items():
+        tree = ast.parse(path.read_text("utf-8"))
+        guarded = {inner for node in ast.walk(tree) if _is_for_types(node) for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            for target in _targets(node, name, path.name == "__init__.py", among):
+                found.append(Import(name, target, node in guarded))
+    return found
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING"
+
+
+def _targets(node: ast.AST, module: str, is_folder: bool, among: dict[str, Path]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in among)
+    elif isinstance(node, ast.ImportFrom):
+        origin = node.module or ""
+        if node.level:
+            above = module.split(".")[: None if is_folder and node.level == 1 else -(node.level - is_folder)]
+            origin = ".".join([*above, *([origin] if origin else [])])
+        if origin.split(".")[0] in FOLDERS:
+            for alias in node.names:
+                yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in among else origin

@@ -1,0 +1,101 @@
+"""The rooms keep their order: what is written about the architecture is what the imports are."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from rooms import FOLDERS, ROOMS, imports, level_of, modules, room_of, rooms_in
+
+KNOWN = {
+    ("rawpack.clips.reader", "rawpack.reader"): "the reader of clips is still a subclass of Reader",
+    ("rawpack.clips.reader", "rawpack.batching.fill"): "the reader of clips still fills batches itself",
+    ("rawpack.jpeg.captured_stderr", "rawpack.disk.plain_files"): "write_all still stands with the files of a store",
+    ("rawpack.system.child.process", "rawpack.disk.plain_files"): "write_all still stands with the files of a store",
+    ("rawpack.system.child.process", "rawpack"): "a child is started with the folder that the package lies in",
+    ("rawpack_packer.sources.stores.source", "rawpack_packer.destination.layout"): "a store as a source reads columns",
+    ("rawpack_packer.sources.stores.source", "rawpack_packer.destination.journal"): "how a store was packed says what "
+    "its samples are",
+}
+"""Imports that climb, and why they may: (module, what it imports) -> the reason."""
+
+SAME_NAME: dict[str, str] = {"Columns": "the manifest's entry for columns, and a dict of columns as a source"}
+"""Class names that stand twice, and why they may."""
+
+
+def climbing() -> set[tuple[str, str]]:
+    """Imports of a room by one that is listed below it."""
+    return {
+        (one.source, one.target)
+        for one in imports()
+        if one.source.split(".")[0] == one.target.split(".")[0]
+        and room_of(one.source) != room_of(one.target)
+        and level_of(one.source) > level_of(one.target)
+    }
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_every_room_has_its_place(package: str) -> None:
+    """Whoever adds a room says where on the data's way it is: in ROOMS of scripts/rooms.py."""
+    assert set(rooms_in(package)) - set(ROOMS[package]) == set(), "add it to ROOMS in scripts/rooms.py"
+
+
+def test_no_import_climbs() -> None:
+    """A room is understood by reading it and those below it: it imports no other, not even for types."""
+    assert climbing() - set(KNOWN) == set()
+
+
+def test_no_exception_outlives_its_reason() -> None:
+    """An exception that is no longer needed is deleted."""
+    assert set(KNOWN) - climbing() == set(), "delete it from KNOWN"
+
+
+def test_the_reader_does_not_know_the_packer() -> None:
+    """Imports run from the packer to the reader, wherever they stand in a module."""
+    assert [
+        one for one in imports() if not one.source.startswith("rawpack_packer") and "rawpack_packer" in one.target
+    ] == []
+
+
+def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
+    """At the top, in a function, under TYPE_CHECKING, relative, of a name and of a module."""
+    source = tmp_path / "fill.py"
+    source.write_text(
+        "from typing import TYPE_CHECKING\nimport rawpack.errors\nfrom rawpack.order import blocks\n"
+        "if TYPE_CHECKING:\n    from rawpack.reader import Reader\n"
+        "def f():\n    from .slots import Slot\n    from ..disk import npy\n"
+    )
+    among = modules() | {"rawpack.batching.fill": source}
+    found = {(one.target, one.for_types) for one in imports(among) if one.source == "rawpack.batching.fill"}
+    assert found == {
+        ("rawpack.errors", False),
+        ("rawpack.order.blocks", False),
+        ("rawpack.reader", True),
+        ("rawpack.batching.slots", False),
+        ("rawpack.disk.npy", False),
+    }
+
+
+def classes() -> dict[str, list[str]]:
+    """The name of each class without leading underscores -> where it is defined."""
+    found = defaultdict(list)
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(f"{name}:{node.lineno}")
+    return found
+
+
+def test_no_class_name_stands_twice() -> None:
+    """A name in a message or a traceback leads to one class."""
+    twice = {name: places for name, places in classes().items() if len(places) > 1}
+    assert {name: places for name, places in twice.items() if name not in SAME_NAME} == {}
+    assert set(SAME_NAME) - set(twice) == set(), "delete it from SAME_NAME"
+
+
+def test_both_packages_are_looked_at() -> None:
+    """The checks above see modules of every folder."""
+    assert {name.split(".")[0] for name in modules()} == set(FOLDERS)
+    assert len(classes()) > 100
