@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Write the tree of modules into docs/explanation/architecture.md, a line each: the first of its docstring.
 
+Rooms are listed in the order of the data's way, modules in a room by the alphabet.
+
     python scripts/make_tree_docs.py [--check]
 
 With --check nothing is written; the exit code is 1 where the tree is stale.
@@ -14,9 +16,9 @@ import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from rooms import FOLDERS, ROOT, rooms_in
+
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
-PACKAGES = ("reader/rawpack", "packer/rawpack_packer")
 BEGIN, END = "<!-- tree:begin: made by scripts/make_tree_docs.py -->", "<!-- tree:end -->"
 _COLUMN = 26
 _MAX = 150
@@ -28,6 +30,18 @@ def summary(module: Path) -> str:
     first = " ".join(text.split("\n\n")[0].split())
     first = re.split(r"(?<=[a-z0-9`)])\. ", first)[0].rstrip(".")
     return first if len(first) <= _MAX else first[: _MAX - 3].rstrip() + "..."
+
+
+def package_lines(package: str) -> list[str]:
+    """A package's rooms in their order, each with what is in it."""
+    folder = FOLDERS[package]
+    lines = [_line(f"{package}/", summary(folder / "__init__.py"))]
+    for room in rooms_in(package):
+        if (folder / room).is_dir():
+            lines += lines_of(folder / room, 1)
+        elif room:
+            lines.append(_line(f"  {room}.py", summary(folder / f"{room}.py")))
+    return lines
 
 
 def lines_of(folder: Path, depth: int = 0) -> list[str]:
@@ -50,7 +64,8 @@ def _line(name: str, what: str) -> str:
 def tree() -> str:
     """Both packages as a block of Markdown."""
     return "\n".join(
-        f"### `{package}/`\n\n```text\n" + "\n".join(lines_of(ROOT / package)) + "\n```\n" for package in PACKAGES
+        f"### `{folder.relative_to(ROOT).as_posix()}/`\n\n```text\n" + "\n".join(package_lines(package)) + "\n```\n"
+        for package, folder in FOLDERS.items()
     )
 
 
