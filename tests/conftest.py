@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -45,6 +46,13 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start, also where they run in the background of a shell, which ignores it for all
+    that it starts there."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # ---------------------------------------------------------------------------------------------- the command
