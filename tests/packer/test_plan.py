@@ -359,7 +359,7 @@ ALL = [RAW, SAME, FINE, COARSE, COLD]
 
 
 @pytest.mark.parametrize(
-    ("wishes", "taken"),
+    ("goals", "taken"),
     [
         (Goals(target=1_000), "coarse"),               # the smallest of many that would do
         (Goals(target=3_300), "raw"),                  # coarse reaches it in some rounds only

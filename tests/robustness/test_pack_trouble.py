@@ -402,7 +402,7 @@ def test_permission_that_is_lost(source: Path, undisturbed: dict[str, dict[str, 
             f"with opening(At(70, lock_folder, {str(store / '.rawpack')!r})): main()"
         )
         args = ["pack", "--workers", "0", *SMALL, str(root / "source"), str(store)]
-        paths = environment()["PYTHONPATH"] + os.pathsep + str(Path(__file__).parent)
+        paths = environment()["PYTHONPATH"] + os.pathsep + str(Path(__file__).parents[1] / "support")
         ran = subprocess.run(
             [sys.executable, "-c", script, *args],
             env=environment(PYTHONPATH=paths), capture_output=True, encoding="utf-8", check=False,
