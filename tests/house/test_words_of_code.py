@@ -24,7 +24,6 @@ OLD = {
     "wishes": "Goals",
     "rework": "derive",
     "fleeting": "evictable",
-    "scattered": "random_access",
 }
 """Words that name nothing in the product any more -> what to write instead (docs/glossary.md)."""
 
