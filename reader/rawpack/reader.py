@@ -32,7 +32,6 @@ from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.selection import positions_of
 
 if TYPE_CHECKING:
-    from rawpack.clips import Clips
     from rawpack.clips.table import ClipTable, Short
     from rawpack.remote.origin import RemoteStore
     from rawpack.transforms.boxes import BoxMover
@@ -51,9 +50,6 @@ class Reader:
     `reader[i]` gives one sample as a dict of arrays. A reader holds no open files, may be used from several threads,
     and can be pickled: the copy opens the store anew.
     """
-
-    _clips: ClipTable | None = None
-    """Of a reader of clips: what they are made of."""
 
     def __init__(
         self,
@@ -90,28 +86,35 @@ class Reader:
             "timeout": timeout,
         }
         self._library, self._verify = ConcatenatedStore(_opened_places(self._paths, **self._remote)), verify
+        self._clips: ClipTable | None = None
+        """Where samples are clips: which rows each has."""
         self._selection: NDArray[np.int64] | None = None
+        """Rows, or numbers of clips; None for all."""
         if verify:
             self._library.check_columns()
         if preload:
             self._preload()
 
     def __len__(self) -> int:
-        return len(self._library) if self._selection is None else len(self._selection)
+        if self._selection is not None:
+            return len(self._selection)
+        return len(self._library) if self._clips is None else len(self._clips)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {field.dtype} {_shown(field)}" for name, field in self.fields.items())
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
         where = ", ".join(shown(str(path)) for path in self._paths)
-        return f"{type(self).__name__}({where}: {formats}, {len(self)} samples; {fields})"
+        samples = "samples" if self._clips is None else f"clips of {self._clips.description}"
+        return f"{type(self).__name__}({where}: {formats}, {len(self)} {samples}; {fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
+        preload = self._library.memory is not None
+        return _reopened, (self._paths, self._clips, self._selection, preload, self._verify, self._remote)
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """Name -> kind, dtype and shape of one sample, None where samples differ."""
-        return self._library.fields
+        """Name -> kind, dtype and shape of one sample, None where samples differ. Of clips, frames come first."""
+        return self._library.fields if self._clips is None else self._clips.fields(self._library.fields)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -123,9 +126,21 @@ class Reader:
         """Class name -> label, as torchvision's ImageFolder has it."""
         return {name: label for label, name in enumerate(self.classes or ())}
 
+    @property
+    def left_out(self) -> int:
+        """Of a reader of clips: videos without one, because too few of their frames follow one another."""
+        return 0 if self._clips is None else self._clips.left_out
+
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """One sample: its fields as new arrays, texts as str, and `index`."""
-        return self._sample(self._at(index))
+        """One sample: its fields as new arrays, texts as str, and `index`.
+
+        Of clips, with `clip`, and lists of what differs in length or size; of random ones, as in epoch 0 of seed 0.
+        """
+        at = self._at(index)
+        if self._clips is None:
+            return self._sample(at)
+        rows = self._clips.rows(np.array([at], np.int64), 0, 0)[0].tolist()
+        return self._clips.joined(at, [self._sample(row) for row in rows], self._library.fields)
 
     def _at(self, index: int) -> int:
         """What the order counts of sample `index`: its row, or its clip's number."""
@@ -167,11 +182,19 @@ class Reader:
         """A reader of some of the samples, in the order of `indices`, or in their own.
 
         One of: indices, whole numbers (negative ones count from the end); mask, one boolean per sample; classes, names
-        out of `reader.classes`. Labels stay what they are, and `index` stays the row in the whole store.
+        out of `reader.classes`, of clips by the label of the first frame. Labels stay what they are, and `index` and
+        `clip` stay the numbers in the whole store.
         """
-        selected, rows = self._copy(), self._selection
+        selected, before = self._copy(), self._selection
+        rows = before
+        if self._clips is not None:
+            before = np.arange(len(self._clips)) if before is None else before
+            # Where a random clip begins is not known yet, and its class only if all of the video is of one.
+            if classes is not None and self._clips.shape.per_video is not None and "label" not in self._clips.once:
+                raise UsageError("random clips of videos with several labels have no class: select by indices or mask=")
+            rows = self._clips.first_rows(before)
         positions = positions_of(self._library, rows, indices, mask, classes)
-        selected._selection = positions if rows is None else rows[positions]
+        selected._selection = positions if before is None else before[positions]
         return selected
 
     def clips(
@@ -182,9 +205,12 @@ class Reader:
         step: int | None = None,
         per_video: int | None = None,
         short: Short = "drop",
-    ) -> Clips:
-        """A reader of clips, whose samples are `frames` frames of one video each: never across a video's end, nor over
-        a frame that is missing.
+    ) -> Reader:
+        """A reader whose samples are clips, `frames` frames of one video each: never across a video's end, nor over a
+        frame that is missing.
+
+        Fields have the frames as their first axis, `index` as well: the rows of a clip's frames. `video`, and `label`
+        where each video has one label, come once a clip. `clip` is the clip's number.
 
         frames, stride: so many frames, every `stride`-th of those that are stored.
         step: a clip begins so many stored frames after the one before it; None is frames * stride, so that clips do
@@ -196,10 +222,14 @@ class Reader:
 
         Raises UsageError where the store does not say which video its samples are of, and where no clip is left.
         """
-        from rawpack.clips.reader import clips_of
-        from rawpack.clips.table import ClipShape
+        from rawpack.clips.table import ClipShape, find_clips
 
-        return clips_of(self, ClipShape(frames, stride, step, per_video, short))
+        if self._clips is not None:
+            raise UsageError("this is a reader of clips already: call clips() on the reader of frames")
+        clips = self._copy()
+        clips._clips = find_clips(self._library, self._selection, ClipShape(frames, stride, step, per_video, short))
+        clips._selection = None
+        return clips
 
     def batches(
         self,
@@ -342,8 +372,9 @@ class Reader:
             self._library.preload(bar.update)
 
 
-def _opened(
+def _reopened(
     paths: list[Path | str],
+    clips: ClipTable | None,
     selection: NDArray[np.int64] | None,
     preload: bool,
     verify: bool,
@@ -351,7 +382,7 @@ def _opened(
 ) -> Reader:
     """A reader as it was pickled."""
     reader = Reader(paths, preload=preload, verify=verify, **remote)
-    reader._selection = selection
+    reader._clips, reader._selection = clips, selection
     return reader
 
 

@@ -482,15 +482,15 @@ from rawpack import Reader
 batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process", timeout=600)
 iterator = iter(batches)
 next(iterator)
-print("workers", *(seat.worker.process.pid for seat in iterator._pool._handles), flush=True)
+print("workers", *(handle.worker.process.pid for handle in iterator._pool._handles), flush=True)
 if sys.argv[2] == "busy":
     while True:
         for batch in batches:
             pass
 if sys.argv[2] == "waiting":
     import signal
-    for seat in iterator._pool._handles:
-        os.kill(seat.worker.process.pid, signal.SIGSTOP)
+    for handle in iterator._pool._handles:
+        os.kill(handle.worker.process.pid, signal.SIGSTOP)
     print("stopped", flush=True)
     for batch in iterator:
         pass
@@ -822,7 +822,7 @@ def counts():
 held, most = [], []
 for epoch in range(3):
     iterator = iter(batches)
-    workers = [seat.worker.process.pid for seat in iterator._pool._handles]
+    workers = [handle.worker.process.pid for handle in iterator._pool._handles]
     for batch in iterator:
         held = [*held[-1:], batch]
         child = os.fork()

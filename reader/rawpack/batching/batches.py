@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.batching.fill import CLIP, INDEX, BatchFiller, WorkSpec
+from rawpack.batching.fill import BatchFiller, WorkSpec
 from rawpack.batching.iterator import Batch, BatchIterator, Begun, EpochStep, EpochSteps, most_slices
 from rawpack.batching.options import Options, check_travels, tiny
 from rawpack.batching.pool import Pending, WorkerPool
@@ -22,15 +22,15 @@ from rawpack.batching.ragged import RaggedFields
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
-from rawpack.disk.manifest import IN_NO_SLOT, dump
+from rawpack.clips.table import CLIP, ClipTable
+from rawpack.disk.manifest import dump
 from rawpack.errors import UsageError
 from rawpack.order import Order, RankSplit, ranks_here
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.system import machine
 
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
-    from rawpack.clips.table import ClipTable
 
 AHEAD = 2
 """Batches in the making while the caller holds one."""
@@ -65,7 +65,7 @@ class Batches(Iterable[Batch]):
         for all. clips: where samples are clips."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options, self._clips = seed, options, clips
-        shown = [name for name in options.fields if library.fields[name].kind not in IN_NO_SLOT]
+        shown = [name for name in options.fields if library.fields[name].in_slot]
         ragged_fields = [name for name in options.fields if name not in shown]
         self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.mover)
         slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX))]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
 from rawpack.batching.slots import SlotLayout
+from rawpack.clips.table import CLIP
 from rawpack.disk.manifest import Field
 from rawpack.errors import RawpackError, WorkerError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.system.child import Channel, Heartbeat
 from rawpack.system.times import Times
 
@@ -30,11 +31,6 @@ except ImportError:  # Windows
 Views = dict[str, NDArray[Any]]
 Seeds = tuple[int, int]
 """Seed and epoch: what random numbers hang on, beside the sample."""
-INDEX = "index"
-"""The array of a slot that says which samples it is to hold: rows of the reader, written before a task is given out. Of
-clips (n, frames)."""
-CLIP = "clip"
-"""Of clips another such array: their numbers, which random numbers hang on. Two of them may be of the same rows."""
 
 
 @dataclass(frozen=True)

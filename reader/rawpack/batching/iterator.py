@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.fill import CLIP, INDEX, BatchFiller, blame
+from rawpack.batching.fill import BatchFiller, blame
 from rawpack.batching.pool import Pending, WorkerPool
 from rawpack.batching.slots import SlotPool
 from rawpack.batching.stats import Stats
+from rawpack.clips.table import CLIP
 from rawpack.errors import RawpackError, UsageError
+from rawpack.store.concatenated import INDEX
 
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rawpack.batching.fill import INDEX
 from rawpack.batching.ragged import Ragged
-from rawpack.disk.manifest import IN_NO_SLOT
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.system import machine
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def choose_fields(
     if isinstance(fields, str):
         raise UsageError(f"fields={fields!r}: a list of names, such as [{fields!r}]")
     if fields is None:
-        fields = [name for name, field in library.fields.items() if field.kind not in IN_NO_SLOT]
+        fields = [name for name, field in library.fields.items() if field.in_slot]
     chosen = tuple(dict.fromkeys(name for name in fields if name != INDEX))
     for name in chosen:
         if name not in library.fields:
@@ -201,6 +199,6 @@ def _copied(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[
 
 def _sample_bytes(library: ConcatenatedStore, name: str) -> int:
     field = library.fields[name]
-    if field.kind in IN_NO_SLOT or not field.uniform:
+    if not field.in_slot or not field.uniform:
         return _TINY_BYTES + 1
     return np.dtype(field.dtype).itemsize * math.prod(field.stored_shape)

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from rawpack.batching.backends import ProcessWorker, ThreadWorker, Worker
-from rawpack.batching.fill import CLIP, INDEX, BatchFiller, WorkSpec, first_row
+from rawpack.batching.fill import BatchFiller, WorkSpec, first_row
 from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_reply, encode
 from rawpack.batching.slots import Slot, SlotPool
+from rawpack.clips.table import CLIP
 from rawpack.errors import WorkerError
+from rawpack.store.concatenated import INDEX
 from rawpack.system.child import GRACE_S
 from rawpack.system.times import Times
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from rawpack.clips.runs import LABEL, VIDEO, FrameRuns
+from rawpack.clips.runs import LABEL, VIDEO, FrameRuns, find_runs
+from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
+from rawpack.store.concatenated import INDEX, ConcatenatedStore
 
+CLIP = "clip"
+"""The name of what every clip has beside the fields of its frames: its number."""
 Short = Literal["drop", "repeat_last", "wrap"]
 SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")
 _WORD_HALF = np.uint64(32)
@@ -91,6 +98,27 @@ class ClipTable:
         run, start = self._places(numbers, 0, 0)
         return self._runs.first[run] + start
 
+    def fields(self, stored: Mapping[str, Field]) -> dict[str, Field]:
+        """The fields of a clip, by those of a frame."""
+        return {
+            name: field if name in self.once else replace(field, shape=(self.shape.frames, *field.shape))
+            for name, field in stored.items()
+        }
+
+    def joined(self, number: int, frames: Sequence[Mapping[str, Any]], stored: Mapping[str, Field]) -> dict[str, Any]:
+        """One clip, made of its frames; lists of what differs in length or size."""
+        clip: dict[str, Any] = {CLIP: np.int64(number)}
+        for name in (*stored, INDEX):
+            values = [frame[name] for frame in frames]
+            in_slot = name == INDEX or stored[name].in_slot
+            if name in self.once:
+                clip[name] = values[0]
+            elif in_slot and len({value.shape for value in values}) == 1:
+                clip[name] = np.stack(values)
+            else:
+                clip[name] = values
+        return clip
+
     @property
     def once(self) -> tuple[str, ...]:
         """Fields that a clip has one value of, and not one for each frame."""
@@ -99,11 +127,17 @@ class ClipTable:
     @cached_property
     def identity(self) -> str:
         """What tells these clips from others: part of a state."""
-        shape, digest = self.shape, xxhash.xxh3_64()
+        digest = xxhash.xxh3_64()
         for array in (self._runs.first, self._runs.length, self._runs.video):
             digest.update(np.ascontiguousarray(array, "<i8").data)
+        return f"{self.description} {digest.hexdigest()}"
+
+    @property
+    def description(self) -> str:
+        """What was asked for."""
+        shape = self.shape
         how = f"step {shape.spacing}" if shape.per_video is None else f"{shape.per_video} per video"
-        return f"{shape.frames} frames, stride {shape.stride}, {how}, {shape.short} {digest.hexdigest()}"
+        return f"{shape.frames} frames, stride {shape.stride}, {how}, {shape.short}"
 
     def _places(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Of each clip its run, and where in that it begins."""
@@ -140,3 +174,27 @@ class ClipTable:
         order = np.lexsort((-np.arange(len(starts)), runs.length, runs.video))
         longest = order[np.append(begins[1:], len(starts)) - 1]
         starts[longest[without]] = 1
+
+
+def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape: ClipShape) -> ClipTable:
+    """The clips of a library's rows, int64 (n,), or of all its rows. Warns of videos without a clip.
+
+    Raises UsageError where the store does not say which video its samples are from, and where no clip is left.
+    """
+    if CLIP in library.fields:
+        raise UsageError(
+            f"the store has a field {CLIP!r}, which is the name of a clip's number: pack it by another name"
+        )
+    runs = find_runs(library, rows)
+    table = ClipTable(runs, shape)
+    if table.left_out:
+        problem = (
+            f"no {shape.span} consecutive frames (frames={shape.frames}, stride={shape.stride}) in {table.left_out} of "
+            f"{int(runs.video[-1]) + 1} videos"
+        )
+        cure = "short='repeat_last' or short='wrap' pads them"
+        if not len(table):
+            longest = int(runs.length.max())
+            raise UsageError(f"{problem}; the longest run has {longest}: use fewer frames or a smaller stride; {cure}")
+        warnings.warn(f"rawpack: {problem}, which are left out; {cure}", RuntimeWarning, stacklevel=3)
+    return table

@@ -42,8 +42,6 @@ DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
     "float16", "float32", "float64", "complex64", "complex128"
 }  # fmt: skip
 """numpy's parser of dtypes is not let loose on strings of strangers."""
-IN_NO_SLOT = ("text", "ragged")
-"""Kinds of fields."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,6 +72,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def in_shards(self) -> bool:
         """Whether it lies in shards, with a checksum of each sample; others lie in columns."""
         return self.kind in ("image", "mask")
+
+    @property
+    def in_slot(self) -> bool:
+        """Whether its values go into a batch's slot: not those whose samples differ in length."""
+        return self.kind not in ("text", "ragged")
 
     @property
     def codec(self) -> Codec:

@@ -1,5 +1,4 @@
-"""Opening files that a stranger may have made: plain files only; no link is followed, nobody is waited for. And writing
-so that all of it is written."""
+"""Opening files that a stranger may have made: plain files only; links are not followed, and opening never blocks."""
 
 from __future__ import annotations
 
@@ -42,20 +41,6 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
         yield descriptor, status.st_size
     finally:
         os.close(descriptor)
-
-
-def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of `data` where the descriptor stands. Raises OSError where the system takes less.
-
-    `os.write`, and a Python file without a buffer, may take a part and say so by nothing but the count: on a disk that
-    is nearly full, for one.
-    """
-    left = memoryview(data).cast("B")
-    while left:
-        count = os.write(descriptor, left)
-        if not count:
-            raise OSError(errno.EIO, "the system took nothing of what was to be written")
-        left = left[count:]
 
 
 def read_plain(path: Path, limit: int) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from rawpack.disk.plain_files import write_all
+from rawpack.system.writing import write_all
 
 _STDERR = 2
 _capture = threading.Lock()

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rawpack.disk.manifest import NAME, FileRecord
-from rawpack.disk.plain_files import write_all
 from rawpack.errors import StoreError, UsageError
+from rawpack.system.writing import write_all
 
 _STORE = re.compile("[0-9a-f]{32}")
 _PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")

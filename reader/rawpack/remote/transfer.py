@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast
 import xxhash
 
 from rawpack.disk.manifest import FileRecord
-from rawpack.disk.plain_files import write_all
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
 from rawpack.remote.url import filesystem, join, scrubbed, shown
+from rawpack.system.writing import write_all
 
 T = TypeVar("T")
 TIMEOUT_S = 120.0

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher, RemoteFile
     from rawpack.remote.origin import RemoteStore
 
+INDEX = "index"
+"""The name of what every sample and batch has: the row, or rows, of the reader."""
+
 
 class ConcatenatedStore:
     """The samples of one or more stores with the same fields, whatever their formats."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import IN_NO_SLOT, Field
+from rawpack.disk.manifest import Field
 from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
@@ -169,7 +169,7 @@ def plan(
     specs = {
         name: makes.get(name) or _whole(spec_of(fields[name]), None if name in once else frames)
         for name in chosen
-        if fields[name].kind not in IN_NO_SLOT
+        if fields[name].in_slot
     }
     for whole in batch_steps:
         made = dict(whole.makes(specs))

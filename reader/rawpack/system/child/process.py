@@ -23,11 +23,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rawpack.disk.plain_files import write_all
 from rawpack.errors import WorkerError
 from rawpack.system.child.channel import Channel, pair
 from rawpack.system.child.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.memory import anonymous_file, map_descriptor
+from rawpack.system.writing import write_all
 
 GRACE_S = 2.0
 """For `Child.kill` of a child that is dying by itself."""
@@ -42,6 +42,8 @@ spec.loader.exec_module(module)
 from rawpack.system.child import serve_main
 serve_main(*map(int, sys.argv[3:]))
 """
+_PACKAGE = Path(__file__).resolve().parents[2] / "__init__.py"
+"""The root of `rawpack`, found without importing it."""
 _MOST_WORDS = 8000
 """Characters of `Child.last_words`: the end is what matters."""
 
@@ -174,11 +176,8 @@ def _load(name: str, file: str) -> None:
 
 
 def _start(sock: socket.socket, words: int) -> subprocess.Popen[bytes]:
-    import rawpack
-
     if not sys.executable:
         raise WorkerError("this Python does not know its own executable, so it cannot start worker processes")
-    package = Path(rawpack.__file__ or "").resolve()
     # Threads of numerical libraries would multiply with the workers.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | dict(os.environ)
     try:
@@ -188,7 +187,7 @@ def _start(sock: socket.socket, words: int) -> subprocess.Popen[bytes]:
     numbers = (sock.fileno(), os.getpid(), errors)
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, str(package), str(package.parent), *map(str, numbers)],
+            [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), str(_PACKAGE.parent), *map(str, numbers)],
             stdin=subprocess.DEVNULL,
             stderr=words,
             pass_fds=[sock.fileno(), errors],
