@@ -38,7 +38,7 @@ LENGTHS = (5, 40, 17, 1, 64, 23)
 FRAMES, STRIDE, STEP = 4, 3, 5
 ASKED: dict[str, Any] = {"frames": FRAMES, "stride": STRIDE, "step": STEP}
 DRAWN: dict[str, Any] = {"frames": FRAMES, "stride": STRIDE, "per_video": 3}
-WARNED = "ignore:rawpack. .* videos have no:RuntimeWarning"
+WARNED = "ignore:rawpack. no .* consecutive frames:RuntimeWarning"
 pytestmark = pytest.mark.filterwarnings(WARNED)
 
 
