@@ -23,21 +23,17 @@ from rawpack.batching.options import (
     image_size_of,
 )
 from rawpack.disk.manifest import Field
-from rawpack.disk.splits import store_path
 from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.sampled import Indices
-from rawpack.remote.url import is_url, join, local_path, shown
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.remote.url import shown
+from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.selection import positions_of
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable, Short
-    from rawpack.remote.origin import RemoteStore
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline, Transform
-
-StorePath = str | os.PathLike[str]
 
 
 class Reader:
@@ -77,15 +73,14 @@ class Reader:
         `path` are not the one that was named.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
-        # Whole paths: shards are mapped later, workers started and copies unpickled elsewhere, and links may change.
-        self._paths = [_whole(one, split) for one in several]
+        self._paths = [absolute(one, split) for one in several]
         self._remote: dict[str, Any] = {
             "cache": cache,
             "cache_bytes": cache_bytes,
             "storage_options": storage_options,
             "timeout": timeout,
         }
-        self._library, self._verify = ConcatenatedStore(_opened_places(self._paths, **self._remote)), verify
+        self._library, self._verify = open_stores(self._paths, **self._remote), verify
         self._clips: ClipTable | None = None
         """Where samples are clips: which rows each has."""
         self._selection: NDArray[np.int64] | None = None
@@ -384,39 +379,6 @@ def _reopened(
     reader = Reader(paths, preload=preload, verify=verify, **remote)
     reader._clips, reader._selection = clips, selection
     return reader
-
-
-def _whole(path: StorePath, split: str | None) -> Path | str:
-    """The store's URL, or its folder's whole path."""
-    if isinstance(path, str) and is_url(path):
-        return path if split is None else join(path, split)
-    folder = local_path(path)
-    try:
-        folder = folder.resolve()
-    except FileNotFoundError:
-        raise UsageError(
-            f"{folder} is relative to the current folder, which was removed: change to another folder, or give a whole "
-            "path"
-        ) from None
-    return store_path(folder, split).resolve()
-
-
-def _opened_places(
-    paths: list[Path | str],
-    cache: StorePath | None,
-    cache_bytes: int | str | None,
-    storage_options: Mapping[str, Any] | None,
-    timeout: float | None,
-) -> list[Path | RemoteStore]:
-    """Where the stores' files lie: URLs are opened."""
-    urls = [path for path in paths if isinstance(path, str)]
-    if not urls:
-        return [path for path in paths if isinstance(path, Path)]
-    from rawpack.remote.cache import Cache
-    from rawpack.remote.origin import open_origins
-
-    origins = iter(open_origins(urls, Cache(cache, cache_bytes), storage_options, timeout))
-    return [next(origins) if isinstance(path, str) else path for path in paths]
 
 
 def _order_name(order: Order) -> str:

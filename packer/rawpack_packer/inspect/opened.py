@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rawpack.remote.url import is_url
+from rawpack.store.shard_files import Fetched
 from rawpack.store.store import Store
 from rawpack_packer.destination.named import store_folder
 
@@ -16,4 +17,4 @@ def open_store(name: str) -> Store:
     from rawpack.remote.origin import open_origins
 
     (origin,) = open_origins([name], Cache())
-    return Store(origin.folder, manifest_bytes=origin.manifest_bytes, origin=origin)
+    return Store(Fetched(origin), origin.manifest_bytes)

@@ -73,14 +73,11 @@ class Batches(Iterable[Batch]):
             slot_fields.append(SlotField(CLIP, "int64", ()))
         self._together = self._read_together(slot_fields)
         layout = SlotLayout(slot_fields, options.batch_size * self._together)
-        stores = tuple(str(store.path) for store in library.stores)
+        files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
-        evictable = tuple(store.evictable for store in library.stores)
-        self._spec = WorkSpec(
-            stores, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, evictable
-        )
+        self._spec = WorkSpec(files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once)
         if options.workers and options.backend == "process" and options.pipeline is not None:
             check_travels(options.pipeline)
         self._filler = BatchFiller(self._spec, library)

@@ -17,6 +17,7 @@ from rawpack.clips.table import CLIP
 from rawpack.disk.manifest import Field
 from rawpack.errors import RawpackError, WorkerError
 from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.shard_files import ShardFiles
 from rawpack.system.child import Channel, Heartbeat
 from rawpack.system.times import Times
 
@@ -37,9 +38,10 @@ Seeds = tuple[int, int]
 class WorkSpec:
     """All that a worker needs to know, sent once."""
 
-    stores: tuple[str, ...]
+    files: tuple[ShardFiles, ...]
+    """Of each store; of preloaded ones, `memory` has them all instead."""
     manifests: tuple[bytes, ...]
-    """As the reader found them, sealed: a worker that starts later must not read what was packed there since."""
+    """As the reader found them: a worker that starts later must not read what was packed there since."""
     layout: SlotLayout
     pipeline: Pipeline | None = None
     """What is done to samples before they lie in a slot."""
@@ -51,8 +53,6 @@ class WorkSpec:
     """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
     once: tuple[str, ...] = ()
     """Of clips: the fields that a clip has one value of, and not one for each frame."""
-    evictable: tuple[bool, ...] = ()
-    """Of each store, whether its shards come and go: see `Store`. None of them, where it is empty."""
 
 
 class BatchFiller:

@@ -29,7 +29,7 @@ _MAX_DEATHS = 3
 _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
 """What a worker is given to start, on a busy machine with slow disks, however short `timeout` is."""
-_PATIENCE_S = 2.0
+_ERROR_WAIT_S = 2.0
 """How long an error waits for the batches before its own to be handed over: not for ever, where one of them hangs."""
 _CALLER = 6
 """Frames from where the warning is given up to the loop over the batches."""
@@ -135,7 +135,7 @@ class WorkerPool:
             if self._failed is not None and pending.left:
                 since, failed = self._failed
                 # One of the next epoch is no business of this one.
-                if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _PATIENCE_S:
+                if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _ERROR_WAIT_S:
                     raise WorkerError(failed.failed)
             if pending.left and not pending.failed:
                 for number in self._stuck(handles):

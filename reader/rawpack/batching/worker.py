@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from pathlib import Path
 from typing import Any
 
 from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
@@ -13,6 +12,8 @@ from rawpack.batching.messages import Task
 from rawpack.batching.slots import SlotLayout
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.preload import Memory
+from rawpack.store.shard_files import InMemory
+from rawpack.store.store import Store
 from rawpack.system.child import Channel, Heartbeat
 from rawpack.system.memory import map_descriptor
 
@@ -21,8 +22,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 
 def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
     """Serve until the parent is gone. descriptors: of the preloaded shards, if there are any."""
-    memory = Memory(descriptors[0], *spec.memory) if spec.memory is not None else None
-    library = ConcatenatedStore([Path(store) for store in spec.stores], memory, spec.manifests, spec.evictable)
+    files = list(spec.files)
+    if spec.memory is not None:
+        memory = Memory(descriptors[0], *spec.memory)
+        files = [InMemory(one, memory) for one in files]
+    library = ConcatenatedStore([Store(*one) for one in zip(files, spec.manifests, strict=True)])
     filler = BatchFiller(spec, library)
     if filler.uses_opencv:
         # OpenCV's threads would multiply with the workers.

@@ -16,7 +16,6 @@ import numpy as np
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
 from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, LibjpegError
 
-
 _SONAME = "libturbojpeg.so.0"
 
 

@@ -65,7 +65,7 @@ def open_origins(
     """
     timeout = TIMEOUT_S if timeout is None else timeout
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
-        raise UsageError(f"patience={timeout!r}: seconds, more than 0")
+        raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options= is a dict of what fsspec takes, not {type(options).__name__}")
     fetcher = Fetcher(cache, timeout)

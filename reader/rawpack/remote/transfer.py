@@ -23,7 +23,7 @@ T = TypeVar("T")
 TIMEOUT_S = 120.0
 """How long a file is tried for without a byte of it coming, where the caller does not say."""
 _STALL_S = 30.0
-"""What one request is given at most; less where patience is short."""
+"""What one request is given at most; less where the timeout is short."""
 _PIECE, _LEAST_PIECE, _MOST_PIECE = 2 << 20, 64 << 10, 8 << 20
 """Bytes that one request asks for, at first and within bounds: so many that asking costs little beside them, so few
 that a slow line brings them before the request is taken for dead."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +14,12 @@ from rawpack.errors import UsageError
 from rawpack.formats.field_reader import Array, Box, FieldReader
 from rawpack.formats.gather import Gather
 from rawpack.store.preload import Memory
+from rawpack.store.shard_files import InMemory
 from rawpack.store.store import Store, gather_of
 from rawpack.system.memory import tells_cached
 
 if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher, RemoteFile
-    from rawpack.remote.origin import RemoteStore
 
 INDEX = "index"
 """The name of what every sample and batch has: the row, or rows, of the reader."""
@@ -29,25 +28,10 @@ INDEX = "index"
 class ConcatenatedStore:
     """The samples of one or more stores with the same fields, whatever their formats."""
 
-    def __init__(
-        self,
-        paths: Sequence[Path | RemoteStore],
-        memory: Memory | None = None,
-        manifest_bytes: Sequence[bytes] | None = None,
-        evictable: Sequence[bool] = (),
-    ) -> None:
-        """memory: shards of these stores that were read into memory before. manifest_bytes: their manifests; evictable:
-        whether their shards come and go, where another process sees to that: see `Store`."""
-        self.memory = memory
-        known = [None] * len(paths) if manifest_bytes is None else manifest_bytes
-        self.stores = [
-            Store(path, memory, random_access=True, manifest_bytes=manifest, evictable=passing)
-            if isinstance(path, Path)
-            else Store(path.folder, random_access=True, manifest_bytes=path.manifest_bytes, origin=path)
-            for path, manifest, passing in zip(paths, known, evictable or [False] * len(paths), strict=True)
-        ]
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self.stores = list(stores)
         self.fetcher: Fetcher | None = next((store.origin.fetcher for store in self.stores if store.origin), None)
-        """What fetches shards of the stores that lie behind URLs; None where all lie here, or in memory."""
+        """What fetches shards of the stores behind URLs; None where all are on this machine, or in memory."""
         if not self.stores:
             raise UsageError("no store was named")
         first = self.stores[0]
@@ -65,12 +49,18 @@ class ConcatenatedStore:
     def __len__(self) -> int:
         return int(self.ends[-1])
 
+    @property
+    def memory(self) -> Memory | None:
+        """What the shards of all stores were read into; None where they are mapped from files."""
+        files = self.stores[0].files
+        return files.memory if isinstance(files, InMemory) else None
+
     def preload(self, tick: Callable[[int], None]) -> None:
-        """Read all shards into memory. tick: told the bytes read."""
-        self.memory = Memory.load([(store.path, store.manifest, store.held) for store in self.stores], tick)
+        """Read all shards into memory. tick: called with the bytes read."""
+        memory = Memory.load([(store.path, store.manifest, store.files.held) for store in self.stores], tick)
         self._gathers, self.fetcher = {}, None
         for store in self.stores:
-            store.use(self.memory)
+            store.use(memory)
 
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
         """The files behind URLs that fields `names` of samples `rows` lie in, in the order of the store."""

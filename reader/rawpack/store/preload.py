@@ -19,7 +19,7 @@ from rawpack.system.memory import anonymous_file
 
 _PIECE = 8 << 20
 Hold = Callable[[FileRecord], AbstractContextManager[None]]
-"""Has a file there as long as it is read: see `Store.held`."""
+"""Keeps a file there while it is read: see `ShardFiles.held`."""
 
 
 class Memory:

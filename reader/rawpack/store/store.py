@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +14,14 @@ from numpy.typing import NDArray
 
 from rawpack.disk.columns import ColumnTable
 from rawpack.disk.manifest import Field, FileRecord, Shard, load, parse
-from rawpack.disk.mapped import MappedFiles, map_file, open_whole
+from rawpack.disk.mapped import MappedFiles
 from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError
 from rawpack.formats import FieldReader, ShardField
 from rawpack.formats.field_reader import Array, Box
 from rawpack.formats.gather import Gather, RawShard
 from rawpack.store.preload import Memory
+from rawpack.store.shard_files import InMemory, OnDisk, ShardFiles
 
 if TYPE_CHECKING:
     from rawpack.remote.fetch import RemoteFile
@@ -31,42 +29,22 @@ if TYPE_CHECKING:
 
 _RANDOM_ACCESS_BYTES = 16 << 10
 """Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
-_LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
-"""How often it is looked whether mapped shards are still in the cache: at most a hundredth of the time is spent so."""
 
 
 class Store:
     """One store. Shards are mapped when a sample of theirs is first read; nothing else is kept open.
 
-    Of a store behind a URL, `path` is where its files lie in the cache. Its shards are *fleeting*: they come when they
-    are needed, and what others need more may push them out. Then they are unmapped, so that the disk gets its space
-    back.
-
     Safe to use from any number of threads. Not for sharing between processes: each opens its own.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        memory: Memory | None = None,
-        *,
-        random_access: bool = False,
-        manifest_bytes: bytes | None = None,
-        origin: RemoteStore | None = None,
-        evictable: bool = False,
-    ) -> None:
-        """memory: its shards, where they were read into memory before. random_access: samples will be read in no order.
-        manifest_bytes: the manifest by which the store was opened before, in place of the one that lies there now.
-        origin: the store behind a URL that this is. evictable: it is one, and another process sees to it that what is
-        read is there.
+    def __init__(self, files: ShardFiles | Path, manifest_bytes: bytes | None = None) -> None:
+        """files: its shard files; the store's folder for `OnDisk`. manifest_bytes: the manifest by which the store was
+        opened before, to be used instead of the one that is there now.
 
-        Raises StoreError and its kinds where the folder is not a whole store.
+        Raises StoreError and its kinds where the folder is not a complete store.
         """
-        self.path, self._memory, self._random_access = path, memory, random_access
-        self.origin, self.evictable = origin, evictable or origin is not None
-        self._look_at = 0.0
-        self._inodes: dict[tuple[int, str], int] = {}
-        """Of mapped files that may go."""
+        self.files = OnDisk(files) if isinstance(files, Path) else files
+        self.path = path = self.files.path
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
         self.manifest, self.digest = load(path) if manifest_bytes is None else parse(manifest_bytes, str(path))
         self._check_sizes()
@@ -85,7 +63,12 @@ class Store:
     @property
     def where(self) -> str:
         """What a person knows the store by: its folder, or its URL without what is secret in it."""
-        return str(self.path if self.origin is None else self.origin.remote)
+        return self.files.where
+
+    @property
+    def origin(self) -> RemoteStore | None:
+        """What fetches its files, of a store behind a URL."""
+        return self.files.origin
 
     @property
     def fields(self) -> dict[str, Field]:
@@ -133,7 +116,7 @@ class Store:
     def raw_shards(self, name: str) -> list[RawShard] | None:
         """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
         field = self.fields[name]
-        if not field.codec.in_place or not field.uniform or (self.evictable and self._memory is None):
+        if not field.codec.in_place or not field.uniform or self.files.evictable:
             return None  # what lies in one range of addresses cannot be unmapped while others read there
         found = []
         for number, shard in enumerate(self.manifest.shards):
@@ -146,10 +129,7 @@ class Store:
         """See `RawShard.open`."""
         self.reader(number, name)  # all that is to be checked is checked there
         shard = self.manifest.shards[number]
-        record = shard.files[shard.fields[name].file]
-        if self._memory is not None:
-            return self._memory.open(self.path / record.name)
-        return open_whole(self.path, record), 0
+        return self.files.open(shard.files[shard.fields[name].file])
 
     def _gather(self, name: str) -> Gather | None:
         try:
@@ -187,8 +167,10 @@ class Store:
 
     def reader(self, shard: int, name: str) -> FieldReader:
         """The reader of one field of one shard, opened on first use."""
-        if self.evictable and self._memory is None:
-            self._let_go()
+        if self.files.evictable:
+            # Whoever reads one of them keeps it until that is done.
+            for key in self.files.removed():
+                self._readers.pop(key, None)
         try:
             return self._readers[shard, name]
         except KeyError:
@@ -199,7 +181,7 @@ class Store:
     def is_random_access(self, name: str) -> bool:
         """Whether image field `name` is mapped for pieces in no order: then the disk wants to be asked ahead."""
         shards = self.manifest.shards[:1]
-        return self._random_access and any(
+        return self.files.random_access and any(
             shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES for shard in shards
         )
 
@@ -218,17 +200,8 @@ class Store:
 
     def use(self, memory: Memory) -> None:
         """Read shards from memory from now on."""
-        self._memory = memory
+        self.files = InMemory(self.files, memory)
         self._readers, self._gathers = {}, {}
-
-    @contextmanager
-    def held(self, record: FileRecord) -> Iterator[None]:
-        """Within this block a shard's file is there: fetched first, where the store lies behind a URL."""
-        if self.origin is None:
-            yield
-            return
-        with self.origin.held([record]):
-            yield
 
     def files_of(self, shard: Shard, names: Sequence[str]) -> list[FileRecord]:
         """The files that some fields of a shard lie in."""
@@ -248,21 +221,6 @@ class Store:
             found = [self.origin.item(record) for record in self.files_of(self.manifest.shards[number], names)]
             return self._items.setdefault((number, names), found)
 
-    def _let_go(self) -> None:
-        """Unmap shards that are no longer in the cache. Whoever reads one of them keeps it until that is done."""
-        now = time.monotonic()
-        if now < self._look_at:
-            return
-        self._look_at = now + _LOOK_EVERY_S
-        for number, name in list(self._readers):
-            shard = self.manifest.shards[number]
-            path = self.path / shard.files[shard.fields[name].file].name
-            # One that was fetched again since is another file.
-            if not path.exists() or path.stat().st_ino != self._inodes.get((number, name)):
-                self._readers.pop((number, name), None)
-        # A store of very many shards is not looked at all the time.
-        self._look_at += _LOOK_SHARE * (time.monotonic() - now)
-
     def _open(self, number: int, name: str) -> FieldReader:
         shard = self.manifest.shards[number]
         placement, field = shard.fields[name], self.fields[name]
@@ -276,35 +234,12 @@ class Store:
                 index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
         if not field.uniform:
             self._check_shapes(name, index["shape"])
-        if self._memory is not None:
-            data = self._memory.view(self.path / record.name)
-        else:
-            random_access = self._random_access and placement.bytes >= shard.rows * _RANDOM_ACCESS_BYTES
-            data = self._mapped(record, random_access=random_access)
-            if self.evictable:
-                with contextlib.suppress(FileNotFoundError):
-                    self._inodes[number, name] = (self.path / record.name).stat().st_ino
+        random_access = self.files.random_access and placement.bytes >= shard.rows * _RANDOM_ACCESS_BYTES
+        data = self.files.map((number, name), record, self.mapped, random_access=random_access)
         where = str(self.path / record.name)
         in_shard = ShardField(where, data, shard.rows, field, placement, index)
         reader: FieldReader = resolve(format_of(self.manifest.format).open)(in_shard)
         return reader
-
-    def _mapped(self, record: FileRecord, *, random_access: bool) -> NDArray[np.uint8]:
-        """A shard's file, mapped; of a store behind a URL, fetched where it is not in the cache as it was packed."""
-        try:
-            with self.held(record):
-                return map_file(self.path, record, random_access=random_access, mapped=self.mapped)
-        except DamagedStoreError as error:
-            if self.origin is None:
-                if not self.evictable:
-                    raise
-                raise DamagedStoreError(
-                    f"{error}: somebody has removed or changed it in the cache; what is missing there is fetched again "
-                    "in the next epoch, and `rawpack warm` fetches what is changed"
-                ) from None
-        self.origin.discard(record)
-        with self.held(record):
-            return map_file(self.path, record, random_access=random_access, mapped=self.mapped)
 
     def _chunks_before(self, number: int, name: str) -> int:
         """Compressed pieces of field `name` in the shards before `number` that share its folder of columns."""
