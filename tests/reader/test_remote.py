@@ -84,7 +84,7 @@ def opened(server: Server, tmp_path: Path) -> Callable[..., Reader]:
     def open_it(shards: float = 100, **options: Any) -> Reader:
         small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
         limit = small + int(shards * SHARD_BYTES)
-        options = {"cache": tmp_path / "cache", "cache_bytes": limit, "patience": 6} | options
+        options = {"cache": tmp_path / "cache", "cache_bytes": limit, "timeout": 6} | options
         return Reader(f"{server.url}/bucket/store", **options)
 
     return open_it
@@ -232,8 +232,8 @@ def test_a_cache_smaller_than_the_store(
 
 def test_space_is_given_back(opened: Callable[..., Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was pushed out of the cache is no longer mapped, so that the disk has its space again."""
-    monkeypatch.setattr("rawpack.store.store._LOOK_EVERY_S", 0)
-    monkeypatch.setattr("rawpack.store.store._LOOK_SHARE", 0)
+    monkeypatch.setattr("rawpack.store.shard_files._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("rawpack.store.shard_files._LOOK_SHARE", 0)
     batches = opened(3.5).batches(BATCH, workers=2, backend="thread")
     for _ in range(2):
         assert rows_of(batches) == list(range(SAMPLES))
@@ -324,7 +324,7 @@ READ = """
 import sys
 from rawpack import Reader
 url, cache, limit = sys.argv[1:]
-reader = Reader(url, cache=cache, cache_bytes=int(limit), patience=20)
+reader = Reader(url, cache=cache, cache_bytes=int(limit), timeout=20)
 print("open", flush=True)
 sys.stdin.readline()
 print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
@@ -597,7 +597,7 @@ EPOCHS = """
 import sys
 from rawpack import Reader
 url, cache = sys.argv[1:]
-reader = Reader(url, cache=cache, patience=20)
+reader = Reader(url, cache=cache, timeout=20)
 for epoch in range(5):
     print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
 """
@@ -745,7 +745,7 @@ def test_trouble_that_stays(opened: Callable[..., Reader], server: Server, fault
 
 
 def test_a_server_that_is_gone(opened: Callable[..., Reader], server: Server, tmp_path: Path) -> None:
-    """No connection at all: an error after the patience that was asked for."""
+    """No connection at all: an error after the timeout that was asked for."""
     with pytest.raises(StoreError, match=r"cannot be read, tried for \d+ s"):
         Reader("http://127.0.0.1:9/store", cache=tmp_path / "cache", timeout=0.3)
 
@@ -852,7 +852,7 @@ def test_a_forked_child_reads(opened: Callable[..., Reader], truth: NDArray[np.u
     code = """
 import os, sys
 from rawpack import Reader
-reader = Reader(sys.argv[1], cache=sys.argv[2], patience=20)
+reader = Reader(sys.argv[1], cache=sys.argv[2], timeout=20)
 reader[0]
 pid = os.fork()
 if not pid:
