@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -29,6 +28,7 @@ from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.selection import positions_of
+from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable, Short
@@ -317,7 +317,7 @@ class Reader:
         split = RankSplit(len(order), int(batch_size), rank, world_size, uneven, drop_last)
         batches = Batches(self._library, self._selection, order, split, seed, options, self._clips)
         if workers is not None and (problem := doubtful_workers(workers, batches.options)):
-            warnings.warn(f"rawpack: {problem}", UserWarning, stacklevel=2)
+            warn(problem, UserWarning)
         return batches
 
     def _pipeline(

@@ -28,6 +28,7 @@ from rawpack import Reader
 from rawpack.batching import fill, iterator
 from rawpack.batching.batches import Batches
 from rawpack.batching.messages import SliceDone, encode
+from rawpack.batching.steps import EpochStep
 from rawpack.system.times import Times
 
 _REPEAT, _NUMBER, _EPOCHS, _WARM = 7, 5000, 20, 3
@@ -77,7 +78,7 @@ def counting(reader: Reader, batches: Batches, workers: bool) -> tuple[float, fl
     readings, additions, tasks = calls(batches)
     one = iter(batches)
     next(one)
-    step = iterator.EpochStep(np.arange(batches.options.batch_size), 0)
+    step = EpochStep(np.arange(batches.options.batch_size), 0)
     field, times = next(iter(reader.fields.values())), Times(0.1, 0.2, 0.3)
     # Told to the owner in any case: for state_dict().
     sums = fastest(lambda: one._count(step, 1.0)) - fastest(lambda: one._owner.handed_over(one, step))

@@ -23,7 +23,7 @@ from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
 
 from rawpack import RawpackError, Reader
 from rawpack.batching import slots
-from rawpack.batching.batches import AHEAD, Batches
+from rawpack.batching.batches import IN_FLIGHT, Batches
 
 BATCH = 7
 SIZE = 160
@@ -160,7 +160,7 @@ def test_memory_is_used_again(reader: Reader, way: str) -> None:
     """A loop that lets go of its batches runs in a few slots, epoch after epoch."""
     batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
     places = {batch["image"].ctypes.data for _ in range(50 // len(batches) + 1) for batch in batches}
-    assert len(places) <= (AHEAD + 2 if WAYS[way]["workers"] else 2)
+    assert len(places) <= (IN_FLIGHT + 2 if WAYS[way]["workers"] else 2)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -170,7 +170,7 @@ def test_memory_is_used_again_after_many_were_held(reader: Reader, way: str) -> 
     held = list(batches)
     del held
     places = {batch["image"].ctypes.data for _ in range(4) for batch in batches}
-    assert len(places) <= AHEAD + 2
+    assert len(places) <= IN_FLIGHT + 2
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
 
 from rawpack import RawpackError, Reader, WorkerError
-from rawpack.batching.batches import AHEAD
+from rawpack.batching.batches import IN_FLIGHT
 from rawpack.batching.slots import SlotPool
 
 BATCH = 5
@@ -59,7 +59,7 @@ def test_it_is_begun_before_it_is_asked_for(reader: Reader, tmp_path: Path) -> N
     batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="process")
     for epoch in range(1, 4):
         rows_of(batches)
-        made = epoch * len(reader) + (AHEAD + 1) * BATCH
+        made = epoch * len(reader) + (IN_FLIGHT + 1) * BATCH
         wait_until(lambda made=made: count.samples == made, "the next epoch is begun")
     assert count.samples == made
 
@@ -107,7 +107,7 @@ def test_what_comes_is_right_whatever_is_asked_for(reader: Reader, truth: Truth,
     assert epoch() == alone(reader, 11)
 
 
-@pytest.mark.parametrize("slots", range(2, AHEAD + 3))
+@pytest.mark.parametrize("slots", range(2, IN_FLIGHT + 3))
 def test_bounds_hold(reader: Reader, slots: int) -> None:
     """With few slots, less of it is begun, and nothing fails for it."""
     batches = reader.batches(BATCH, shuffle=True, workers=2, backend="thread", max_slots=slots)

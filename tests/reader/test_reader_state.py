@@ -19,7 +19,7 @@ from reading import WAYS, Truth, rows_of
 
 from rawpack import DamagedStoreError, RawpackError, Reader, UsageError
 from rawpack.batching import worker
-from rawpack.batching.batches import AHEAD, Batches
+from rawpack.batching.batches import IN_FLIGHT, Batches
 from rawpack.store.concatenated import ConcatenatedStore
 
 BATCH = 6
@@ -123,7 +123,7 @@ def test_nothing_is_read_to_skip(reader: Reader, way: str, monkeypatch: pytest.M
     read = Counter(map(int, log.read_text().split()))
     assert read >= Counter(expected[9 * BATCH :])
     # At its end the next epoch is begun, and no further than its first batches.
-    assert read - Counter(expected[9 * BATCH :]) <= Counter(rows_of(again)[: (AHEAD + 1) * BATCH])
+    assert read - Counter(expected[9 * BATCH :]) <= Counter(rows_of(again)[: (IN_FLIGHT + 1) * BATCH])
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 5), (4, 2)])

@@ -708,7 +708,7 @@ def test_current_folder_removed(store: Path, truth: Truth) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [
         str(len(truth)),
-        "store is relative to the current folder, which was removed: change to another folder, or pass an absolute path",
+        "store is relative to the current folder, which was removed: change folder, or pass an absolute path",
     ]
 
 

@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.batching.fill import BatchFiller, WorkSpec
-from rawpack.batching.iterator import Batch, BatchIterator, Begun, EpochStep, EpochSteps, most_slices
+from rawpack.batching.iterator import Batch, BatchIterator, Begun, most_slices
 from rawpack.batching.options import Options, check_travels, tiny
 from rawpack.batching.pool import Pending, WorkerPool
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
@@ -22,22 +22,18 @@ from rawpack.batching.ragged import RaggedFields
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
+from rawpack.batching.steps import EpochStep, EpochSteps
 from rawpack.clips.table import CLIP, ClipTable
 from rawpack.disk.manifest import dump
 from rawpack.errors import UsageError
-from rawpack.order import Order, RankSplit, ranks_here
+from rawpack.order import Order, RankSplit
 from rawpack.store.concatenated import INDEX, ConcatenatedStore
-from rawpack.system import machine
 
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
 
-AHEAD = 2
-"""Batches in the making while the caller holds one."""
-_AHEAD_SHARE = 1 / 8
-"""Of the memory that is free, for what is read ahead of the batches; as much again for what they are read from."""
-_MOST_AHEAD = 1 << 16
-"""Samples that the disk is asked for in one go, at most."""
+IN_FLIGHT = 2
+"""Batches that are made while the caller holds one."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
 """Without workers, so many bytes of small batches are read at once: to find and to ask for 64 samples of 784 bytes
@@ -82,7 +78,7 @@ class Batches(Iterable[Batch]):
             check_travels(options.pipeline)
         self._filler = BatchFiller(self._spec, library)
         # More workers than slices in the making would start, and then wait for ever.
-        making = AHEAD + 1 if options.max_slots is None else min(AHEAD + 1, options.max_slots)
+        making = IN_FLIGHT + 1 if options.max_slots is None else min(IN_FLIGHT + 1, options.max_slots)
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers, layout.sample_bytes)
@@ -116,12 +112,14 @@ class Batches(Iterable[Batch]):
         if self._library.fetcher is not None:
             self._library.fetcher.restore()  # new workers open what lies in the cache
         worker_set = self._pool_cache.acquire(epoch, position) or self._new_worker_set()
+        readahead = Readahead(self._library, self.options.fields, worker_set.pool)
         steps: EpochSteps = self._steps(epoch, position)
         prefetch = None
         if self._library.fetcher is not None:
             steps = prefetch = self._prefetch(steps, epoch, position)
-        elif self._filler.asks_disk:
-            steps = self._ahead(steps, epoch, position, worker_set.pool)
+        elif readahead.useful:
+            ranks = self._split.world_size
+            steps = readahead.by_region(steps, position, lambda at: self._order.region_end(epoch, at, ranks), ranks)
         for _ in worker_set.begun:
             next(steps)
         iterator = BatchIterator(
@@ -130,12 +128,13 @@ class Batches(Iterable[Batch]):
             worker_set.pool,
             worker_set.slot_pool,
             self._filler,
+            readahead,
             self._ragged_fields if self._ragged_fields.names else None,
             prefetch,
             worker_set.begun,
             seed=self._seed,
             epoch=epoch,
-            ahead=AHEAD,
+            in_flight=IN_FLIGHT,
             together=self._together,
         )
         self._latest = weakref.ref(iterator)
@@ -219,25 +218,6 @@ class Batches(Iterable[Batch]):
             else:
                 yield EpochStep(self._clips.rows(samples, self._seed, epoch), after, samples)
 
-    def _ahead(self, steps: Iterator[EpochStep], epoch: int, position: int, pool: WorkerPool | None) -> Readahead:
-        """The same steps, the disk asked for what they come to."""
-        free, most, ranks = machine.available_memory_bytes(), _MOST_AHEAD, self._split.world_size
-        if free is not None:
-            # Ranks on one machine share its memory.
-            each = free * _AHEAD_SHARE / ranks_here(ranks)
-            most = min(most, int(each / max(1.0, self._filler.stored_bytes)))
-
-        def nobody_waits(row: int) -> bool:
-            return pool is None or not pool.asks_ahead
-
-        # Where the system does not tell, workers that had to wait are all that is known.
-        is_cached = self._filler.is_cached if self._filler.tells_cached else nobody_waits
-
-        def region_end(at: int) -> int:
-            return self._order.region_end(epoch, at, ranks)
-
-        return Readahead(steps, position, region_end, is_cached, self._filler.readahead, most)
-
     def _prefetch(self, steps: Iterator[EpochStep], epoch: int, position: int) -> Prefetch:
         """The same steps, each when its shards have come."""
         from rawpack.batching.prefetch import Prefetch
@@ -281,7 +261,7 @@ class Batches(Iterable[Batch]):
         """New workers, and slots for them."""
         options = self.options
         shared = options.workers > 0 and options.backend == "process"
-        slot_pool = SlotPool(self._spec.layout, AHEAD + 2, options.max_slots, shared=shared)
+        slot_pool = SlotPool(self._spec.layout, IN_FLIGHT + 2, options.max_slots, shared=shared)
         if not options.workers:
             return WorkerSet(None, slot_pool)
         return WorkerSet(

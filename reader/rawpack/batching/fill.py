@@ -64,12 +64,6 @@ class BatchFiller:
         given = (INDEX, CLIP) if spec.once else (INDEX,)
         names = [field.name for field in spec.layout.fields if field.name not in given]
         self._fields = [(name, library.fields[name]) for name in names]
-        self._images = [
-            name
-            for name, field in self._fields
-            if field.in_shards and any(store.is_random_access(name) for store in library.stores)
-        ]
-        """Those that the disk is asked for ahead of time."""
 
     def fill(self, views: Views, start: int, stop: int, times: Times, seeds: Seeds) -> None:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
@@ -120,39 +114,6 @@ class BatchFiller:
     def _frames(self, name: str, out: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
         """The same memory, frame by frame: (n, frames, ...) of clips as (n * frames, ...)."""
         return out if samples.ndim == 1 or name in self._once else out.reshape(samples.size, *out.shape[2:])
-
-    def readahead(self, rows: NDArray[np.int64]) -> None:
-        """Ask the disk for the images of these samples."""
-        for name in self._images:
-            self._library.readahead(name, rows.reshape(-1))
-
-    @property
-    def asks_disk(self) -> bool:
-        """Whether the disk is to be asked for samples ahead of time."""
-        return bool(self._images)
-
-    @property
-    def tells_cached(self) -> bool:
-        """Whether `is_cached` knows."""
-        return self._library.tells_cached
-
-    @property
-    def stored_bytes(self) -> float:
-        """Of a sample in the shards, on the average."""
-        stores = self._library.stores
-        return sum(store.manifest.shard_bytes for store in stores) / max(1, len(self._library))
-
-    def is_cached(self, row: int) -> bool:
-        """Whether a sample lies in the page cache; see `looks_cold`."""
-        return all(self._library.is_cached(name, row) for name in self._images)
-
-    def looks_cold(self, rows: NDArray[np.int64]) -> bool:
-        """Whether the first of these samples is not in the page cache: then it is worth asking for all.
-
-        One is enough, in random order: what it misses, a worker meets, and says so. Touches nothing: of a file that was
-        cut short, that would end this process.
-        """
-        return not all(self._library.is_cached(name, row) for name in self._images for row in rows.flat[:1].tolist())
 
     @property
     def descriptors(self) -> list[int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -17,9 +15,10 @@ from numpy.typing import NDArray
 
 from rawpack.batching.fill import BatchFiller, blame
 from rawpack.batching.pool import Pending, WorkerPool
+from rawpack.batching.readahead import Readahead
 from rawpack.batching.slots import SlotPool
 from rawpack.batching.stats import Stats
-from rawpack.clips.table import CLIP
+from rawpack.batching.steps import EpochStep, EpochSteps
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.concatenated import INDEX
 
@@ -30,41 +29,11 @@ Batch = dict[str, Any]
 _SLICE_BYTES = 1 << 18
 """A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
 
-_LOOK_EVERY = 8
-"""One of so many batches is looked at, whether it lies in the page cache: that costs a hundredth of a batch of raw
-images, and a worker that waits for the disk says so itself."""
-
 
 def most_slices(batch_bytes: int, whole: bool) -> int:
     """Into how many slices a batch is cut where there are workers for all of them. whole: whether a step of the
     transform needs all of the batch at once."""
     return 1 if whole else max(1, batch_bytes // _SLICE_BYTES)
-
-
-@dataclass(slots=True)
-class EpochStep:
-    """The next batch of an epoch, before anything is read."""
-
-    rows: NDArray[np.int64]
-    """int64 (n,): which samples, rows of the reader. Of clips (n, frames)."""
-    position: int
-    """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
-    clips: NDArray[np.int64] | None = None
-    """Of clips: their numbers, int64 (n,)."""
-
-    def write(self, views: dict[str, NDArray[Any]], start: int = 0) -> None:
-        """Say in a slot's arrays, from `start` on, what they are to hold."""
-        stop = start + len(self.rows)
-        views[INDEX][start:stop] = self.rows
-        if self.clips is not None:
-            views[CLIP][start:stop] = self.clips
-
-
-class EpochSteps(Iterator[EpochStep], Protocol):
-    """The steps of an epoch, from some position on."""
-
-    def close(self) -> None:
-        """No further one is wanted."""
 
 
 Begun = deque[tuple[EpochStep, Pending]]
@@ -100,22 +69,24 @@ class BatchIterator(Iterator[Batch]):
         pool: WorkerPool | None,
         slot_pool: SlotPool,
         filler: BatchFiller,
+        readahead: Readahead,
         ragged_fields: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
         prefetch: Prefetch | None = None,
         begun: Begun | None = None,
         *,
         seed: int,
         epoch: int,
-        ahead: int,
+        in_flight: int,
         together: int,
     ) -> None:
-        """crew: None to do all in this process. ragged_fields: gives the fields of rows that lie in no slot, by seed
-        and epoch, if any were asked for. prefetch: the steps, where files of theirs must be fetched first. begun: the
-        batches before those of `steps`, which the crew has in the making. ahead: batches to have in the making.
-        together: in this process, so many whole batches have room in a slot, and are read at once."""
+        """pool: None to do all in this process. ragged_fields: gives the fields of rows that go into no slot, by seed
+        and epoch, if any were asked for. prefetch: the steps, where their files must be fetched first. begun: the
+        batches before those of `steps`, which the pool is making already. in_flight: batches to be made at a time while
+        the caller holds one. together: in this process, so many batches fit into a slot, and are read at once."""
         self._owner, self._pool, self._slot_pool = owner, pool, slot_pool
         self._steps: Iterator[EpochStep] = steps
-        self._filler, self._ragged_fields, self._ahead, self._together = filler, ragged_fields, ahead, together
+        self._filler, self._readahead, self._ragged_fields = filler, readahead, ragged_fields
+        self._in_flight, self._together = in_flight, together
         self._prefetch, self._close_steps = prefetch, steps.close
         self._seed, self.epoch = seed, epoch
         self._bar: Any = None
@@ -129,8 +100,6 @@ class BatchIterator(Iterator[Batch]):
         self._lock = threading.RLock()
         self._inside = False
         """Whether the thread that has the lock is in the middle of something."""
-        self._unseen = _LOOK_EVERY
-        """Batches since one was looked at, whether it is cached."""
         self._last = 0.0
 
     def __reduce__(self) -> NoReturn:
@@ -212,8 +181,7 @@ class BatchIterator(Iterator[Batch]):
         rows = whole[INDEX]
         seeds, times = (self._seed, self.epoch), self._owner.counted.times
         try:
-            if self._filler.looks_cold(rows):
-                self._filler.readahead(rows)
+            self._readahead.ask_if_cold(rows)
             targets = self._filler.targets(whole)
             self._filler.fill(targets, 0, len(rows), times, seeds)
             self._filler.finish(targets, whole, times, seeds)
@@ -241,8 +209,8 @@ class BatchIterator(Iterator[Batch]):
         return step, self._slot_pool.hand_over(pending.slot, pending.rows)
 
     def _submit(self, pool: WorkerPool) -> None:
-        """Have `ahead` batches in the making beside the next one, as far as `max_slots` allows."""
-        while len(self._pending) <= self._ahead:
+        """Have `in_flight` batches in the making beside the next one, as far as `max_slots` allows."""
+        while len(self._pending) <= self._in_flight:
             if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return
             step = next(self._steps, None)
@@ -256,7 +224,7 @@ class BatchIterator(Iterator[Batch]):
         if self._following is None:
             self._following = self._owner.following(self)
         try:
-            while len(self._pending) + len(self._beyond) <= self._ahead and self._slot_pool.spare:
+            while len(self._pending) + len(self._beyond) <= self._in_flight and self._slot_pool.spare:
                 step = next(self._following, None)
                 if step is None:
                     return
@@ -270,21 +238,10 @@ class BatchIterator(Iterator[Batch]):
         rows = len(step.rows)
         pending = Pending(self._slot(), rows, self._seed, epoch)
         step.write(self._slot_pool.layout.views(pending.slot.memory, rows))
-        # A shard that is damaged is a matter for the worker that reads it, and names the sample.
-        with contextlib.suppress(RawpackError):
-            if pool.asks_ahead or self._looks_cold(step):
-                self._filler.readahead(step.rows)
+        self._readahead.before_batch(step.rows)
         size = self._slot_pool.layout.size * rows // self._slot_pool.layout.batch_size
         pool.submit(pending, min(len(pool), most_slices(size, self._filler.whole_batches)))
         return pending
-
-    def _looks_cold(self, step: EpochStep) -> bool:
-        """Whether a batch should be asked of the disk though no worker has waited for it lately."""
-        self._unseen += 1
-        if self._unseen < _LOOK_EVERY:
-            return False
-        self._unseen = 0
-        return self._filler.looks_cold(step.rows)
 
     def _slot(self) -> Any:
         began = time.perf_counter()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from rawpack.errors import WorkerError
 from rawpack.store.concatenated import INDEX
 from rawpack.system.child import GRACE_S
 from rawpack.system.times import Times
+from rawpack.system.warning import warn
 
 _MAX_DEATHS = 3
 _LOOK_EVERY_S = 0.5
@@ -31,9 +31,6 @@ _START_TIMEOUT_S = 60.0
 """What a worker is given to start, on a busy machine with slow disks, however short `timeout` is."""
 _ERROR_WAIT_S = 2.0
 """How long an error waits for the batches before its own to be handed over: not for ever, where one of them hangs."""
-_CALLER = 6
-"""Frames from where the warning is given up to the loop over the batches."""
-_WARM_TASKS = 32
 
 
 @dataclass
@@ -86,7 +83,8 @@ class WorkerPool:
         self._spec, self._backend, self._filler = spec, backend, filler
         self._timeout = timeout
         self._next_task = 0
-        self._warm = 0
+        self.tasks_since_disk_wait = 0
+        """Tasks that were done since a worker waited for the disk."""
         self._warned = False
         self._failed: tuple[float, Pending] | None = None
         """The first batch that a worker told an error of, and when."""
@@ -100,14 +98,6 @@ class WorkerPool:
 
     def __len__(self) -> int:
         return len(self._handles)
-
-    @property
-    def asks_ahead(self) -> bool:
-        """Whether a worker has waited for the disk lately, so that it should be asked for samples ahead of time.
-
-        Where all lies in the page cache it should not: asking costs time.
-        """
-        return self._warm < _WARM_TASKS
 
     def submit(self, pending: Pending, pieces: int) -> None:
         """Give out a batch in `pieces` slices, to the workers that have least to do."""
@@ -212,7 +202,7 @@ class WorkerPool:
             # Of a slot that was given up meanwhile; what became of it does not matter.
             return SliceDone(reply.number, Times(), False)
         if isinstance(reply, SliceDone):
-            self._warm = 0 if reply.waited_for_disk else self._warm + 1
+            self.tasks_since_disk_wait = 0 if reply.waited_for_disk else self.tasks_since_disk_wait + 1
             piece.pending.left -= 1
             piece.pending.times.add(reply.times)
         else:
@@ -267,11 +257,7 @@ class WorkerPool:
                 slices = [piece for piece in slices if piece.pending is not first.pending]
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"rawpack: {how}; it is replaced and its samples are read again{said}",
-                RuntimeWarning,
-                stacklevel=_CALLER,
-            )
+            warn(f"{how}; it is replaced and its samples are read again{said}")
         handle.worker = self._start_worker()
         handle.beat, handle.beat_at = -1, time.monotonic()
         if not ended:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -14,9 +13,10 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.order.blocks import MAX_WINDOW_SAMPLES
 from rawpack.remote.fetch import RemoteFile
+from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
-    from rawpack.batching.iterator import EpochStep
+    from rawpack.batching.steps import EpochStep
     from rawpack.remote.cache import Cache, Key
     from rawpack.store.concatenated import ConcatenatedStore
 
@@ -28,8 +28,6 @@ _WASTEFUL = 3.0
 """From so many times the store on, what an epoch fetches is worth a warning."""
 _LOOK, _FILLINGS = 1 << 16, 4
 """Samples that are looked at in one go, and how often the cache is filled, to foresee what an epoch fetches."""
-_CALLER = 5
-"""Frames from where the warning is given up to the loop over the batches."""
 _BLOCK_SHARDS = (4, 2, 1)
 """Shards in a block: it lies in at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
 _WINDOWS = 2
@@ -192,12 +190,10 @@ class Prefetch(Iterator["EpochStep"]):
         samples, fetched = _fillings(order, left, ends, sizes, limit)
         times = left / samples * fetched / whole
         if times > _WASTEFUL:
-            warnings.warn(
-                f"rawpack: in this order, an epoch fetches the remote store about {times:.0f} times: it has {whole} "
+            warn(
+                f"in this order, an epoch fetches the remote store about {times:.0f} times: it has {whole} "
                 f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {limit} of them beside the "
-                f"columns; {self._cure()}",
-                RuntimeWarning,
-                stacklevel=_CALLER,
+                f"columns; {self._cure()}"
             )
 
     def _cure(self) -> str:

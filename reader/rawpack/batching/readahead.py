@@ -1,8 +1,13 @@
-"""Asking the disk for what an epoch comes to, in the order in which it lies there.
+"""Readahead: whether, when and for which samples the disk is asked before they are read.
 
-An order goes through a store in regions: the windows of a block shuffle, which are blocks of neighbours, or so many
-samples of any other order. Two regions are asked for ahead of the batches, the one that they are in and the next, each
-from its first file to its last. So the disk reads long runs and its head moves one way, though batches jump about.
+Asking costs time, so nothing is asked for what is in the page cache. There are two ways, and both may ask:
+
+- by region, where an epoch can be cold. An order goes through a store in regions: the windows of a block shuffle, which
+  are blocks of neighbors, or so many samples of any other order. Two regions are asked for in advance, the one that the
+  batches are in and the next, each from its first file to its last. So the disk reads long runs and its head moves one
+  way, though batches jump about.
+- by batch, as a batch is given out, where a worker had to wait for the disk lately, or a look at one of its samples
+  shows that it is not cached.
 """
 
 from __future__ import annotations
@@ -10,24 +15,105 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.iterator import EpochStep
+from rawpack.batching.pool import WorkerPool
+from rawpack.batching.steps import EpochStep
 from rawpack.errors import RawpackError
+from rawpack.order import ranks_here
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.system import machine
 
 THREAD = "rawpack disk"
-"""What the threads that ask are called."""
+"""The name of the threads that ask."""
+_WARM_TASKS = 32
+"""After so many tasks in which no worker waited for the disk, all is taken to be cached."""
+_LOOK_EVERY = 8
+"""One of so many batches is checked for being in the page cache: that costs a hundredth of a batch of raw images, and a
+worker that waits for the disk reports it anyway."""
+_MEMORY_SHARE = 1 / 8
+"""Of the memory that is free, for one region; as much again for the next."""
+_MOST_SAMPLES = 1 << 16
+"""In one region."""
 _LOOKS = 16
-"""Batches of a region of which one sample is looked at, whether it lies in the page cache."""
+"""Batches of a region of which one sample is checked for being in the page cache."""
 _PIECE = 64
-"""Samples that are asked for in one go: between two, it is seen whether somebody still wants them."""
+"""Samples that are asked for at once: between two pieces, it is checked whether they are still wanted."""
 
 
-class Readahead(Iterator[EpochStep]):
-    """The steps of one epoch. Used by one thread at a time."""
+class Readahead:
+    """The policy of one iterator. Used by one thread at a time."""
+
+    def __init__(self, library: ConcatenatedStore, names: Sequence[str], pool: WorkerPool | None) -> None:
+        """names: the fields of a batch. pool: the workers that read them; None where this process reads."""
+        self._library, self._pool = library, pool
+        self._images = [
+            name
+            for name in names
+            if library.fields[name].in_shards and any(store.is_random_access(name) for store in library.stores)
+        ]
+        self._unseen = _LOOK_EVERY
+        """Batches since one was checked."""
+
+    @property
+    def useful(self) -> bool:
+        """Whether there is anything to ask for."""
+        return bool(self._images)
+
+    def ask(self, rows: NDArray[np.int64]) -> None:
+        """Ask for the images of these samples."""
+        for name in self._images:
+            self._library.readahead(name, rows.reshape(-1))
+
+    def ask_if_cold(self, rows: NDArray[np.int64]) -> None:
+        """The same, unless the first of the samples is in the page cache.
+
+        One is enough, in random order: what it misses, a worker meets and reports. Touches nothing: of a file that was
+        cut short, that would end this process.
+        """
+        if not all(self._is_cached(row) for row in rows.flat[:1].tolist()):
+            self.ask(rows)
+
+    def before_batch(self, rows: NDArray[np.int64]) -> None:
+        """A batch is about to be given out to the workers."""
+        # A damaged shard is reported by the worker that reads it, with the sample's name.
+        with contextlib.suppress(RawpackError):
+            if self._workers_wait:
+                self.ask(rows)
+                return
+            self._unseen += 1
+            if self._unseen >= _LOOK_EVERY:
+                self._unseen = 0
+                self.ask_if_cold(rows)
+
+    def by_region(
+        self, steps: Iterator[EpochStep], position: int, region_end: Callable[[int], int], world_size: int
+    ) -> RegionSteps:
+        """The same steps, asked for by region. position, region_end: see `RegionSteps`."""
+        free, most = machine.available_memory_bytes(), _MOST_SAMPLES
+        if free is not None:
+            # Ranks on one machine share its memory.
+            share = free * _MEMORY_SHARE / ranks_here(world_size)
+            stored = self._library.shard_bytes / max(1, len(self._library))
+            most = min(most, int(share / max(1.0, stored)))
+        # Where the system does not tell, workers that had to wait are all that is known.
+        is_cached = self._is_cached if self._library.tells_cached else lambda row: not self._workers_wait
+        return RegionSteps(steps, position, region_end, is_cached, self.ask, most)
+
+    @property
+    def _workers_wait(self) -> bool:
+        """Whether a worker has waited for the disk lately."""
+        return self._pool is not None and self._pool.tasks_since_disk_wait < _WARM_TASKS
+
+    def _is_cached(self, row: int) -> bool:
+        return all(self._library.is_cached(name, row) for name in self._images)
+
+
+class RegionSteps(Iterator[EpochStep]):
+    """The steps of one epoch, which are asked for by region. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -35,14 +121,14 @@ class Readahead(Iterator[EpochStep]):
         position: int,
         region_end: Callable[[int], int],
         is_cached: Callable[[int], bool],
-        need: Callable[[NDArray[np.int64]], None],
+        ask: Callable[[NDArray[np.int64]], None],
         most: int,
     ) -> None:
         """position: where the steps begin, in samples of all ranks. region_end: up to which position the region of one
-        goes. is_cached: whether a row is in the page cache. need: asks the disk for rows, (n,), and may take as long as
+        goes. is_cached: whether a row is in the page cache. ask: asks the disk for rows, (n,), and may take as long as
         it reads. most: so many samples of a region are asked for at once; memory must hold twice as many."""
         self._steps, self._at, self._region_end, self._most = steps, position, region_end, max(1, most)
-        self._is_cached, self._need = is_cached, need
+        self._is_cached, self._ask = is_cached, ask
         self._regions: deque[deque[EpochStep]] = deque()
         self._thread: threading.Thread | None = None
         self._unwanted = threading.Event()
@@ -59,7 +145,7 @@ class Readahead(Iterator[EpochStep]):
         return step
 
     def close(self) -> None:
-        """Nothing is wanted any more. Does not wait."""
+        """No more steps are wanted. Does not wait."""
         self._unwanted.set()
 
     def _enter(self) -> None:
@@ -82,22 +168,22 @@ class Readahead(Iterator[EpochStep]):
         if not self._all_cached(region):
             rows = np.unique(np.concatenate([step.rows.reshape(-1) for step in region]))
             # One after another: a thread ends by itself, whatever becomes of this object.
-            arguments = self._need, rows, region, self._unwanted, self._thread
-            thread = threading.Thread(target=_ask, args=arguments, name=THREAD, daemon=True)
+            arguments = self._ask, rows, region, self._unwanted, self._thread
+            thread = threading.Thread(target=_ask_all, args=arguments, name=THREAD, daemon=True)
             with contextlib.suppress(RuntimeError):  # where none can be had, workers read without it
                 thread.start()
                 self._thread = thread
 
     def _all_cached(self, region: deque[EpochStep]) -> bool:
         looked_at = list(region)[:: -(-len(region) // _LOOKS)]
-        # What is damaged or gone is a matter for the worker that reads it, and names the sample.
+        # What is damaged or gone is reported by the worker that reads it, with the sample's name.
         with contextlib.suppress(RawpackError, OSError):
             return all(self._is_cached(int(step.rows.flat[0])) for step in looked_at)
         return True
 
 
-def _ask(
-    need: Callable[[NDArray[np.int64]], None],
+def _ask_all(
+    ask: Callable[[NDArray[np.int64]], None],
     rows: NDArray[np.int64],
     region: deque[EpochStep],
     unwanted: threading.Event,
@@ -110,4 +196,4 @@ def _ask(
         if unwanted.is_set() or not region:
             return
         with contextlib.suppress(RawpackError, OSError):
-            need(rows[start : start + _PIECE])
+            ask(rows[start : start + _PIECE])

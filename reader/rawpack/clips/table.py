@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
 from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.system.warning import warn
 
 CLIP = "clip"
 """The name of what every clip has beside the fields of its frames: its number."""
@@ -196,5 +196,5 @@ def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape
         if not len(table):
             longest = int(runs.length.max())
             raise UsageError(f"{problem}; the longest run has {longest}: use fewer frames or a smaller stride; {cure}")
-        warnings.warn(f"rawpack: {problem}, which are left out; {cure}", RuntimeWarning, stacklevel=3)
+        warn(f"{problem}, which are left out; {cure}")
     return table

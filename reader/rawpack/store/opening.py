@@ -27,8 +27,7 @@ def absolute(path: StorePath, split: str | None) -> Path | str:
         folder = folder.resolve()
     except FileNotFoundError:
         raise UsageError(
-            f"{folder} is relative to the current folder, which was removed: change to another folder, or pass an "
-            "absolute path"
+            f"{folder} is relative to the current folder, which was removed: change folder, or pass an absolute path"
         ) from None
     return store_path(folder, split).resolve()
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
-from rawpack.batching.batches import AHEAD, Batches
+from rawpack.batching.batches import IN_FLIGHT, Batches
 from rawpack.batching.readahead import THREAD
 from rawpack.disk.mapped import map_file
 from rawpack.order import BlockShuffled
@@ -107,7 +107,7 @@ class StoreMeter:
         epoch = iter(batches)
         next(epoch)
         first = time.perf_counter() - began
-        for _ in range(AHEAD + _STARTED):
+        for _ in range(IN_FLIGHT + _STARTED):
             # Made ahead while nobody counted.
             epoch = _next(batches, epoch)[1]
         cpu, began, images, size, turns = cpu_seconds(), time.perf_counter(), 0, 0, 0
@@ -137,7 +137,7 @@ class StoreMeter:
             return None
         batch = max(1, min(setting.batch, len(self) // (_COLD_BATCHES + 1)))
         random = BlockShuffled(len(self), self._seed).samples(0, 0, min(len(self), _LONG))
-        lead, rest = np.tile(random[:batch], AHEAD + _STARTED), random[batch:]
+        lead, rest = np.tile(random[:batch], IN_FLIGHT + _STARTED), random[batch:]
         if not len(rest):
             return None
         # An epoch of a few rows, that come again and again, before the others: the workers start in it.

@@ -14,9 +14,8 @@ from reading import WAYS, Truth, nothing_left, wait_until
 
 import rawpack_packer
 from rawpack import RawpackError, Reader
-from rawpack.batching.fill import BatchFiller
-from rawpack.batching.iterator import EpochStep
-from rawpack.batching.readahead import Readahead
+from rawpack.batching.readahead import Readahead, RegionSteps
+from rawpack.batching.steps import EpochStep
 from rawpack.order import BlockShuffled, Order, Shuffled
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack_packer.tune.measure.cache import drop
@@ -53,12 +52,12 @@ def steps_of(order: Order, epoch: int, start: int = 0) -> Generator[EpochStep]:
         yield EpochStep(order.samples(epoch, at, stop), stop)
 
 
-def ahead(disk: Disk, order: Order, epoch: int = 0, start: int = 0, most: int = SAMPLES) -> Readahead:
+def regions(disk: Disk, order: Order, epoch: int = 0, start: int = 0, most: int = SAMPLES) -> RegionSteps:
     steps = steps_of(order, epoch, start)
-    return Readahead(steps, start, lambda at: order.region_end(epoch, at), disk.is_cached, disk.need, most)
+    return RegionSteps(steps, start, lambda at: order.region_end(epoch, at), disk.is_cached, disk.need, most)
 
 
-def ended(steps: Readahead) -> None:
+def ended(steps: RegionSteps) -> None:
     wait_until(lambda: steps._thread is None or not steps._thread.is_alive(), "all is asked for")
 
 
@@ -69,7 +68,7 @@ BLOCKS = BlockShuffled(SAMPLES, seed=3, block=10, window=8)
 @pytest.mark.parametrize("start", [0, 7 * BATCH])
 def test_the_steps_stay_what_they_are(order: Order, start: int) -> None:
     """Whatever is asked for, the same batches come at the same positions."""
-    found, expected = list(ahead(Disk(), order, 2, start)), list(steps_of(order, 2, start))
+    found, expected = list(regions(Disk(), order, 2, start)), list(steps_of(order, 2, start))
     assert [(step.rows.tolist(), step.position) for step in found] == [
         (step.rows.tolist(), step.position) for step in expected
     ]
@@ -79,7 +78,7 @@ def test_windows_are_asked_for_one_ahead_and_in_the_order_of_the_files() -> None
     """Before the first batch: the window that it is in, then the next, each ascending and in long runs; further ones as
     the batches come to them; in the end everything, once."""
     disk = Disk()
-    steps = ahead(disk, BLOCKS)
+    steps = regions(disk, BLOCKS)
     first = next(steps)
     ended(steps)
     window = -(-BLOCKS.region_end(0, 0) // BATCH) * BATCH
@@ -102,7 +101,7 @@ def test_what_is_past_is_not_asked_for() -> None:
     """A disk that falls behind goes on with what is still to come: regions that are past are not asked for."""
     disk = Disk()
     disk.goes_on.clear()
-    steps = ahead(disk, BLOCKS)
+    steps = regions(disk, BLOCKS)
     taken = [next(steps) for _ in range(SAMPLES // BATCH)]
     disk.goes_on.set()
     ended(steps)
@@ -118,14 +117,14 @@ def test_without_a_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(threading.Thread, "start", none)
     disk = Disk()
-    assert len(list(ahead(disk, BLOCKS))) == -(-SAMPLES // BATCH)
+    assert len(list(regions(disk, BLOCKS))) == -(-SAMPLES // BATCH)
     assert not disk.asked
 
 
 def test_no_more_than_memory_has_room_for() -> None:
     """Of a window that is too large for it, a part is asked for at a time."""
     disk = Disk()
-    steps = ahead(disk, BlockShuffled(SAMPLES, block=100, window=10), most=90)
+    steps = regions(disk, BlockShuffled(SAMPLES, block=100, window=10), most=90)
     next(steps)
     ended(steps)
     assert len(disk.asked) == 2 * 90
@@ -135,7 +134,7 @@ def test_what_is_in_memory_is_not_asked_for() -> None:
     """Only regions of which something is missing are."""
     disk = Disk()
     disk.cached = set(range(SAMPLES))
-    steps = ahead(disk, BLOCKS)
+    steps = regions(disk, BLOCKS)
     assert len(list(steps)) == -(-SAMPLES // BATCH)
     assert steps._thread is None
     assert not disk.asked
@@ -145,7 +144,7 @@ def test_a_disk_that_stands_still_holds_nobody_up() -> None:
     """Steps come, the end too, and afterwards no more is asked for."""
     disk = Disk()
     disk.goes_on.clear()
-    steps = ahead(disk, BLOCKS)
+    steps = regions(disk, BLOCKS)
     assert len(list(steps)) == -(-SAMPLES // BATCH)
     steps.close()
     disk.goes_on.set()
@@ -158,7 +157,7 @@ def test_errors_are_left_to_whoever_reads(error: Exception) -> None:
     """A damaged shard is told by the worker that reads it, with the sample's name."""
     disk = Disk()
     disk.error = error
-    assert len(list(ahead(disk, BLOCKS))) == -(-SAMPLES // BATCH)
+    assert len(list(regions(disk, BLOCKS))) == -(-SAMPLES // BATCH)
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +181,8 @@ def test_a_store_from_the_disk(
     truth, asked = Truth(large), []
     threads = threading.active_count()
     monkeypatch.setattr(ConcatenatedStore, "tells_cached", tells)
-    need = BatchFiller.readahead
-    monkeypatch.setattr(BatchFiller, "will_need", lambda filler, rows: (asked.append(len(rows)), need(filler, rows))[1])
+    ask = Readahead.ask
+    monkeypatch.setattr(Readahead, "ask", lambda policy, rows: (asked.append(len(rows)), ask(policy, rows))[1])
     with nothing_left():
         for epoch in range(2):
             wait_until(lambda: threading.active_count() <= threads, "no thread is left")

@@ -1,0 +1,39 @@
+"""The steps of an epoch: which samples each batch has, before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.clips.table import CLIP
+from rawpack.store.concatenated import INDEX
+
+
+@dataclass(slots=True)
+class EpochStep:
+    """The next batch of an epoch."""
+
+    rows: NDArray[np.int64]
+    """int64 (n,): which samples, rows of the reader. Of clips (n, frames)."""
+    position: int
+    """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
+    clips: NDArray[np.int64] | None = None
+    """Of clips: their numbers, int64 (n,)."""
+
+    def write(self, views: dict[str, NDArray[Any]], start: int = 0) -> None:
+        """Write into a slot's arrays, from `start` on, which samples they are to hold."""
+        stop = start + len(self.rows)
+        views[INDEX][start:stop] = self.rows
+        if self.clips is not None:
+            views[CLIP][start:stop] = self.clips
+
+
+class EpochSteps(Iterator[EpochStep], Protocol):
+    """The steps of an epoch, from some position on."""
+
+    def close(self) -> None:
+        """No more steps are wanted."""
