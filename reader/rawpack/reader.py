@@ -33,7 +33,8 @@ from rawpack.system.warning import warn
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable, Short
     from rawpack.transforms.boxes import BoxMover
-    from rawpack.transforms.pipeline import Pipeline, Transform
+    from rawpack.transforms.pipeline import Pipeline
+    from rawpack.transforms.plan import Transform
 
 
 class Reader:
@@ -326,15 +327,15 @@ class Reader:
         if transform is None and size is None:
             return None, None
         from rawpack.transforms.boxes import mover_for
-        from rawpack.transforms.pipeline import plan
+        from rawpack.transforms.plan import plan_pipeline
         from rawpack.transforms.resizing import Fit
 
         before = [] if size is None else [Fit(size)]
         clips = self._clips
         frames, once = (None, ()) if clips is None else (clips.shape.frames, clips.once)
-        pipeline = plan(transform or [], self._library.fields, chosen, before, frames, once)
+        pipeline = plan_pipeline(transform or [], self._library.fields, chosen, before, frames, once)
         mover = mover_for(transform, self._library.fields, chosen, before)
-        return pipeline if pipeline.lines or pipeline.batch_steps else None, mover
+        return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 
     def _order(
         self,

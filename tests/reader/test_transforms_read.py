@@ -39,7 +39,7 @@ from rawpack.transforms import (
     ToCHW,
 )
 from rawpack.transforms.boxes import mover_for
-from rawpack.transforms.pipeline import plan
+from rawpack.transforms.plan import plan_pipeline
 from rawpack.transforms.randomness import randoms
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -485,11 +485,11 @@ class Stored:
 
 def made_of(samples: Samples, transform: list[Any]) -> dict[str, NDArray[Any]]:
     """All samples through a pipeline."""
-    pipeline = plan(transform, samples.fields, list(samples.fields))
+    pipeline = plan_pipeline(transform, samples.fields, list(samples.fields))
     rows = np.arange(12)
     outs = {
-        name: np.empty((len(rows), *(n or 0 for n in line.made.shape)), line.made.dtype)
-        for name, line in pipeline.lines.items()
+        name: np.empty((len(rows), *(n or 0 for n in plan.result.shape)), plan.result.dtype)
+        for name, plan in pipeline.plans.items()
     }
     pipeline.fill(samples, rows, outs, (1, 2), Times(), None)  # type: ignore[arg-type]
     return outs

@@ -286,8 +286,8 @@ class Batches(Iterable[Batch]):
         field = self._library.fields[name]
         if name in self.options.planes:
             return SlotField(name, field.dtype, (*self._axes(name), *field.stored_shape))
-        if self.options.pipeline is not None and name in self.options.pipeline.makes:
-            made = self.options.pipeline.makes[name]
+        if self.options.pipeline is not None and name in self.options.pipeline.results:
+            made = self.options.pipeline.results[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
         return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
 

@@ -69,13 +69,13 @@ class BatchFiller:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
         samples = views[INDEX][start:stop]
         clips = views[CLIP][start:stop] if samples.ndim == 2 else None
-        lines = () if self._pipeline is None else self._pipeline.lines
-        if self._pipeline is not None and lines:
-            outs = {name: self._frames(name, views[name][start:stop], samples) for name in lines}
+        plans = () if self._pipeline is None else self._pipeline.plans
+        if self._pipeline is not None and plans:
+            outs = {name: self._frames(name, views[name][start:stop], samples) for name in plans}
             check = self._check_one if self._verify else None
             self._pipeline.fill(self._library, samples, outs, seeds, times, check, clips)
         for name, field in self._fields:
-            if name in lines:
+            if name in plans:
                 continue
             rows, out = rows_of(samples, name in self._once), self._frames(name, views[name][start:stop], samples)
             began = time.perf_counter()
@@ -104,7 +104,7 @@ class BatchFiller:
         """Where the samples of a batch are made: the slot's arrays, or others that `finish` empties into them."""
         if self._pipeline is None:
             return views
-        return {name: self._pipeline.room(name, view) for name, view in views.items()}
+        return {name: self._pipeline.target(name, view) for name, view in views.items()}
 
     def finish(self, targets: Views, views: Views, times: Times, seeds: Seeds) -> None:
         """Once all samples of a batch are there: what is done to it as a whole."""

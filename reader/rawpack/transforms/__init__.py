@@ -11,7 +11,8 @@
 | `values.py`, `labels.py` | dtypes, normalising, axes; labels as vectors |
 | `functions.py` | functions of the user's own |
 | `randomness.py` | the random numbers of a sample |
-| `pipeline.py` | a list of steps, fitted to the fields of a store, and run |
+| `plan.py` | a list of steps, fitted to the fields of a store |
+| `pipeline.py` | what that gives, run on sample after sample |
 """
 
 from __future__ import annotations

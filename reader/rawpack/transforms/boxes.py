@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
-from rawpack.transforms.pipeline import MASK, PIXELS, Transform, as_steps, concerns, spec_of
+from rawpack.transforms.pipeline import MASK, PIXELS
+from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, randoms
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
 

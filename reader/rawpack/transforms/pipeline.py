@@ -1,16 +1,9 @@
-"""A list of steps, fitted to the fields of a store, and run on sample after sample.
-
-What the steps make is known before the first sample, and so is the slot. Three things save work:
-
-- a step whose result has the shape and dtype of the slot is handed the slot's memory;
-- a crop that comes first is all that is read and decoded of a sample (`CropStep`);
-- steps that change bytes one by one are done for all 256 of them beforehand (`values.ByTable`).
-"""
+"""A transform, fitted to the fields of a store: it makes sample after sample. See `plan.py` for how it is fitted."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
@@ -18,20 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import Field
 from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
-from rawpack.transforms.functions import Lambda
 from rawpack.transforms.randomness import Random, batch_random, randoms
 from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
-from rawpack.transforms.values import ByTable, by_tables
 
 MASK = "mask"
 PIXELS = ("image", MASK)
 """The kinds of fields that a step without a field is applied to, with what was drawn once for all of them."""
-Transform = Sequence[Step | BatchStep | Callable[[Array], Any]]
 Check = Callable[[str, int], None]
 
 
@@ -43,8 +32,8 @@ class FieldPlan:
     numbers: tuple[int, ...]
     """Of each step, in the whole transform: what was drawn for a step is found by its number."""
     fits: tuple[bool, ...]
-    """Of each step: whether its result has the shape and dtype of `made`, so that it may lie where that is wanted."""
-    made: Spec
+    """Of each step: whether it makes the shape and dtype of `result`, so that it may be handed the memory for that."""
+    result: Spec
     """What comes out; of clips, of one frame."""
     kind: str
     """Of the field."""
@@ -53,19 +42,19 @@ class FieldPlan:
     """Of a clip; None where samples are no clips, and of what a clip has once."""
 
     @property
-    def whole(self) -> Spec:
-        """What comes out of a whole sample."""
-        return _whole(self.made, self.frames)
+    def sample_result(self) -> Spec:
+        """What comes out of a sample, with all of its frames."""
+        return with_frames(self.result, self.frames)
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """A transform for the chosen fields of a store. Any number of threads may use one; it travels by cloudpickle."""
 
-    lines: dict[str, FieldPlan]
-    """Those fields that are more than copied."""
+    plans: dict[str, FieldPlan]
+    """Of the fields that are more than copied."""
     batch_steps: tuple[BatchStep, ...] = ()
-    makes: dict[str, Spec] = field(default_factory=dict)
+    results: dict[str, Spec] = field(default_factory=dict)
     """What comes out in the end, of the fields whose shape or dtype is not the store's."""
 
     @property
@@ -73,18 +62,14 @@ class Pipeline:
         """Whether a batch must be made by one worker."""
         return bool(self.batch_steps)
 
-    def spec(self, name: str, stored: Field) -> Spec:
-        """What a batch holds of a field."""
-        return self.makes.get(name) or spec_of(stored)
-
-    def room(self, name: str, view: Array) -> Array:
+    def target(self, name: str, view: Array) -> Array:
         """Where the samples of a field are made: the slot's array, unless a batch step changes their shape or dtype."""
-        if not self.batch_steps or name not in self.lines:
+        if not self.batch_steps or name not in self.plans:
             return view
-        made = self.lines[name].whole
-        if view.shape[1:] == made.shape and view.dtype == made.dtype:
+        result = self.plans[name].sample_result
+        if view.shape[1:] == result.shape and view.dtype == result.dtype:
             return view
-        return np.empty((len(view), *(n or 0 for n in made.shape)), made.dtype)
+        return np.empty((len(view), *(n or 0 for n in result.shape)), result.dtype)
 
     def fill(
         self,
@@ -96,27 +81,27 @@ class Pipeline:
         check: Check | None,
         clips: NDArray[np.int64] | None = None,
     ) -> None:
-        """Make these samples of all of `lines`. rows: (n,), or of clips (n, frames). outs: (n, *shape) for each; of
+        """Make these samples of all of `plans`. rows: (n,), or of clips (n, frames). outs: (n, *shape) for each; of
         clips (n * frames, *shape), but for what a clip has once. seeds: (seed, epoch). check: called with field and row
         before a sample is read. clips: (n,), their numbers."""
         random, each = _Randoms(*seeds, rows if clips is None else clips), rows.reshape(-1)
-        pixels = [name for name, line in self.lines.items() if line.kind in PIXELS]
-        for name, line in self.lines.items():
-            if line.kind not in PIXELS:
-                its = each if line.frames or clips is None else rows[:, 0]
-                _fill_numbers(library, name, line, its, outs[name], random, times)
+        pixels = [name for name, plan in self.plans.items() if plan.kind in PIXELS]
+        for name, plan in self.plans.items():
+            if plan.kind not in PIXELS:
+                its = each if plan.frames or clips is None else rows[:, 0]
+                _fill_numbers(library, name, plan, its, outs[name], random, times)
         if not pixels:
             return
         if len(pixels) == 1 and clips is None:
-            # The common case, without the notes of what was drawn.
-            name, line = pixels[0], self.lines[pixels[0]]
-            _fill_pixels(library, name, line, rows, outs[name], random, times, check, None, None)
+            # The common case: nothing drawn needs to be kept for other fields.
+            name, plan = pixels[0], self.plans[pixels[0]]
+            _fill_pixels(library, name, plan, rows, outs[name], random, times, check, None, None)
             return
         drawn: list[dict[int, Any]] = [{} for _ in rows]
         sizes: list[tuple[int, ...]] = []
         for name in pixels:
-            line = self.lines[name]
-            _fill_pixels(library, name, line, each, outs[name], random, times, check, drawn, sizes)
+            plan = self.plans[name]
+            _fill_pixels(library, name, plan, each, outs[name], random, times, check, drawn, sizes)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: tuple[int, int], times: Times) -> None:
         """Do the batch steps. batch: where samples are; outs: the slot's arrays, where they end."""
@@ -136,118 +121,9 @@ class Pipeline:
         times.transforming += time.perf_counter() - began
 
 
-def plan(
-    transform: Transform,
-    fields: Mapping[str, Field],
-    chosen: Sequence[str],
-    before: Sequence[Step] = (),
-    frames: int | None = None,
-    once: Sequence[str] = (),
-) -> Pipeline:
-    """Fit a transform to the chosen fields of a store. before: steps that come first. frames: where samples are clips;
-    once: fields that a clip has one value of. Steps work on frames, those on batches on whole clips.
-
-    Raises UsageError where steps and fields do not fit, or where samples of different shapes would come out.
-    """
-    steps = [*before, *as_steps(transform)]
-    singles = [step for step in steps if isinstance(step, Step)]
-    batch_steps = tuple(step for step in steps if isinstance(step, BatchStep))
-    if steps[: len(singles)] != singles:
-        first = next(step for step in steps if isinstance(step, BatchStep))
-        raise UsageError(f"{first!r} works on whole batches: put it after all steps that work on samples")
-    for step in singles:
-        if step.field is not None and step.field not in chosen:
-            raise UsageError(f"{step!r}: the batch has no field {step.field!r}, only {', '.join(chosen)}")
-        if step.field is not None and fields[step.field].kind not in (*PIXELS, "number"):
-            raise UsageError(f"{step!r}: {step.field!r} is {fields[step.field].kind}, which workers do not transform")
-    lines, masks = {}, any(fields[name].kind == MASK for name in chosen)
-    for name in chosen:
-        mine = [(n, step) for n, step in enumerate(singles) if concerns(step, name, fields[name])]
-        if mine:
-            lines[name] = _line(mine, fields[name], None if name in once else frames, masks)
-    makes = {name: line.whole for name, line in lines.items()}
-    specs = {
-        name: makes.get(name) or _whole(spec_of(fields[name]), None if name in once else frames)
-        for name in chosen
-        if fields[name].in_slot
-    }
-    for whole in batch_steps:
-        made = dict(whole.makes(specs))
-        if unknown := set(made) - set(specs):
-            raise UsageError(f"{whole!r} makes {', '.join(map(repr, sorted(unknown)))}: a step makes no new fields")
-        specs.update(made)
-        makes.update(made)
-    for name, spec in specs.items():
-        if not spec.fixed:
-            raise UsageError(
-                f"the samples of {name!r} come out of the transform in different sizes, {spec.shape}, so they make no "
-                "batch: end with a size, as CenterCrop(224), Resize((224, 224)) or RandomResizedCrop(224) do"
-            )
-    # A batch step may change any field: what it replaces is made in a place of its own.
-    if batch_steps:
-        for name in specs:
-            if name not in lines and name in makes:
-                lines[name] = _line([], fields[name], None if name in once else frames)
-    return Pipeline(lines, batch_steps, makes)
-
-
-def spec_of(stored: Field) -> Spec:
-    """What a store holds of a field."""
-    layout = "HWC" if stored.kind in PIXELS and len(stored.shape) == 3 else ""
-    return Spec(stored.shape, stored.dtype, layout)  # type: ignore[arg-type]
-
-
-def as_steps(transform: Transform) -> list[Step | BatchStep]:
-    """The steps of a transform, functions as steps. UsageError for what is none."""
-    if callable(transform) or isinstance(transform, Step | BatchStep):
-        raise UsageError(f"transform={transform!r}: a list of steps, [{transform!r}]")
-    steps = list[Step | BatchStep]()
-    for one in transform:
-        if isinstance(one, Step | BatchStep):
-            steps.append(one)
-        elif callable(one) and not isinstance(one, type):
-            steps.append(Lambda(one))
-        else:
-            raise UsageError(f"{one!r} in transform= is no step: an instance of rawpack.transforms, or a function")
-    return steps
-
-
-def concerns(step: Step, name: str, stored: Field) -> bool:
-    """Whether a step is applied to a field."""
-    return step.field == name or (step.field is None and stored.kind in PIXELS and len(stored.shape) == 3)
-
-
-def _whole(spec: Spec, frames: int | None) -> Spec:
-    """What a whole sample has, where a frame of it has `spec`."""
+def with_frames(spec: Spec, frames: int | None) -> Spec:
+    """What a sample has, where a frame of it has `spec`."""
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
-
-
-def _line(numbered: list[tuple[int, Step]], stored: Field, frames: int | None, masks: bool = False) -> FieldPlan:
-    """masks: whether the batch has any."""
-    specs, steps = [spec_of(stored)], list[Step]()
-    kind: str = stored.kind
-    for _, step in numbered:
-        made = step.makes_mask(specs[-1]) if kind == MASK else step.makes(specs[-1])
-        if masks and kind == "image":
-            _check_masks(step, specs[-1], made)
-        steps.append(step.fitted(specs[-1]))
-        specs.append(made)
-    tabled = steps if kind == MASK else by_tables(steps, specs)
-    numbers, fits, at = list[int](), list[bool](), 0
-    for step in tabled:
-        numbers.append(numbered[at][0])
-        at += len(step.steps) if isinstance(step, ByTable) else 1
-        fits.append((specs[at].shape, specs[at].dtype) == (specs[-1].shape, specs[-1].dtype))
-    return FieldPlan(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.codec, frames)
-
-
-def _check_masks(step: Step, spec: Spec, made: Spec) -> None:
-    resized = "HWC" in (spec.layout, made.layout) and made.layout != "CHW" and len(made.shape) == 3
-    if resized and made.shape[:2] != spec.shape[:2] and step.field is None and type(step).apply_mask is Step.apply_mask:
-        raise UsageError(
-            f"{step!r} changes the size of images, {spec.shape} to {made.shape}, and leaves masks as they are: write "
-            "it as a Step with a method apply_mask(), name its field with field=, or leave masks out with fields="
-        )
 
 
 class _Randoms:
@@ -267,7 +143,7 @@ class _Randoms:
 def _fill_pixels(
     library: ConcatenatedStore,
     name: str,
-    line: FieldPlan,
+    plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
     numbers: _Randoms,
@@ -280,16 +156,16 @@ def _fill_pixels(
     and added to; sizes: of the samples, as their first field and frame has it."""
     clock = time.perf_counter
     reading = transforming = 0.0
-    crop = line.steps[0] if line.steps and isinstance(line.steps[0], CropStep) else None
+    crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
     first = 1 if crop is not None else 0
-    mask = line.kind == MASK
+    mask = plan.kind == MASK
     later = [
         (number, step.draw, step.apply_mask if mask else step.apply, fits)
-        for number, step, fits in zip(line.numbers[first:], line.steps[first:], line.fits[first:], strict=True)
+        for number, step, fits in zip(plan.numbers[first:], plan.steps[first:], plan.fits[first:], strict=True)
     ]
     if crop is not None:
-        crop_number, crop_fits = line.numbers[0], line.fits[0]
-        scales = line.codec.scales and not mask
+        crop_number, crop_fits = plan.numbers[0], plan.fits[0]
+        scales = plan.codec.scales and not mask
         finish = crop.finish_mask if mask else crop.finish
     samples = zip(library.located(name, rows), numbers.of(rows), _each(outs), rows.tolist(), strict=True)
     for (reader, row), (i, random), out, sample in samples:
@@ -313,10 +189,10 @@ def _fill_pixels(
             place = _drawn(draw, number, random, shape[0], shape[1] if len(shape) > 1 else 1, known)
             image = apply(image, place, out if fits else None)
         if image is not out:
-            _put(image, out, line, name)
+            _put(image, out, plan, name)
         reading += read - began
         transforming += clock() - read
-    if line.codec.in_place and not line.codec.planar:
+    if plan.codec.in_place and not plan.codec.planar:
         times.reading += reading
     else:
         times.decoding += reading
@@ -351,7 +227,7 @@ def _same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], nam
 def _fill_numbers(
     library: ConcatenatedStore,
     name: str,
-    line: FieldPlan,
+    plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
     numbers: _Randoms,
@@ -363,19 +239,19 @@ def _fill_numbers(
     values: Array = np.empty((len(rows), *(n or 0 for n in stored.shape)), stored.dtype)
     library.read_into(name, rows, values)
     read = time.perf_counter()
-    if all(step.vectorised for step in line.steps):
-        for step in line.steps:
+    if all(step.vectorised for step in plan.steps):
+        for step in plan.steps:
             values = step.apply(values, None)
-        _put(values, outs, line, name)
+        _put(values, outs, plan, name)
     else:
         drawn, last = list[Any](), -1
         for value, (i, random), out in zip(values, numbers.of(rows), _each(outs), strict=True):
             made = np.asarray(value)
             if i != last:
-                drawn, last = [step.draw(random, 1, 1) for step in line.steps], i
-            for step, place in zip(line.steps, drawn, strict=True):
+                drawn, last = [step.draw(random, 1, 1) for step in plan.steps], i
+            for step, place in zip(plan.steps, drawn, strict=True):
                 made = np.asarray(step.apply(made, place))
-            _put(made, out, line, name)
+            _put(made, out, plan, name)
     times.reading += read - began
     times.transforming += time.perf_counter() - read
 
@@ -385,11 +261,11 @@ def _each(outs: Array) -> Iterator[Array]:
     return (outs[i, ...] for i in range(len(outs)))
 
 
-def _put(made: Array, out: Array, line: FieldPlan | str, name: str) -> None:
+def _put(made: Array, out: Array, plan: FieldPlan | str, name: str) -> None:
     """Copy a result to its place. UsageError where it is not what was announced."""
     shape, dtype = np.shape(made), getattr(made, "dtype", None)
     if shape != out.shape or dtype != out.dtype:
-        by = line if isinstance(line, str) else ", ".join(map(repr, line.steps))
+        by = plan if isinstance(plan, str) else ", ".join(map(repr, plan.steps))
         raise UsageError(
             f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was announced: a function says what "
             "it makes with shape= and dtype=, a step of your own with makes()"
