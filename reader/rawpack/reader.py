@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Reads a store that `rawpack pack` made, whatever its format: the manifest says that, never the caller.
+    """Reads a store that `rawpack pack` made. The caller need not know its format: the manifest has it.
 
         reader = Reader("dst/")
         for batch in reader.batches(512, shuffle=True):
@@ -60,18 +60,18 @@ class Reader:
         storage_options: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """path: a store, or several with the same fields, read one after the other as one; a folder or a URL each.
+        """path: a folder or URL of a store, or a list of several with the same fields, which are read as one.
 
-        split: which of the stores, where `path` is a set of splits: "train".
-        preload: read all shards into memory first, where all workers of this reader share them; with a progress bar.
-        verify: check labels, texts and all else that lies in columns against its checksum now, and each image and mask
-            as it is read.
-        cache, cache_bytes: of stores behind URLs: the folder that their shards are fetched into, and how much may lie
-            there: a number, or "200GB". None: RAWPACK_CACHE or ~/.cache/rawpack, and half of the space that is free.
-        storage_options: what fsspec is to know of the URLs: credentials, an endpoint.
-        timeout: seconds for which a file is tried for without a byte of it coming; None is 120.
-        Raises StoreError (UnfinishedStoreError, DamagedStoreError) where it is no store, UsageError where the splits at
-        `path` are not the one that was named.
+        split: which store to read, where `path` is a set of splits: "train".
+        preload: first read all shards into memory, which all workers of this reader share; with a progress bar.
+        verify: check labels, texts and all other columns against their checksums now, and each image and mask as it is
+            read.
+        cache, cache_bytes: for URLs: the folder that shards are fetched into, and how much it may hold: a number, or
+            "200GB". None: RAWPACK_CACHE or ~/.cache/rawpack, and half of the free space.
+        storage_options: for URLs: options for fsspec, such as credentials or an endpoint.
+        timeout: for URLs: seconds after which a transfer that brings no byte fails; None means 120.
+        Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
+        no such split.
         """
         several = [path] if isinstance(path, str | os.PathLike) else list(path)
         self._paths = [absolute(one, split) for one in several]
@@ -139,9 +139,9 @@ class Reader:
         return self._clips.joined(at, [self._sample(row) for row in rows], self._library.fields)
 
     def _at(self, index: int) -> int:
-        """What the order counts of sample `index`: its row, or its clip's number."""
+        """The number of sample `index` in the order: its row, or its clip's number."""
         if isinstance(index, slice):
-            raise UsageError("one sample has one number; for several, reader.select(indices), then batches()")
+            raise UsageError("an index must be one number; for several samples, reader.select(indices).batches(...)")
         at = operator.index(index)
         at = at + len(self) if at < 0 else at
         if not 0 <= at < len(self):
@@ -175,11 +175,11 @@ class Reader:
         mask: ArrayLike | None = None,
         classes: Sequence[str] | None = None,
     ) -> Reader:
-        """A reader of some of the samples, in the order of `indices`, or in their own.
+        """A reader of some of the samples, in the order of `indices`, or else in their own order.
 
         One of: indices, whole numbers (negative ones count from the end); mask, one boolean per sample; classes, names
-        out of `reader.classes`, of clips by the label of the first frame. Labels stay what they are, and `index` and
-        `clip` stay the numbers in the whole store.
+        out of `reader.classes`, of clips by the label of the first frame. Labels stay as they are, and `index` and
+        `clip` keep their numbers.
         """
         selected, before = self._copy(), self._selection
         rows = before
@@ -202,21 +202,21 @@ class Reader:
         per_video: int | None = None,
         short: Short = "drop",
     ) -> Reader:
-        """A reader whose samples are clips, `frames` frames of one video each: never across a video's end, nor over a
-        frame that is missing.
+        """A reader whose samples are clips of `frames` frames of one video. No clip goes across the end of a video, or
+        over a missing frame.
 
         Fields have the frames as their first axis, `index` as well: the rows of a clip's frames. `video`, and `label`
-        where each video has one label, come once a clip. `clip` is the clip's number.
+        where each video has one label, have one value per clip. `clip` is the clip's number.
 
-        frames, stride: so many frames, every `stride`-th of those that are stored.
-        step: a clip begins so many stored frames after the one before it; None is frames * stride, so that clips do
-            not overlap.
-        per_video: instead, so many clips of each video begin anywhere in it, drawn anew in each epoch; they depend on
-            seed, epoch and video alone.
-        short: what becomes of videos with too few frames: "drop" leaves them out, with a warning; "repeat_last" and
-            "wrap" give one clip each (or `per_video` times that one), filled up with its last frame, or from its first.
+        frames, stride: frames in a clip, and how many stored frames they are apart.
+        step: stored frames from the start of one clip to the start of the next; None means frames * stride, so that
+            clips do not overlap.
+        per_video: instead of `step`, the number of clips of each video, which start at random in each epoch; where
+            depends on seed, epoch and video alone.
+        short: what to do with videos that have too few frames: "drop" leaves them out, with a warning; "repeat_last"
+            and "wrap" make one clip of each (`per_video` times), padded with its last frame, or from its first one.
 
-        Raises UsageError where the store does not say which video its samples are of, and where no clip is left.
+        Raises UsageError where the store does not say which video its samples are from, and where there is no clip.
         """
         from rawpack.clips.table import ClipShape, find_clips
 
@@ -254,39 +254,41 @@ class Reader:
         """Batches of this reader: dicts of numpy arrays with the same leading length, one per field.
 
         batch_size: samples in a batch; the last may have fewer, unless `drop_last`.
-        shuffle: True for a new random order each epoch, "block" for one that is kinder to disks, False for none. The
-            order depends on `seed` and the epoch alone, never on the format or the workers.
-        block, window: of "block": blocks of so many consecutive samples come in random order, and the samples of so
-            many blocks are shuffled together.
-        sampler: an order of your own instead: an array of indices, an iterable that gives them anew each epoch, or a
+        shuffle: True for a new random order each epoch, "block" for one that suits disks better, False for none. The
+            order depends only on `seed` and the epoch, not on the format or the workers.
+        block, window: for "block": consecutive samples in a block, and blocks whose samples are shuffled together.
+            Blocks come in random order.
+        sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out.
-        fields: names; None gives all numbers, images and masks. Texts and ragged fields come when named, texts as a
-            list of str. `index`, the sample's row in this reader, always comes.
-        image_size: resize to cover and centre-crop each image to (height, width), in the workers; masks by the nearest
+        fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
+            list of str. `index`, the sample's row in this reader, is always included.
+        image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest
             pixel; boxes move with it.
-        transform: a list of steps of `rawpack.transforms` and functions, done in the workers; after `image_size`. What
-            is random in it depends on seed, epoch and sample alone.
-        color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, flat, half
-            the bytes of RGB: (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each, to be
-            converted elsewhere. None gives RGB, or grey.
-        workers: 0 does all in this process; None chooses from the CPUs that this process really has and the store.
-        backend: "process" or "thread"; None takes threads where workers only copy rows, processes where they decode.
-        rank, world_size, uneven: which part of each step is this process's; "auto" reads the launcher's environment.
-        timeout: seconds without any progress after which a worker is taken for dead.
+        transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
+            What is random in it depends only on seed, epoch and sample.
+        color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
+            bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each. None
+            gives RGB, or gray.
+        workers: 0 to do the work in this process; None chooses by the CPUs available to this process and the store.
+        backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
+        rank, world_size, uneven: which part of each step this process gets; "auto" reads the launcher's environment.
+        timeout: seconds without progress after which a worker is considered dead.
         max_slots: the most batches that may be held at once; None for any number.
-        ragged: how fields come whose samples differ in length, such as boxes (n, 5): "list" gives a list of arrays;
-            "pad" one array (batch, longest of the batch, 5), filled up with zeros, and their lengths as another, int64
-            (batch,), under the field's name and ".length"; a number pads to that length.
+        ragged: the form of fields whose samples differ in length, such as boxes (n, 5). "list": a list of arrays.
+            "pad": one array (batch, longest of the batch, 5), padded with zeros, and their lengths, int64 (batch,), as
+            "<field>.length". A number pads to that length.
         progress: show a progress bar over each epoch's batches.
 
-        The arrays are yours as long as you hold them, or any view of them: their memory is used again only then.
+        The arrays are yours as long as you hold them or any view of them: their memory is reused only after that.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-            raise UsageError(f"batch_size={batch_size!r}: a number of samples from 1 on")
+            raise UsageError(f"batch_size={batch_size!r} must be a whole number from 1")
         if max_slots is not None and (not isinstance(max_slots, int | np.integer) or max_slots < 2):
-            raise UsageError(f"max_slots={max_slots!r}: 2 or more, one to hold and one to fill, or None for any number")
+            raise UsageError(
+                f"max_slots={max_slots!r} must be 2 or more (one to hold and one to fill), or None for no limit"
+            )
         if not timeout > 0:
-            raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
+            raise UsageError(f"timeout={timeout!r} must be more than 0 seconds")
         size = image_size_of(image_size)
         transformed = bool(transform) or size is not None
         planes = choose_planes(self._library, fields, color, transformed)
@@ -347,16 +349,16 @@ class Reader:
     ) -> Order:
         if sampler is not None:
             if shuffle is not False:
-                raise UsageError("sampler= is an order of its own: leave shuffle out")
+                raise UsageError("sampler= is its own order: leave out shuffle=")
             return Sampled(sampler, len(self))
         if shuffle == "block":
             return BlockShuffled(len(self), seed, block, window)
         if not isinstance(shuffle, bool | np.bool_):
-            raise UsageError(f"shuffle={shuffle!r}: True, False or 'block'")
+            raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
         return Shuffled(len(self), seed) if shuffle else Sequential(len(self))
 
     def _copy(self) -> Self:
-        """Another of the same open stores, also those in memory: a copy by pickle's protocol would open them anew."""
+        """Another reader of the same open stores, also those in memory: a copy by pickle would open them again."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         return copy

@@ -243,7 +243,7 @@ def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: p
 
     monkeypatch.setattr(worker, "kill", kill)
     os.kill(stuck, signal.SIGSTOP)
-    with pytest.warns(RuntimeWarning, match=r"made no progress for 0\.3 s and cannot be ended.*replaced") as caught:
+    with pytest.warns(RuntimeWarning, match=r"made no progress for 0\.3 s and cannot be killed.*replaced") as caught:
         until_it_is_found(caught.list)
     assert given_up
     assert not given_up & set(pool.slot_pool.slots), "its slots are nobody's any more"
@@ -276,7 +276,7 @@ def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch:
     monkeypatch.setattr(reader._library, "read_into", read_into)
     monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
     batches, held = reader.batches(BATCH, timeout=0.3, **WAYS["threads"]), list[dict[str, Any]]()
-    with pytest.warns(RuntimeWarning, match="cannot be ended"):
+    with pytest.warns(RuntimeWarning, match="cannot be killed"):
         held.extend(batches)
     release.set()
     assert done.wait(20)
@@ -298,8 +298,8 @@ def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(reader._library, "read_into", read_into)
     monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
     with (
-        pytest.warns(RuntimeWarning, match="cannot be ended"),
-        pytest.raises(WorkerError, match=r"cannot be ended 3 times at .*40.*is the disk or network share of the store"),
+        pytest.warns(RuntimeWarning, match="cannot be killed"),
+        pytest.raises(WorkerError, match=r"cannot be killed 3 times at .*40.*is the disk or network share of the store"),
     ):
         list(reader.batches(BATCH, timeout=0.3, **WAYS["threads"]))
     release.set()
@@ -320,7 +320,7 @@ FAILS: dict[str, tuple[str, str]] = {
         "import functools, resource, subprocess\n"
         "subprocess.Popen = functools.partial(subprocess.Popen, preexec_fn=functools.partial("
         "resource.setrlimit, resource.RLIMIT_AS, (60 << 20, 60 << 20)))",
-        r"exit status.*last words.*(Memory|memory|map)",
+        r"exit status.*It wrote.*(Memory|memory|map)",
     ),
     "a store that is gone": (
         "import os; os.rename(sys.argv[1], sys.argv[1] + '.moved')",

@@ -1,1 +1,1 @@
-"""How a batch is made: slots of shared memory, the workers that fill them, and the crew that hands them over."""
+"""How a batch is made: slots of shared memory, the workers that fill them, and the pool that hands them over."""

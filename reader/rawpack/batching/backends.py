@@ -1,4 +1,4 @@
-"""The two kinds of workers, as their crew sees them: processes, and threads."""
+"""The two kinds of workers, as their pool sees them: processes and threads."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Worker(Protocol):
         """The descriptors to send along with a task on `slot`."""
 
     def forget(self) -> tuple[int, ...]:
-        """Slots that it has mapped and that nobody will fill again, told once."""
+        """Slots that it has mapped and that will not be filled again, reported once."""
 
     def kill(self, grace: float = 0.0) -> bool:
-        """End it, after `grace` seconds to go by itself, and wait until it is gone; False where it cannot be ended."""
+        """Kill it, after `grace` seconds to end by itself, and wait until it is gone; False where that fails."""
 
     def status(self) -> int | None:
         """The exit status of one that is gone; None where there is none."""
 
     def last_words(self) -> str:
-        """What it said of its end, if anything."""
+        """What it wrote before it ended, if anything."""
 
 
 class ProcessWorker(Child):
@@ -56,7 +56,7 @@ class ProcessWorker(Child):
         return [slot.descriptor]
 
     def forget(self) -> tuple[int, ...]:
-        """Slots that it has mapped and that nobody will fill again."""
+        """Slots that it has mapped and that will not be filled again."""
         stale = tuple(number for number in self._known if number not in self._slots or self._slots[number].fresh)
         self._known.difference_update(stale)
         return stale
@@ -80,7 +80,7 @@ class ThreadWorker:
             try:
                 serve(theirs, filler, views_of, self.notes)
             except KeyError:
-                pass  # A slot that is gone: nobody waits for the batch any more.
+                pass  # A slot that is gone: nobody waits for the batch anymore.
             except Exception:
                 self._words = traceback.format_exc()
             finally:
@@ -99,7 +99,7 @@ class ThreadWorker:
         """Tell the thread to end; False where it is in the middle of a task that does not end."""
         self.channel.close()
         if self.thread is threading.current_thread():
-            return False  # a garbage collection in the worker itself let go of the crew
+            return False  # a garbage collection in the worker itself released the pool
         self.thread.join(_JOIN_TIMEOUT_S)
         return not self.thread.is_alive()
 

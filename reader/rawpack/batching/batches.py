@@ -36,15 +36,15 @@ IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
-"""Without workers, so many bytes of small batches are read at once: to find and to ask for 64 samples of 784 bytes
-takes longer than to copy them. No more than a core's cache holds."""
+"""Without workers, so many bytes of small batches are read at once: finding 64 samples of 784 bytes takes longer than
+copying them. No more than a core's cache holds."""
 
 
 class Batches(Iterable[Batch]):
-    """Batches of one reader: `iter()` takes the next epoch, from 0 on; after `set_epoch(n)`, n, then n + 1.
+    """Batches of one reader: each `iter()` is the next epoch, starting with 0; after `set_epoch(n)`, with n.
 
-    Each iterator stands on its own: nested loops and two at a time work. Workers and slots are kept from epoch to epoch
-    and end with this object.
+    Iterators are independent: nested loops work, and two at a time. Workers and slots are kept from epoch to epoch and
+    end with this object.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Batches(Iterable[Batch]):
         if options.workers and options.backend == "process" and options.pipeline is not None:
             check_travels(options.pipeline)
         self._filler = BatchFiller(self._spec, library)
-        # More workers than slices in the making would start, and then wait for ever.
+        # More workers than there are slices in flight would only wait.
         making = IN_FLIGHT + 1 if options.max_slots is None else min(IN_FLIGHT + 1, options.max_slots)
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
@@ -88,7 +88,7 @@ class Batches(Iterable[Batch]):
         self._own()
 
     def __reduce__(self) -> NoReturn:
-        raise UsageError("batches have workers and memory of their own: pickle the reader, and call batches() there")
+        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in a whole epoch: the one that `iter()` takes next."""
@@ -97,12 +97,12 @@ class Batches(Iterable[Batch]):
     def set_epoch(self, epoch: int) -> None:
         """The next `iter()` takes epoch `epoch`, from its start."""
         if isinstance(epoch, bool) or not isinstance(epoch, int | np.integer) or epoch < 0:
-            raise UsageError(f"epoch {epoch!r}: epochs are whole numbers from 0 on")
+            raise UsageError(f"epoch {epoch!r} must be a whole number from 0")
         self._begin_at(int(epoch), 0)
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:
-            # A forked child has its own workers; those of its parent are not its business.
+            # A forked child needs its own workers.
             self._own()
         self._library.look_at_files(now=True)
         with self._taking:
@@ -110,7 +110,7 @@ class Batches(Iterable[Batch]):
             self._begin_at(epoch + 1, 0)
             self._state, self._latest = (epoch, position), None
         if self._library.fetcher is not None:
-            self._library.fetcher.restore()  # new workers open what lies in the cache
+            self._library.fetcher.restore()  # new workers open what is in the cache
         worker_set = self._pool_cache.acquire(epoch, position) or self._new_worker_set()
         readahead = Readahead(self._library, self.options.fields, worker_set.pool)
         steps: EpochSteps = self._steps(epoch, position)
@@ -143,10 +143,10 @@ class Batches(Iterable[Batch]):
         return iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iterator is, to go on from by `load_state_dict`: plain values, good for JSON.
+        """Where the latest iterator is, for `load_state_dict`: plain values that JSON can hold.
 
-        The position counts samples over all ranks that were handed to the caller; what workers have prefetched does not
-        count. The rest of the epoch is the same for other workers, another format of the same set, another world size.
+        The position counts the samples that all ranks have handed to their callers, not what workers have prefetched.
+        The rest of the epoch is the same with other workers, another format of the same set, or another world size.
         """
         epoch, position = self._state
         if not self._split_of(epoch).count(position):
@@ -155,15 +155,15 @@ class Batches(Iterable[Batch]):
         return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next `iter()` goes on where `state` was taken. Raises UsageError where it speaks of another order."""
+        """The next `iter()` resumes where `state` was taken. Raises UsageError where it is of another order."""
         expected = {"version": STATE_VERSION, **self._identity()}
         if not isinstance(state, Mapping):
-            raise UsageError(f"this is no state of batches, but {type(state).__name__}; pass what state_dict() gave")
+            raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
         for name, value in expected.items():
             if state.get(name) != value:
                 raise UsageError(
-                    f"this state does not fit: its {name} is {state.get(name)!r}, and {value!r} here; resume with the "
-                    "same samples, seed, shuffle and rawpack's order version"
+                    f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
+                    "the same samples, seed, shuffle and rawpack's order version"
                 )
         epoch, position = state.get("epoch"), state.get("position")
         if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0 or position < 0:
@@ -174,19 +174,19 @@ class Batches(Iterable[Batch]):
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
-        the workers' seconds in reading, decoding and transforming, and a verdict in words."""
+        the workers' seconds of reading, decoding and transforming, and a verdict in words."""
         return self.counted.as_dict()
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
-        """Told by an iterator: see `Owner`."""
+        """Called by an iterator: see `Owner`."""
         if self._latest is not None and self._latest() is iterator:
             self._state = (iterator.epoch, step.position)
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
-        """Asked by an iterator: see `Owner`."""
+        """Called by an iterator: see `Owner`."""
         latest = self._latest is not None and self._latest() is iterator
         next_epoch = (self._epoch, self._position) == (iterator.epoch + 1, 0)
-        # A transform that threads do is the caller's own object, which may be changed between two epochs.
+        # Threads use the caller's own transform, which may be changed between two epochs.
         foreseeable = self._order.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
         if latest and next_epoch and foreseeable and self._library.fetcher is None:
             return self._steps(iterator.epoch + 1, 0)
@@ -195,7 +195,7 @@ class Batches(Iterable[Batch]):
     def ended(
         self, pool: WorkerPool | None, slot_pool: SlotPool, left: list[Pending] | None, epoch: int, following: Begun
     ) -> None:
-        """Told by an iterator: see `Owner`."""
+        """Called by an iterator: see `Owner`."""
         if left is None:
             self._pool_cache.discard(WorkerSet(pool, slot_pool))
         else:
@@ -237,7 +237,7 @@ class Batches(Iterable[Batch]):
         return replace(self._split, length=self._order.length(epoch))
 
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a state to mean the same samples."""
+        """What must be equal for a state to mean the same samples."""
         selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
         return {
             "order": self.options.order_name,
@@ -252,9 +252,9 @@ class Batches(Iterable[Batch]):
     def _own(self) -> None:
         self._process = os.getpid()
         self._taking = threading.Lock()
-        """Held while an iterator takes its epoch, so that two threads take two."""
+        """Held while an iterator takes its epoch, so that two threads take two different ones."""
         self._of_parent = getattr(self, "_pool_cache", None)
-        """In a forked child: what must not be let go of here, for it would be ended."""
+        """In a forked child: kept, because releasing it would end the parent's workers."""
         self._pool_cache = PoolCache()
 
     def _new_worker_set(self) -> WorkerSet:
@@ -270,13 +270,13 @@ class Batches(Iterable[Batch]):
         )
 
     def _read_together(self, fields: list[SlotField]) -> int:
-        """How many batches are read at once, and lie in one slot: more than one only where tiny samples are copied in
-        this process, and nobody counts the batches that are held."""
+        """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
+        process, and the number of held batches is not limited."""
         options = self.options
         if options.workers or options.max_slots is not None or options.pipeline is not None:
             return 1
         if self._library.fetcher is not None:
-            return 1  # each batch when its shards are there
+            return 1  # each batch waits for its own shards
         frames = 1 if self._clips is None else self._clips.shape.frames
         if not tiny(self._library, options.fields, options.planes, frames):
             return 1

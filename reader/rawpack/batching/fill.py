@@ -31,7 +31,7 @@ except ImportError:  # Windows
 
 Views = dict[str, NDArray[Any]]
 Seeds = tuple[int, int]
-"""Seed and epoch: what random numbers hang on, beside the sample."""
+"""Seed and epoch: what random numbers depend on, beside the sample."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class WorkSpec:
     """All that a worker needs to know, sent once."""
 
     files: tuple[ShardFiles, ...]
-    """Of each store; of preloaded ones, `memory` has them all instead."""
+    """Of each store; preloaded ones are all in `memory` instead."""
     manifests: tuple[bytes, ...]
     """As the reader found them: a worker that starts later must not read what was packed there since."""
     layout: SlotLayout
     pipeline: Pipeline | None = None
-    """What is done to samples before they lie in a slot."""
+    """What is done to samples before they are in a slot."""
     planes: tuple[str, ...] = ()
     """Fields that come as planes, as they are stored."""
     verify: bool = False
@@ -79,7 +79,7 @@ class BatchFiller:
                 continue
             rows, out = rows_of(samples, name in self._once), self._frames(name, views[name][start:stop], samples)
             began = time.perf_counter()
-            # What was inflated to be checked is read while it is at hand: one sample at a time.
+            # One sample at a time, so that what was decompressed to be checked is not decompressed again.
             read = self._library.read_planes if name in self._planes else self._library.read_into
             step = 1 if self._verify and field.deflated else max(1, len(rows))
             for i in range(0, len(rows), step):
@@ -101,13 +101,13 @@ class BatchFiller:
         return self._pipeline is not None and self._pipeline.whole_batches
 
     def targets(self, views: Views) -> Views:
-        """Where the samples of a batch are made: the slot's arrays, or others that `finish` empties into them."""
+        """Where the samples of a batch are made: the slot's arrays, or others that `finish` copies into them."""
         if self._pipeline is None:
             return views
         return {name: self._pipeline.target(name, view) for name, view in views.items()}
 
     def finish(self, targets: Views, views: Views, times: Times, seeds: Seeds) -> None:
-        """Once all samples of a batch are there: what is done to it as a whole."""
+        """Apply what is done to a batch as a whole, once it has all its samples."""
         if self._pipeline is not None and self._pipeline.whole_batches:
             self._pipeline.finish(targets, views, seeds, times)
 
@@ -121,7 +121,7 @@ class BatchFiller:
         return [] if self._library.memory is None else [self._library.memory.descriptor]
 
     def name(self, row: int) -> str:
-        """How a sample is called in an error: its row and its key; of a clip those of its first frame."""
+        """How to name a sample in an error: by its row and key; a clip by those of its first frame."""
         what = f"the clip that begins with sample {row}" if self._once else f"sample {row}"
         try:
             return f"{what} ({self._library.text('key', np.array([row]))[0]!r})"
@@ -160,8 +160,8 @@ def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
 
 
 def do(task: Task, filler: BatchFiller, views: Views, notes: Heartbeat) -> Reply:
-    """Do one task; what it raises is told, with the sample that raised it."""
-    times, position, faults = Times(), task.start, major_faults()
+    """Do one task; an exception is reported with the sample that raised it."""
+    times, position, before = Times(), task.start, major_faults()
     seeds = task.seed, task.epoch
     try:
         targets = filler.targets(views)
@@ -172,7 +172,7 @@ def do(task: Task, filler: BatchFiller, views: Views, notes: Heartbeat) -> Reply
                 filler.fill(targets, position, position + 1, times, seeds)
         position = _WHOLE
         filler.finish(targets, views, times, seeds)
-        return SliceDone(task.number, times, major_faults() > faults)
+        return SliceDone(task.number, times, major_faults() > before)
     except Exception as error:
         row, batch = first_row(views, max(position, 0)), task.rows if position == _WHOLE else 0
         return SliceFailed(task.number, row, type(error).__name__, str(error), traceback.format_exc(), batch)
@@ -193,7 +193,7 @@ def _filled(task: Task, filler: BatchFiller, targets: Views, notes: Heartbeat, t
 
 
 def major_faults() -> int:
-    """How often this thread has waited for a page to come from the disk; 0 where the system does not tell."""
+    """How often this thread has waited for a page from the disk; 0 where the system does not say."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0
 
 
@@ -216,7 +216,7 @@ def blame(filler: BatchFiller, views: Views, seeds: Seeds, error: Exception) -> 
     except Exception as again:
         doing = filler.doing(first_row(views, 0), len(views[INDEX]))
         return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
-    return WorkerError(f"reading a batch failed, and did not when done again: {type(error).__name__}: {error}")
+    return WorkerError(f"reading a batch failed, but not when repeated: {type(error).__name__}: {error}")
 
 
 def serve(

@@ -1,4 +1,4 @@
-"""One pass over one epoch: batches in order, made ahead of time."""
+"""One pass over one epoch: batches in order, prepared in advance."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _SLICE_BYTES = 1 << 18
 
 
 def most_slices(batch_bytes: int, whole: bool) -> int:
-    """Into how many slices a batch is cut where there are workers for all of them. whole: whether a step of the
-    transform needs all of the batch at once."""
+    """How many slices a batch is cut into if there are enough workers. whole: whether a step of the transform needs the
+    whole batch."""
     return 1 if whole else max(1, batch_bytes // _SLICE_BYTES)
 
 
 Begun = deque[tuple[EpochStep, Pending]]
-"""Batches in the making, in order."""
+"""Batches in flight, in order."""
 
 
 class Owner(Protocol):
@@ -46,7 +46,7 @@ class Owner(Protocol):
     counted: Stats
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
-        """The steps of the next epoch, as far as it is foreseen that they will be asked for, with the same workers."""
+        """The steps of the next epoch, if the same workers can be expected to be asked for them."""
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
         """A batch was handed over."""
@@ -54,7 +54,7 @@ class Owner(Protocol):
     def ended(
         self, pool: WorkerPool | None, slot_pool: SlotPool, left: list[Pending] | None, epoch: int, following: Begun
     ) -> None:
-        """The iterator is done with its workers and slots. left: batches still in the making that nobody wants; None
+        """The iterator is done with its workers and slots. left: batches in flight that nobody wants; None
         where something went wrong, so that nobody may use them again. following: the first of epoch `epoch`."""
 
 
@@ -103,7 +103,7 @@ class BatchIterator(Iterator[Batch]):
         self._last = 0.0
 
     def __reduce__(self) -> NoReturn:
-        raise UsageError("an iterator has workers of its own: pickle the reader and a state_dict() instead")
+        raise UsageError("an iterator owns workers: pickle the reader and a state_dict() instead")
 
     def __next__(self) -> Batch:
         # Before the lock: in a forked child, a thread of the parent may hold it for good.
@@ -117,7 +117,7 @@ class BatchIterator(Iterator[Batch]):
             began = time.perf_counter()
             self._enter()
             try:
-                step, batch = self._here() if self._pool is None else self._from_pool(self._pool)
+                step, batch = self._made_here() if self._pool is None else self._from_pool(self._pool)
                 if self._ragged_fields is not None:
                     batch.update(self._ragged_fields(step.rows, (self._seed, self.epoch), step.clips))
                 self._count(step, began)
@@ -138,7 +138,7 @@ class BatchIterator(Iterator[Batch]):
         self._bar = tqdm(total=batches, desc=title, unit=" batches")
 
     def close(self) -> None:
-        """End the iteration early. Workers are not waited for: they finish their slices, and serve the next epoch. A
+        """End the iteration early. Does not wait for workers, which finish their slices and serve the next epoch. A
         thread that waits for a batch gets it first."""
         if os.getpid() == self._process:
             with self._lock:
@@ -155,14 +155,14 @@ class BatchIterator(Iterator[Batch]):
         self._inside = True
 
     def __del__(self) -> None:
-        # Without the lock: nobody else has the iterator any more.
+        # Without the lock: nobody else has the iterator anymore.
         if hasattr(self, "_last"):
             bar, self._bar = self._bar, None
             self._leave()
             if bar is not None:
                 _let_go(bar, close=os.getpid() == self._process)
 
-    def _here(self) -> tuple[EpochStep, Batch]:
+    def _made_here(self) -> tuple[EpochStep, Batch]:
         """The next batch, made in this process."""
         if not self._made:
             self._make()
@@ -198,7 +198,7 @@ class BatchIterator(Iterator[Batch]):
             self._made.append((step, {name: array[start:end] for name, array in whole.items()}))
 
     def _from_pool(self, pool: WorkerPool) -> tuple[EpochStep, Batch]:
-        """The next batch of those in the making; another is begun in its place."""
+        """The next batch in flight; another is begun in its place."""
         self._submit(pool)
         if not self._pending:
             raise StopIteration
@@ -209,7 +209,7 @@ class BatchIterator(Iterator[Batch]):
         return step, self._slot_pool.hand_over(pending.slot, pending.rows)
 
     def _submit(self, pool: WorkerPool) -> None:
-        """Have `in_flight` batches in the making beside the next one, as far as `max_slots` allows."""
+        """Have `in_flight` batches in flight besides the next one, as far as `max_slots` allows."""
         while len(self._pending) <= self._in_flight:
             if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return
@@ -220,7 +220,7 @@ class BatchIterator(Iterator[Batch]):
             self._pending.append((step, self._begin(pool, step, self.epoch)))
 
     def _submit_beyond(self, pool: WorkerPool) -> None:
-        """All of this epoch is in the making: begin the next, so that its first batch is there when it is asked for."""
+        """All of this epoch is in flight: begin the next, so that its first batch is ready when it is asked for."""
         if self._following is None:
             self._following = self._owner.following(self)
         try:
@@ -230,11 +230,11 @@ class BatchIterator(Iterator[Batch]):
                     return
                 self._beyond.append((step, self._begin(pool, step, self.epoch + 1)))
         except RawpackError:
-            # Whoever asks for that epoch is told. What is begun must be its first batches, with none left out.
+            # Raised again when that epoch is asked for. What is begun must be its first batches, without a gap.
             self._following = iter(())
 
     def _begin(self, pool: WorkerPool, step: EpochStep, epoch: int) -> Pending:
-        """Give a batch out to the workers."""
+        """Give out a batch to the workers."""
         rows = len(step.rows)
         pending = Pending(self._slot(), rows, self._seed, epoch)
         step.write(self._slot_pool.layout.views(pending.slot.memory, rows))
@@ -258,7 +258,7 @@ class BatchIterator(Iterator[Batch]):
             stats.fetching_s += fetching if self._last else 0.0
             self._prefetch.release()
         if self._last:
-            # The clock runs from hand-over to hand-over, so that workers' start-up does not count as waiting.
+            # The clock runs from one batch to the next, so that the start of workers does not count as waiting.
             stats.timed_samples += rows
             stats.elapsed_s += now - self._last
             stats.waited_s += now - began
@@ -270,7 +270,7 @@ class BatchIterator(Iterator[Batch]):
         self._owner.handed_over(self, step)
 
     def _leave(self) -> None:
-        """End, with batches in the making."""
+        """End, with batches in flight."""
         if not self._ended and os.getpid() == self._process:
             left = [pending for _, pending in (*self._pending, *self._beyond)]
             self._beyond.clear()
@@ -288,13 +288,13 @@ class BatchIterator(Iterator[Batch]):
 
 
 def _let_go(bar: Any, close: bool) -> None:
-    """End a progress bar from a finaliser, which must wait for no lock: where somebody is drawing, it just stays."""
+    """End a progress bar from a finalizer, which must not wait for a lock: one that is being drawn just stays."""
     lock = bar.get_lock()
     parts = getattr(lock, "locks", [lock])
     taken = [part for part in parts if part.acquire(False)] if close else []
     if close and len(taken) == len(parts):
         bar.close()
-    # Else tqdm's own finaliser would wait.
+    # Else tqdm's own finalizer would wait.
     bar.disable = True
     for part in reversed(taken):
         part.release()

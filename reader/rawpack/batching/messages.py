@@ -1,4 +1,4 @@
-"""What this process and its workers say to each other: small values, never pixels."""
+"""The messages between this process and its workers: small values, never pixels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of the slot."""
     keep: bool
     """Whether the slot will be used again, so that its mapping is worth keeping: then its descriptor comes with the
-    first task that names it, else with every one."""
+    first task that names it only, otherwise with each."""
     rows: int
     """Rows of the whole batch."""
     start: int
     stop: int
     careful: bool
-    """Do one sample at a time and note each before it is begun: a worker died of this slice before."""
+    """Do one sample at a time and note each before it is begun: this slice has killed a worker before."""
     seed: int = 0
     epoch: int = 0
     forget: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class SliceDone(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     number: int
     times: Times
     waited_for_disk: bool
-    """Whether pages were missing from the page cache, so that it is worth asking the disk ahead of time."""
+    """Whether pages were missing from the page cache, so that readahead is worthwhile."""
 
 
 class SliceFailed(msgspec.Struct, frozen=True, array_like=True, tag="f"):

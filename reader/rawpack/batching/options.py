@@ -1,4 +1,4 @@
-"""What `Reader.batches` is asked for: checked, and chosen where it was left open."""
+"""The options of `Reader.batches`: checked, and chosen where the caller leaves them open."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Backend = Literal["process", "thread"]
 RESIZABLE = ("uint8", "uint16", "float32")
 """What OpenCV resizes."""
 _MANY_WORKERS, _MANY_A_CPU = 16, 4
-"""From here on somebody is told: where workers wait for a disk, some more than there are CPUs make sense."""
+"""More than both is worth a warning: where workers wait for a disk, a few more than there are CPUs make sense."""
 _TINY_BYTES = 4096
-"""Samples this small are gathered faster in this process than a worker can be told to."""
+"""Samples this small are copied faster in this process than a message reaches a worker."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `Reader.batches` was asked for, checked."""
+    """The options of `Reader.batches`, checked."""
 
     batch_size: int
     fields: tuple[str, ...]
@@ -46,7 +46,7 @@ class Options:
     max_slots: int | None
     ragged: Ragged
     order_name: str
-    """What kind of order, with what shapes it: part of a state."""
+    """The kind of order and its parameters: part of a state."""
     progress: bool
     verify: bool
 
@@ -69,7 +69,7 @@ def choose_fields(
 ) -> tuple[str, ...]:
     """The fields of a batch: numbers, images and masks by default. transformed: by what `Reader.batches` was given."""
     if isinstance(fields, str):
-        raise UsageError(f"fields={fields!r}: a list of names, such as [{fields!r}]")
+        raise UsageError(f"fields={fields!r} must be a list of names, such as [{fields!r}]")
     if fields is None:
         fields = [name for name, field in library.fields.items() if field.in_slot]
     chosen = tuple(dict.fromkeys(name for name in fields if name != INDEX))
@@ -84,9 +84,9 @@ def choose_fields(
             )
         if field.in_shards and not field.uniform and image_size is None and not transformed:
             raise UsageError(
-                f"the samples of {name!r} have different sizes, so they make no batch: pass image_size=224 (resize and "
-                "centre crop in the workers) or image_size=(height, width), a transform= that makes one size, leave "
-                "the field out with fields=, or pack with --size"
+                f"the samples of {name!r} have different sizes, so they cannot form a batch: pass image_size=224 "
+                "(resize and center-crop in the workers) or image_size=(height, width), or a transform= that makes one "
+                "size; or leave the field out with fields=, or pack with --size"
             )
     return chosen
 
@@ -98,20 +98,20 @@ def choose_planes(
     if color is None:
         return ()
     if color != "yuv420":
-        raise UsageError(f"color={color!r}: 'yuv420' for the planes as they are stored, or None for pixels")
+        raise UsageError(f"color={color!r} must be 'yuv420' (the planes as they are stored) or None (pixels)")
     if transformed:
         raise UsageError(
             f"color={color!r} gives planes as they are stored; transform= and image_size= work on pixels: leave "
-            "out the one or the other"
+            "out one of them"
         )
     names = [name for name in library.fields if fields is None or name in fields]
     planar = [name for name in names if all(store.fields[name].planar for store in library.stores)]
     if not planar:
-        raise UsageError(f"color={color!r}: no field of the batch is stored so; pack with --color {color}")
+        raise UsageError(f"color={color!r}: no field of the batch is stored that way; pack with --color {color}")
     for name in planar:
         if not library.fields[name].uniform:
             raise UsageError(
-                f"the planes of {name!r} have different sizes, so they make no batch: leave color= out and pass "
+                f"the planes of {name!r} have different sizes, so they cannot form a batch: leave color= out and pass "
                 "image_size=, or pack with --size"
             )
     return tuple(planar)
@@ -132,9 +132,11 @@ def choose_workers(
     copying them. frames: of a clip, or 1.
     """
     if backend not in (None, "process", "thread"):
-        raise UsageError(f"backend={backend!r}: 'process', 'thread' or None")
+        raise UsageError(f"backend={backend!r} must be 'process', 'thread' or None")
     if workers is not None and (not isinstance(workers, int | np.integer) or isinstance(workers, bool) or workers < 0):
-        raise UsageError(f"workers={workers!r}: 0 (in this process), more, or None to choose")
+        raise UsageError(
+            f"workers={workers!r} must be a whole number from 0 (0: this process does the work), or None to choose"
+        )
     raw = _copied(library, fields, planes)
     if workers is None:
         workers = 0 if tiny(library, fields, planes, frames) and not transformed else machine.cpus()
@@ -146,11 +148,11 @@ def choose_workers(
 
 
 def doubtful_workers(asked: int, options: Options) -> str | None:
-    """Why so many workers are hardly what the caller wants; None where they may be. options: what was made of it."""
+    """Why the number of workers is probably a mistake; None where it may be right. options: what it became."""
     if options.workers < asked:
         return (
             f"workers={asked}: batches of {options.batch_size} samples of this size keep {options.workers} busy, so "
-            f"only {options.workers} are started; larger batches keep more"
+            f"only {options.workers} are started; larger batches can use more"
         )
     cpus = machine.cpus()
     if options.backend == "process" and asked > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
@@ -162,15 +164,17 @@ def doubtful_workers(asked: int, options: Options) -> str | None:
 
 
 def check_ragged(library: ConcatenatedStore, fields: Sequence[str], ragged: object) -> None:
-    """Raise UsageError where `ragged=` is none of what `Reader.batches` takes, or too short for a sample."""
+    """Raise UsageError where `ragged=` is invalid, or too short for a sample."""
     if ragged in ("list", "pad"):
         return
     if isinstance(ragged, bool) or not isinstance(ragged, int | np.integer) or ragged < 1:
-        raise UsageError(f"ragged={ragged!r}: 'list', 'pad', or a length to pad to")
+        raise UsageError(f"ragged={ragged!r} must be 'list', 'pad', or a length to pad to")
     for name in fields:
         longest = library.longest(name) if library.fields[name].kind == "ragged" else 0
         if longest > ragged:
-            raise UsageError(f"ragged={ragged}: a sample has {longest} of {name!r}; pad to that, or pass 'pad'")
+            raise UsageError(
+                f"ragged={ragged} is too short: a sample has {longest} of {name!r}; pass that length, or 'pad'"
+            )
 
 
 def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -180,18 +184,18 @@ def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None
     pair: Any = (value, value) if isinstance(value, int | np.integer) else value
     whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | np.integer) for n in pair)
     if isinstance(value, bool) or not whole or not all(0 < n <= 65535 for n in pair):
-        raise UsageError(f"image_size={value!r}: a side in pixels, or (height, width)")
+        raise UsageError(f"image_size={value!r} must be a side in pixels, or (height, width)")
     return int(pair[0]), int(pair[1])
 
 
 def tiny(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
-    """Whether samples of these fields are so small that copying them costs less than arranging for it."""
+    """Whether samples of these fields are so small that copying them costs less than handing them to workers."""
     size = sum(_sample_bytes(library, name) for name in fields) * frames
     return _copied(library, fields, planes) and size <= _TINY_BYTES
 
 
 def _copied(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str]) -> bool:
-    """Whether samples of these fields come as they lie in the files."""
+    """Whether samples of these fields are copied from the files as they are."""
     return all(
         library.fields[name].codec.in_place and library.fields[name].planar == (name in planes) for name in fields
     )

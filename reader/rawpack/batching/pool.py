@@ -1,7 +1,7 @@
-"""A crew: the workers of one iterator after another, the tasks they hold, and what is done when one of them fails.
+"""The workers of one iterator after another, the tasks they hold, and what happens when one of them fails.
 
-The crew has no thread of its own: it works while its caller waits for a batch. A worker has its tasks in advance, so
-it goes on while the caller computes.
+The pool has no thread of its own: it works while its caller waits for a batch. A worker is given tasks in advance, so
+it keeps working while the caller computes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from rawpack.system.warning import warn
 _MAX_DEATHS = 3
 _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
-"""What a worker is given to start, on a busy machine with slow disks, however short `timeout` is."""
+"""How long a worker may take to start, on a busy machine with slow disks, however short `timeout` is."""
 _ERROR_WAIT_S = 2.0
-"""How long an error waits for the batches before its own to be handed over: not for ever, where one of them hangs."""
+"""How long an error waits for the batches before its own to be handed over: not forever, in case one of them hangs."""
 
 
 @dataclass
@@ -41,17 +41,17 @@ class Pending:
     rows: int
     seed: int
     epoch: int
-    pieces: int = 0
-    """Slices that it is cut into."""
+    slices: int = 0
+    """How many it is cut into."""
     left: int = 0
-    """Those that are not done."""
+    """Slices that are not done."""
     deaths: Counter[int] = field(default_factory=Counter)
     """How many workers died of the slice that begins at a row."""
     times: Times = field(default_factory=Times)
-    """What its workers spent on it, together."""
+    """What its workers spent on it, in total."""
     failed: str = ""
-    """What went wrong with one of its slices: raised when it is this batch's turn, after the whole ones before it. No
-    exception: one that was raised holds the frames that hold it."""
+    """What went wrong with one of its slices: raised when it is this batch's turn, after the complete ones before it.
+    A text and no exception, which would keep the frames alive that keep it."""
 
 
 @dataclass
@@ -64,12 +64,14 @@ class _Slice:
 
 @dataclass
 class _WorkerHandle:
-    """A worker's place in the crew, with the slices it holds, oldest first."""
+    """A worker, and the slices it holds, oldest first."""
 
     worker: Worker
     slices: dict[int, _Slice] = field(default_factory=dict)
-    beat: int = -1
-    beat_at: float = 0.0
+    progress: int = -1
+    """Its heartbeat when it was last looked at."""
+    progress_at: float = 0.0
+    """When that last changed."""
 
 
 class WorkerPool:
@@ -87,7 +89,7 @@ class WorkerPool:
         """Tasks that were done since a worker waited for the disk."""
         self._warned = False
         self._failed: tuple[float, Pending] | None = None
-        """The first batch that a worker told an error of, and when."""
+        """The first batch that a worker reported an error in, and when."""
         self._handles: list[_WorkerHandle] = []
         try:
             for _ in range(workers):
@@ -99,13 +101,13 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._handles)
 
-    def submit(self, pending: Pending, pieces: int) -> None:
-        """Give out a batch in `pieces` slices, to the workers that have least to do."""
-        pending.pieces = max(1, min(pieces, pending.rows))
+    def submit(self, pending: Pending, slices: int) -> None:
+        """Give out a batch in `slices` slices, to the workers that have least to do."""
+        pending.slices = max(1, min(slices, pending.rows))
         self._give_out(pending)
 
     def wait(self, pending: Pending) -> None:
-        """Return when the batch is whole. Raises what a worker raised; replaces workers that die or hang."""
+        """Return when the batch is complete. Raises what a worker raised; replaces workers that die or hang."""
         began, poll = time.monotonic(), select.poll()
         handles = {handle.worker.channel.fileno(): handle for handle in self._handles}
         for number in handles:
@@ -124,7 +126,7 @@ class WorkerPool:
                     replace_worker(number, "died", GRACE_S)
             if self._failed is not None and pending.left:
                 since, failed = self._failed
-                # One of the next epoch is no business of this one.
+                # An error of the next epoch does not concern this one.
                 if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _ERROR_WAIT_S:
                     raise WorkerError(failed.failed)
             if pending.left and not pending.failed:
@@ -134,14 +136,14 @@ class WorkerPool:
             raise WorkerError(pending.failed)
 
     def drain(self) -> bool:
-        """Wait until no worker holds a slice, so that all slots are ours again. False where a worker is gone."""
+        """Wait until no worker holds a slice, so that nobody else uses a slot. False where a worker is gone."""
         for handle in self._handles:
             poll = select.poll()
             poll.register(handle.worker.channel.fileno(), select.POLLIN)
             while handle.slices:
                 if not poll.poll(self._timeout * 1000) or self._receive(handle) is None:
                     return False
-        # What went wrong in batches that nobody waited for concerns nobody.
+        # Errors in batches that nobody waited for do not matter.
         self._failed = None
         return True
 
@@ -159,10 +161,10 @@ class WorkerPool:
         return ProcessWorker(self._spec, self._filler.descriptors, self.slot_pool.slots)
 
     def _give_out(self, pending: Pending) -> None:
-        pending.left = pending.pieces
-        for k in range(pending.pieces):
+        pending.left = pending.slices
+        for k in range(pending.slices):
             self._next_task += 1
-            start = pending.rows * k // pending.pieces
+            start = pending.rows * k // pending.slices
             task = Task(
                 number=self._next_task,
                 slot=pending.slot.number,
@@ -170,7 +172,7 @@ class WorkerPool:
                 keep=not pending.slot.fresh,
                 rows=pending.rows,
                 start=start,
-                stop=pending.rows * (k + 1) // pending.pieces,
+                stop=pending.rows * (k + 1) // pending.slices,
                 careful=pending.deaths[start] > 0,
                 seed=pending.seed,
                 epoch=pending.epoch,
@@ -179,9 +181,9 @@ class WorkerPool:
 
     def _give(self, handle: _WorkerHandle, piece: _Slice) -> None:
         if not handle.slices:
-            handle.beat_at = time.monotonic()
+            handle.progress_at = time.monotonic()
         handle.slices[piece.task.number] = piece
-        # Where the worker is dead or stuck, whoever waits next sees it and replaces it.
+        # A worker that is dead or stuck is replaced at the next wait.
         with contextlib.suppress(OSError):
             task, forget = piece.task, handle.worker.forget()
             descriptors = handle.worker.share(piece.pending.slot)
@@ -196,7 +198,7 @@ class WorkerPool:
         if received is None:
             return None
         reply: Reply = decode_reply(received[0])
-        handle.beat_at = time.monotonic()
+        handle.progress_at = time.monotonic()
         piece = handle.slices.pop(reply.number, None)
         if piece is None:
             # Of a slot that was given up meanwhile; what became of it does not matter.
@@ -212,26 +214,26 @@ class WorkerPool:
         return reply
 
     def _stuck(self, handles: dict[int, _WorkerHandle]) -> list[int]:
-        """The workers that hold slices and have noted nothing for `timeout` seconds, by descriptor."""
+        """The descriptors of workers that hold slices and have made no progress for `timeout` seconds."""
         now, stuck = time.monotonic(), []
         for number, handle in handles.items():
             beat = handle.worker.notes.read()[2]
-            if beat != handle.beat or not handle.slices:
-                handle.beat, handle.beat_at = beat, now
-            elif now - handle.beat_at > (self._timeout if beat else max(self._timeout, _START_TIMEOUT_S)):
+            if beat != handle.progress or not handle.slices:
+                handle.progress, handle.progress_at = beat, now
+            elif now - handle.progress_at > (self._timeout if beat else max(self._timeout, _START_TIMEOUT_S)):
                 stuck.append(number)
         return stuck
 
     def _replace(self, handle: _WorkerHandle, what: str, grace: float, epoch: int) -> None:
-        """Put a new worker in the place of one that is gone, and give its slices out again.
+        """Replace a worker that is gone by a new one, and give out its slices again.
 
         epoch: the one that the caller is in. Raises WorkerError where that makes no sense: a slice of this epoch has
-        ended several; of one of the next epoch, whoever comes to it is told.
+        killed several. A slice of the next epoch raises it when that epoch comes to it.
         """
         task, position, beat = handle.worker.notes.read()
         ended = handle.worker.kill(grace)
-        status, words = handle.worker.status(), handle.worker.last_words()
-        said = f"\n\nIts last words:\n{words}" if words else ""
+        status, stderr = handle.worker.status(), handle.worker.last_words()
+        said = f"\n\nIt wrote:\n{stderr}" if stderr else ""
         if not beat and status is not None and status > 0:
             raise WorkerError(
                 f"worker processes cannot start here (exit status {status}); "
@@ -239,7 +241,7 @@ class WorkerPool:
             )
         how = f"a worker {what}"
         if not ended:
-            how += " and cannot be ended"
+            how += " and cannot be killed"
         elif status is not None:
             how += f" (exit status {status})"
         slices = list(handle.slices.values())
@@ -250,7 +252,7 @@ class WorkerPool:
             deaths = first.pending.deaths[first.task.start]
             if deaths >= _MAX_DEATHS:
                 cure = "" if ended else ": is the disk or network share of the store alive?"
-                error = f"{how} {deaths} times at {self._name(first, position)}; it ends here{cure}{said}"
+                error = f"{how} {deaths} times at {self._name(first, position)}; reading stops here{cure}{said}"
                 if first.pending.epoch == epoch or not ended:
                     raise WorkerError(error)
                 first.pending.failed = first.pending.failed or error
@@ -259,7 +261,7 @@ class WorkerPool:
             self._warned = True
             warn(f"{how}; it is replaced and its samples are read again{said}")
         handle.worker = self._start_worker()
-        handle.beat, handle.beat_at = -1, time.monotonic()
+        handle.progress, handle.progress_at = -1, time.monotonic()
         if not ended:
             for pending in {id(piece.pending): piece.pending for piece in slices}.values():
                 self._move(pending)
@@ -269,7 +271,7 @@ class WorkerPool:
             self._give(handle, _Slice(replace(piece.task, careful=careful), piece.pending))
 
     def _move(self, pending: Pending) -> None:
-        """Begin a batch anew in another slot: a worker that cannot be ended may write into this one at any time."""
+        """Start a batch again in another slot: a worker that cannot be killed may write into this one at any time."""
         for handle in self._handles:
             for number in [number for number, piece in handle.slices.items() if piece.pending is pending]:
                 del handle.slices[number]

@@ -1,4 +1,4 @@
-"""Teams: workers and their slots, which outlive the iterators that they work for, one after another."""
+"""Workers and slots that no iterator is using, kept for the next one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rawpack.batching.slots import SlotPool
 
 @dataclass(frozen=True)
 class WorkerSet:
-    """Workers and slots, and what they have in hand from the iterator before."""
+    """Workers and slots, and what is left in them by the iterator before."""
 
     pool: WorkerPool | None
-    """None where all is done in this process."""
+    """None where this process does the work."""
     slot_pool: SlotPool
     left: tuple[Pending, ...] = ()
     """Batches that are still being made, and that nobody wants."""
@@ -33,7 +33,7 @@ class WorkerSet:
 
 
 class PoolCache:
-    """Those of one `Batches` that no iterator has. They end with this object, in the process that made it."""
+    """The idle workers and slots of one `Batches`. They end with this object, in the process that made it."""
 
     def __init__(self) -> None:
         self._idle: list[WorkerSet] = []
@@ -41,11 +41,11 @@ class PoolCache:
         weakref.finalize(self, _close, self._idle, self._process)
 
     def acquire(self, epoch: int, position: int) -> WorkerSet | None:
-        """An idle team for an iterator of `epoch` from `position` on; None where there is none. `begun` holds the first
-        batches of just these that it has in the making; what else it had in hand is finished first."""
+        """An idle set for an iterator of `epoch` from `position` on; None where there is none. `begun` holds the first
+        batches of these that it is making already; all else that it was making is finished first."""
         while True:
             try:
-                # The one that has begun just this, or the last.
+                # The one that has begun this epoch, or the last.
                 fits = [
                     k
                     for k, worker_set in enumerate(self._idle)
@@ -63,11 +63,11 @@ class PoolCache:
             self.discard(worker_set)
 
     def give_back(self, worker_set: WorkerSet) -> None:
-        """An iterator is done with a team."""
+        """An iterator is done with a set."""
         self._idle.append(worker_set)
 
     def discard(self, worker_set: WorkerSet) -> None:
-        """A team that something went wrong with: nobody may use it again."""
+        """Something went wrong in a set: nobody may use it again."""
         _close([worker_set], self._process)
 
 

@@ -1,6 +1,6 @@
-"""Fields that lie in no slot, because their samples differ in length: texts, boxes.
+"""Fields that are not in slots, because their samples differ in length: texts, boxes.
 
-They are small and lie in mapped columns, so this process takes them from there as it hands a batch over.
+They are small and in mapped columns, from which this process takes them as it hands over a batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ragged = Literal["list", "pad"] | int
 
 
 class RaggedFields:
-    """The loose fields of one `Batches`."""
+    """The texts and ragged fields of one `Batches`."""
 
     def __init__(
         self, library: ConcatenatedStore, names: Sequence[str], ragged: Ragged, mover: BoxMover | None = None
@@ -32,7 +32,7 @@ class RaggedFields:
     def __call__(
         self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None = None
     ) -> dict[str, Any]:
-        """What a batch of these rows has beside its slot. The arrays are the caller's.
+        """What a batch of these rows has beside its slot. The arrays belong to the caller.
 
         rows: int64 (n,), or of clips (n, frames): then each clip has a list of its frames, or an axis. seeds: (seed,
         epoch). clips: their numbers, (n,).
@@ -67,7 +67,7 @@ class RaggedFields:
 
 
 def _by_clip(values: Any, clips: int, frames: int) -> Any:
-    """What comes of clips * frames samples, clip by clip."""
+    """The values of clips * frames samples, clip by clip."""
     if isinstance(values, list):
         return [values[start : start + frames] for start in range(0, clips * frames, frames)]
     return values.reshape(clips, frames, *values.shape[1:])

@@ -1,14 +1,14 @@
-"""Slots: the memory that batches lie in, and the rule for when one is used again.
+"""Slots: the memory that batches are in, and when it may be used again.
 
-The memory is shared with worker processes where there are any, and else this process's own.
+The memory is shared with worker processes if there are any.
 
-A slot goes back to the ring only when the last array over it is gone, whatever the user keeps of a batch: every array
+A slot goes back to the pool only when the last array over it is gone, whatever the user keeps of a batch: every array
 of a batch has, at the end of its chain of bases, one *lease*, an object that is no array (numpy collapses chains of
-views, so that a finaliser on an array would fire while a view of it lives). When the lease is collected, a weak
+views, so that a finalizer on an array would fire while a view of it lives). When the lease is collected, a weak
 reference's callback appends the slot's number to a deque and does nothing else: it may run at any point of any thread,
 and a lock taken there could be held by that very thread.
 
-Beyond the ring, batches get fresh memory, which is given back to the system instead of being used again.
+When the pool has no slot left, batches get fresh memory, which is returned to the system instead of being used again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SlotField:
 
 
 class SlotLayout:
-    """Where the arrays of a batch lie in a slot: one after another, each from a page boundary on."""
+    """Where the arrays of a batch are in a slot: one after another, each at a page boundary."""
 
     def __init__(self, fields: Iterable[SlotField], batch_size: int) -> None:
         self.batch_size = batch_size
@@ -73,14 +73,14 @@ class SlotLayout:
 
 
 class Slot:
-    """One piece of anonymous memory. Nothing of it has a name, so nothing can be left behind or collide."""
+    """A piece of anonymous memory: without a name, so that nothing is left behind and nothing collides."""
 
     def __init__(self, number: int, size: int, returned: deque[int], *, shared: bool, fresh: bool) -> None:
         """returned: where its number is put when a lease of it has ended; shared: with worker processes."""
         owner = os.getpid()
 
         def ended(_: Any) -> None:
-            # A forked child has a copy of every lease; the slot is the parent's business.
+            # A forked child has a copy of every lease, but the slot belongs to the parent.
             if os.getpid() == owner:
                 returned.append(number)
 
@@ -100,7 +100,7 @@ class Slot:
         prefer_huge_pages(self.memory)
 
     def close_descriptor(self) -> None:
-        """Give up the means to share the slot with another process; the memory stays."""
+        """Stop sharing the slot with further processes; the memory stays."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
@@ -109,34 +109,32 @@ class Slot:
 class SlotPool:
     """The slots of one iterator's batches at a time. Used by one thread at a time; leases may end in any."""
 
-    def __init__(
-        self, layout: SlotLayout, slot_pool: int, max_slots: int | None = None, *, shared: bool = True
-    ) -> None:
-        """shared: whether worker processes write into the slots."""
-        self.layout, self.slot_pool, self.max_slots, self.shared = layout, slot_pool, max_slots, shared
+    def __init__(self, layout: SlotLayout, reusable: int, max_slots: int | None = None, *, shared: bool = True) -> None:
+        """reusable: slots to keep; more get fresh memory. shared: whether worker processes write into the slots."""
+        self.layout, self.reusable, self.max_slots, self.shared = layout, reusable, max_slots, shared
         self.slots: dict[int, Slot] = {}
         self._free: list[int] = []
         self._returned: deque[int] = deque()
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._next = 0
-        _rings[id(self)] = self
+        _pools[id(self)] = self
 
     def acquire(self) -> Slot:
         """A slot that nobody else holds."""
         if self.full:
             raise RawpackError(
-                f"{len(self.slots)} batches are held at once, and max_slots={self.max_slots}: let go of batches "
+                f"{len(self.slots)} batches are held at once, and max_slots={self.max_slots}: release batches "
                 "(or copy what you keep of them), or raise max_slots"
             )
         if self._free:
             return self.slots[self._free.pop()]
-        fresh = len(self.slots) >= self.slot_pool
+        fresh = len(self.slots) >= self.reusable
         try:
             slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
         except OSError as error:
             raise RawpackError(
                 f"no memory for a batch of {self.layout.size} bytes beside {len(self.slots)} others ({error}): "
-                "let go of batches, or take a smaller batch_size"
+                "release batches, or pass a smaller batch_size"
             ) from error
         self._next += 1
         self.slots[slot.number] = slot
@@ -150,8 +148,8 @@ class SlotPool:
 
     @property
     def spare(self) -> bool:
-        """Whether a slot of the ring can be acquired, without memory beyond it."""
-        return not self.full and (bool(self._free) or len(self.slots) < self.slot_pool)
+        """Whether a slot can be acquired without fresh memory."""
+        return not self.full and (bool(self._free) or len(self.slots) < self.reusable)
 
     def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays that keep it from being used again while any of them, or a view, lives."""
@@ -162,8 +160,8 @@ class SlotPool:
         return self.layout.views(lease, rows)
 
     def leave_leased(self) -> None:
-        """Never use again what is held now: a process that is about to be forked off holds it too, and longer."""
-        # A copy: another thread may be forking while this ring's own thread takes and gives slots.
+        """Never reuse what is held now: a process that is about to be forked holds it too, and for longer."""
+        # A copy: another thread may be forking while this pool's own thread takes and returns slots.
         for number in list(self._leases):
             slot = self.slots.get(number)
             if slot is not None:
@@ -174,7 +172,7 @@ class SlotPool:
         self._release(slot.number)
 
     def retire(self, slot: Slot) -> None:
-        """Never use this slot again: somebody who cannot be stopped may still write into it."""
+        """Never use this slot again: a worker that cannot be killed may still write into it."""
         self.slots.pop(slot.number, None)
         slot.close_descriptor()
 
@@ -186,7 +184,7 @@ class SlotPool:
             self._release(number)
 
     def close(self) -> None:
-        """Forget all slots. Memory that batches still lie in lives as long as they do."""
+        """Forget all slots. Memory of batches that are still held lives as long as they do."""
         for slot in self.slots.values():
             slot.close_descriptor()
         self.slots.clear()
@@ -204,14 +202,14 @@ class SlotPool:
             self._free.append(number)
 
 
-_rings: weakref.WeakValueDictionary[int, SlotPool] = weakref.WeakValueDictionary()
+_pools: weakref.WeakValueDictionary[int, SlotPool] = weakref.WeakValueDictionary()
 
 
 def _before_fork() -> None:
-    for reference in _rings.valuerefs():
-        slot_pool = reference()
-        if slot_pool is not None:
-            slot_pool.leave_leased()
+    for reference in _pools.valuerefs():
+        pool = reference()
+        if pool is not None:
+            pool.leave_leased()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""Where the time of reading goes, and what that means: `Batches.stats()`."""
+"""Where reading spends its time, and what that means: `Batches.stats()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOSTLY = 0.5
 
 @dataclass(slots=True)
 class Stats:
-    """What `Batches` counts, over all its iterators. Seconds are of the wall clock, summed over the workers."""
+    """What `Batches` counts, over all its iterators. Seconds are wall-clock time, summed over the workers."""
 
     workers: int = 0
     sample_bytes: int = 0
@@ -21,17 +21,17 @@ class Stats:
     samples: int = 0
     batches: int = 0
     timed_samples: int = 0
-    """Those of `elapsed_s`: without every iterator's first batch."""
+    """The samples that `elapsed_s` covers: without the first batch of each iterator."""
     elapsed_s: float = 0.0
     """From the moment an iterator's first batch was handed over to its latest."""
     waited_s: float = 0.0
-    """Of `elapsed_s`, how long the caller waited for the next batch."""
+    """How much of `elapsed_s` the caller waited for the next batch."""
     first_batch_s: float = 0.0
     """How long the caller waited for the latest iterator's first batch."""
     fetching_s: float = 0.0
-    """Of `waited_s`, how long nothing could be made because files of a remote store were on their way."""
+    """How much of `waited_s` was spent waiting for files of a remote store."""
     slots_s: float = 0.0
-    """Of `waited_s`, how long it took to find or make memory for batches."""
+    """How much of `waited_s` was spent on memory for batches."""
     times: Times = field(default_factory=Times)
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Stats:
     def verdict(self) -> str:
         """What the figures mean, in words."""
         if not self.elapsed_s:
-            return "too early to tell: fewer than two batches were read"
+            return "too early to say: fewer than two batches were read"
         share = self.waited_s / self.elapsed_s
         if share < _RARELY:
             return f"compute-bound: the loop waited for the reader {share:.0%} of the time"

@@ -21,7 +21,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
-    """Serve until the parent is gone. descriptors: of the preloaded shards, if there are any."""
+    """Serve until the parent is gone. descriptors: of preloaded shards, if any."""
     files = list(spec.files)
     if spec.memory is not None:
         memory = Memory(descriptors[0], *spec.memory)
@@ -38,8 +38,8 @@ def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[i
 
 
 def _keep_freed_memory() -> None:
-    """Have the allocator keep what is freed: the arrays between two steps are so large that it would give each of them
-    back to the system, whose fresh pages then cost as much as the work. glibc only."""
+    """Have the allocator keep what is freed: it would return the large arrays between two steps to the system each
+    time, and fresh pages cost as much as the work. glibc only."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, 16 << 20)

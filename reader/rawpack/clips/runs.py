@@ -8,7 +8,7 @@ A video's rows, as they are stored, are the time axis of its clips, whichever of
 - where `frame` does not go up, or skips a frame.
 
 The last wants care: where frames were chosen by time (25 of 30 a second), their numbers are apart by one and by two.
-Numbers of evenly chosen frames differ by two neighbouring whole numbers, and those of two frames with another missing
+Numbers of evenly chosen frames differ by two neighboring whole numbers, and those of two frames with another missing
 between them by the sum of two such. That is more than either, but for 1 + 1: so where a video's frames are 1 apart,
 those that are 2 apart have lost one between them, unless there are several such places, spread evenly. And where there
 are times, they must show the gap too: a video whose frames come at uneven times has its numbers apart as it may.
@@ -101,7 +101,7 @@ def _pieces(
     starts, begun = [np.zeros(min(count, 1), np.int64)], [np.ones(min(count, 1), np.bool_)]
     one_label = LABEL in library.fields and library.fields[LABEL].kind == "number"
     for start in range(1, count, _BLOCK):
-        # With the row before, so that neighbours are looked at across blocks too.
+        # With the row before, so that neighbors are looked at across blocks too.
         stop = min(start + _BLOCK, count)
         block = np.arange(start - 1, stop) if rows is None else rows[start - 1 : stop]
         store = np.searchsorted(library.ends, block, side="right")

@@ -12,7 +12,7 @@
 | `with_simplejpeg.py`, `with_turbojpeg.py`, `with_opencv.py` | one library each |
 | `choice.py` | which of them is used; RAWPACK_JPEG overrides |
 | `header.py` | the header, read before every decode |
-| `faults.py` | what libjpeg's messages mean: which lose a sample, which do not |
+| `decoder_warnings.py` | what libjpeg's messages mean: which lose a sample, which do not |
 | `region.py` | a box, cut out of the file at its restart markers |
 
 Encoding is not here: the packer does it, always by OpenCV.

@@ -21,12 +21,12 @@ def captured_stderr(wanted: Callable[[str], object]) -> Iterator[list[str]]:
     """Catch what is written to file descriptor 2: lines that are `wanted` are in the list at the end, others are passed
     on to where they were meant to go. One thread at a time: others wait."""
     lines: list[str] = []
-    with _capture, _memory_file() as caught:
+    with _capture, _memory_file() as captured:
         try:
             stderr = os.dup(_STDERR)
         except OSError:  # closed, as in some daemons
             stderr = None
-        os.dup2(caught.fileno(), _STDERR)
+        os.dup2(captured.fileno(), _STDERR)
         try:
             yield lines
         finally:
@@ -34,8 +34,8 @@ def captured_stderr(wanted: Callable[[str], object]) -> Iterator[list[str]]:
                 os.close(_STDERR)
             else:
                 os.dup2(stderr, _STDERR)
-            caught.seek(0)
-            for line in caught.read().splitlines(keepends=True):
+            captured.seek(0)
+            for line in captured.read().splitlines(keepends=True):
                 text = line.decode(errors="replace").rstrip("\n")
                 if wanted(text):
                     lines.append(text)

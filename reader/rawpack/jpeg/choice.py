@@ -101,10 +101,10 @@ def survey() -> list[BackendReport]:
 
 
 def _try_out(backend: JpegDecoder) -> None:
-    """Raise RawpackError unless the backend decodes a JPEG of 8 x 8 mid-grey pixels and refuses it without its end."""
+    """Raise RawpackError unless the backend decodes a JPEG of 8 x 8 mid-gray pixels and refuses it without its end."""
     image = backend.decode(_MID_GREY)
     if image.shape != (8, 8, 3) or image.min() != 128 or image.max() != 128:
-        raise RawpackError(f"decodes mid-grey pixels to {image.min()}..{image.max()}, {image.shape}")
+        raise RawpackError(f"decodes mid-gray pixels to {image.min()}..{image.max()}, {image.shape}")
     try:
         backend.decode(_MID_GREY[:-2])
     except DecodeError:

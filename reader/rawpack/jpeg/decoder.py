@@ -59,11 +59,11 @@ class JpegDecoder(ABC):
         out: Pixels | None = None,
         warnings: list[str] | None = None,
     ) -> Pixels:
-        """The whole image: uint8 (H, W, 3) RGB, (H, W, 1) grey or (H, W, 4) CMYK as stored, H and W divided by `scale`
+        """The whole image: uint8 (H, W, 3) RGB, (H, W, 1) gray or (H, W, 4) CMYK as stored, H and W divided by `scale`
         (1, 2, 4 or 8) and rounded up. EXIF orientation is not applied.
 
         `data`: contiguous, not copied: a slice of a mapped file serves, and must not change meanwhile.
-        `color`: a grey JPEG gives equal channels as "rgb", a colour JPEG its luma as "gray". A JPEG of four
+        `color`: a gray JPEG gives equal channels as "rgb", a color JPEG its luma as "gray". A JPEG of four
         components decodes as "cmyk", and nothing else does: YCCK turned to CMYK, Adobe's inversion kept.
         `out`: C order, uint8, of exactly the result's shape; filled and returned. After an error its content is
         undefined.
@@ -134,7 +134,7 @@ def as_bytes(data: Data) -> memoryview:
     if view.ndim == 1 and view.format == "B" and view.contiguous:
         return view
     if not view.c_contiguous:
-        raise UsageError(f"JPEG data must lie together in memory; this has shape {view.shape}, strides {view.strides}")
+        raise UsageError(f"JPEG data must be contiguous in memory; this has shape {view.shape}, strides {view.strides}")
     return view.cast("B")
 
 
@@ -148,7 +148,7 @@ def check_out(out: Pixels, shape: tuple[int, int, int]) -> None:
 
 
 def check_options(color: str, scale: int) -> None:
-    """Raise UsageError for a colour or a scale that there is not."""
+    """Raise UsageError for a color or a scale that there is not."""
     if color not in CHANNELS:
         raise UsageError(f"color {color!r}: choose one of {', '.join(map(repr, CHANNELS))}")
     if scale not in SCALES:

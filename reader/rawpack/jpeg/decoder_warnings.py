@@ -1,6 +1,6 @@
 """What libjpeg complains of, and what that means for the pixels.
 
-libjpeg goes on after most damage: it fills in grey, and leaves a *warning*. Only the first warning of a file is ever
+libjpeg goes on after most damage: it fills in gray, and leaves a *warning*. Only the first warning of a file is ever
 told. So a file that draws a warning is never simply accepted: a harmless warning's cause is removed from a copy of the
 bytes, which are then decoded again under the same strictness, so that a second fault behind the first one shows.
 

@@ -39,7 +39,7 @@ class JpegHeader(NamedTuple):
     height: int
     width: int
     components: int
-    """1 grey, 3 YCbCr or RGB, 4 CMYK or YCCK."""
+    """1 gray, 3 YCbCr or RGB, 4 CMYK or YCCK."""
     process: int
     """The frame marker's second byte: 0xC0 baseline, 0xC1 extended, 0xC2 progressive, ..."""
     sampling: bytes
@@ -144,7 +144,7 @@ def _parse(data: memoryview) -> JpegHeader:
         detail = f"{precision} bits a sample, {components} components, {height} x {width} (height x width)"
         raise DecodeError("unsupported", f"a JPEG of {detail}; 8 bits and 1, 3 or 4 components can be decoded")
     if width == 0 or len(sampling) != components:
-        raise DecodeError("corrupt", f"the frame header makes no sense: width {width}, {components} components")
+        raise DecodeError("corrupt", f"the frame header is invalid: width {width}, {components} components")
     scan_header = bytes(data[at + 4 : end])
     return JpegHeader(
         height, width, components, process, sampling, restart_interval, height_offset, scan_header, end

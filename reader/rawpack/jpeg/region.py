@@ -76,7 +76,7 @@ def decode_box(
     y, x, h, w = map(index, box)
     if not (0 <= y < y + h <= header.height and 0 <= x < x + w <= header.width):
         size = f"{header.height} x {header.width} pixels (height x width)"
-        raise UsageError(f"box (y, x, h, w) = {tuple(box)} does not lie within an image of {size}")
+        raise UsageError(f"box (y, x, h, w) = {tuple(box)} is not within an image of {size}")
     top, left, height, width = y // scale, x // scale, -(-h // scale), -(-w // scale)
     if out is not None:
         check_out(out, (height, width, CHANNELS[color]))

@@ -19,8 +19,8 @@ _own_log = re.compile(r"\[ *(WARN|ERROR|INFO):.*(imdecode|loadsave|grfmt).*")
 class OpencvDecoder(JpegDecoder):
     """Decodes one image at a time: threads wait for each other, so processes serve better here.
 
-    OpenCV has no error for damage that libjpeg warns of: it returns the picture, grey parts and all, and libjpeg
-    prints the warning to file descriptor 2. So that descriptor is caught for the time of a call, and a warning
+    OpenCV has no error for damage that libjpeg warns of: it returns the picture, gray parts and all, and libjpeg
+    prints the warning to file descriptor 2. So that descriptor is captured during a call, and a warning
     found there is the error. Lines of other threads are passed on, after the call.
     """
 
@@ -58,7 +58,7 @@ class OpencvDecoder(JpegDecoder):
     ) -> Pixels:
         cv2 = self._cv2
         if color == "cmyk":
-            raise DecodeError("unsupported", "OpenCV does not hand over the planes of a CMYK JPEG; simplejpeg does")
+            raise DecodeError("unsupported", "OpenCV does not return the planes of a CMYK JPEG; simplejpeg does")
         flags = self._flags[color, scale] | cv2.IMREAD_IGNORE_ORIENTATION
         with captured_stderr(_of_opencv) as said:
             try:
@@ -69,15 +69,15 @@ class OpencvDecoder(JpegDecoder):
             if not (junk_before_end and JUNK_BEFORE_END.fullmatch(message)):
                 raise LibjpegError(message)
         if image is None:
-            raise LibjpegError("OpenCV does not decode it, and gives no reason")
+            raise LibjpegError("OpenCV cannot decode it, for unknown reasons")
         if not has_end(view):  # OpenCV keeps an image whose last line came before the fault
             raise LibjpegError(PREMATURE_END)
         if color == "rgb":
             return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out), np.uint8)
-        grey = np.asarray(image, np.uint8).reshape(shape)
+        gray = np.asarray(image, np.uint8).reshape(shape)
         if out is None:
-            return grey
-        np.copyto(out, grey)
+            return gray
+        np.copyto(out, gray)
         return out
 
 

@@ -64,7 +64,7 @@ class BlockShuffled(Order):
         if self.block * self.window > MAX_WINDOW_SAMPLES:
             raise UsageError(
                 f"a window of {self.window} blocks of {self.block} samples is too large: at most"
-                f" {MAX_WINDOW_SAMPLES} samples are shuffled together; take fewer, or the full shuffle"
+                f" {MAX_WINDOW_SAMPLES} samples are shuffled together; use fewer, or the full shuffle"
             )
         blocks = Shuffled(self.n // self.block, derive_key("blocks", self.n, self.seed, self.block))
         object.__setattr__(self, "_blocks", blocks)
@@ -91,7 +91,7 @@ class BlockShuffled(Order):
         samples = np.add.outer(blocks * self.block, np.arange(self.block)).ravel()
         if first <= short_place < last:
             samples = np.append(samples, np.arange(full * self.block, self.n))
-        # Cut elsewhere in each epoch, so that neighbours are parted and each sample is as likely anywhere.
+        # Cut elsewhere in each epoch, so that neighbors are parted and each sample is as likely anywhere.
         samples += self._draw("cut", epoch, self.n)
         samples[samples >= self.n] -= self.n
         key = derive_key("window", self.n, self.seed, self.block, self.window, epoch, window)

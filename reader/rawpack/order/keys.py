@@ -18,7 +18,7 @@ SHIFTS = (30, 27, 31)
 
 
 def mix(word: int) -> int:
-    """splitmix64's finaliser: a bijection of [0, 2**64) that spreads each bit over all."""
+    """splitmix64's finalizer: a bijection of [0, 2**64) that spreads each bit over all."""
     word = ((word ^ (word >> SHIFTS[0])) * MULTIPLIERS[0]) & WORD
     word = ((word ^ (word >> SHIFTS[1])) * MULTIPLIERS[1]) & WORD
     return word ^ (word >> SHIFTS[2])

@@ -56,7 +56,7 @@ def _read(environ: Mapping[str, str]) -> tuple[int, int]:
             continue
         rank, world_size = given[rank_name], given[size_name]
         if not 0 <= rank < world_size:
-            raise UsageError(f"the environment's {_said(given)} make no sense; {CURE}")
+            raise UsageError(f"the environment's {_said(given)} are inconsistent; {CURE}")
         for name, number in halves.items():
             if number != (rank if "RANK" in name else world_size):
                 raise UsageError(f"the environment's {_said({name: number})} contradicts {_said(given)}; {CURE}")
@@ -70,7 +70,7 @@ def _number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"the environment's {name}={text!r} is no whole number; {CURE}") from None
+        raise UsageError(f"the environment's {name}={text!r} is not a whole number; {CURE}") from None
 
 
 def _said(given: Mapping[str, int]) -> str:

@@ -20,7 +20,7 @@ class Mixing:
     """Distance between a sample's position and its row, as a share of all samples: 1/3 where all are shuffled."""
 
     near: float
-    """Share of neighbours in a batch whose rows are at most 1 % of all samples apart: 0.02 where shuffled."""
+    """Share of neighbors in a batch whose rows are at most 1 % of all samples apart: 0.02 where shuffled."""
 
     classes: float
     """Different classes in a batch, where classes of equal sizes lie one after another in the store."""

@@ -40,7 +40,7 @@ class Sampled(Order):
         self._fixed: Samples | None = None
         if isinstance(source, Iterator):
             raise UsageError(
-                f"sampler={source!r} can be iterated only once, so a second epoch would be empty: give a list,"
+                f"sampler={source!r} can be iterated only once, so a second epoch would be empty: pass a list,"
                 " an iterable that starts anew each time, or a function of the epoch that returns one"
             )
         if _is_array(source):
@@ -81,16 +81,16 @@ class Sampled(Order):
         if indices.ndim != 1:
             raise UsageError(f"{what} must be one-dimensional, not of shape {indices.shape}")
         if indices.dtype == np.bool_:
-            raise UsageError(f"{what} is a mask, not indices: give np.flatnonzero(mask)")
+            raise UsageError(f"{what} is a mask, not indices: pass np.flatnonzero(mask)")
         if not indices.size:
-            raise UsageError(f"{what} has no index: a sampler must give at least one, anew in each epoch")
+            raise UsageError(f"{what} is empty: a sampler must give at least one index, in each epoch")
         if indices.dtype.kind not in "iu":
             raise UsageError(f"{what} must be whole numbers, not {indices.dtype}")
         wrong = np.flatnonzero((indices < 0) | (indices >= self.n))
         if wrong.size:
             raise UsageError(
                 f"{what} names the sample {indices[wrong[0]]}; the samples are 0 to {self.n - 1}"
-                f" ({wrong.size} of its indices lie outside)"
+                f" ({wrong.size} of its indices are outside)"
             )
         return indices.astype(np.int64)
 

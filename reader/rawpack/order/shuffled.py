@@ -45,7 +45,7 @@ class Shuffled(Order):
     """Number of samples, 0 to 2**62."""
 
     seed: int = 0
-    """Any integer, negative or long as well. Neighbouring seeds give unrelated orders."""
+    """Any integer, negative or long as well. Neighboring seeds give unrelated orders."""
 
     def __post_init__(self) -> None:
         self._check("n", 0, MAX_SAMPLES)

@@ -115,7 +115,7 @@ def _bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
         pixel = np.arange(first, last)
         covered = np.minimum(edges[start + 1 : stop + 1, None], pixel + 1) - np.maximum(edges[start:stop, None], pixel)
         weights = np.rint(covered.clip(0) * (new / old * _ONE))
-        # What rounding took or gave goes to the largest weight, so that grey stays grey.
+        # What rounding took or gave goes to the largest weight, so that gray stays gray.
         weights[np.arange(stop - start), weights.argmax(axis=1)] += _ONE - weights.sum(axis=1)
         bands.append(Band(start, stop, first, last, (weights / _ONE).astype(np.float32)))
     return tuple(bands)

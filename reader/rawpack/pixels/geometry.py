@@ -16,7 +16,7 @@ def cover_size(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int
 
 
 def crop_box(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The box of `target`'s size in the centre of `size`, which covers it, placed as torchvision's CenterCrop does."""
+    """The box of `target`'s size in the center of `size`, which covers it, placed as torchvision's CenterCrop does."""
     (height, width), (target_height, target_width) = size, target
     top = round((height - target_height) / 2.0)
     left = round((width - target_width) / 2.0)

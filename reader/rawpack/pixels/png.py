@@ -18,7 +18,7 @@ from rawpack.errors import DecodeError
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLORS = {1: 0, 3: 2}
-"""Channels -> PNG's colour type: grey, RGB."""
+"""Channels -> PNG's color type: gray, RGB."""
 NO_FILTER, UP = 0, 2
 _IHDR = struct.Struct(">IIBBBBB")
 
@@ -41,7 +41,7 @@ def decode(data: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]
         raise DecodeError("corrupt", f"PNG with the header {header}; {dtype} {shape} is expected")
     stride = 1 + width * channels * dtype.itemsize
     if height * stride > sum(map(len, packed)) * 1032:
-        raise DecodeError("truncated", f"{shape} cannot lie in {len(data)} bytes")
+        raise DecodeError("truncated", f"{shape} cannot be in {len(data)} bytes")
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(b"".join(packed), height * stride)

@@ -49,7 +49,7 @@ def fit(
 ) -> tuple[Pixels, bool]:
     """Resize (H, W, C) to size (height, width). Returns the image and whether it was enlarged on either axis.
 
-    "cover" scales until the size is covered and crops the centre, rounding as torchvision's Resize and CenterCrop;
+    "cover" scales until the size is covered and crops the center, rounding as torchvision's Resize and CenterCrop;
     "stretch" scales each axis by itself. "area" averages where it shrinks, so that nothing aliases, and is bilinear
     where it enlarges; "linear", "cubic" and "lanczos" look at a few source pixels only, whatever the scale.
 
@@ -100,14 +100,14 @@ def to_size(
 
 
 def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover") -> NDArray[Any]:
-    """As `fit`, for a mask (H, W, ...) of any dtype: each pixel is that of the source nearest to its centre.
+    """As `fit`, for a mask (H, W, ...) of any dtype: each pixel is that of the source nearest to its center.
 
     No value is mixed with another, and an enlarged image is never made. A new array.
     """
     stored = image.shape[0], image.shape[1]
     scaled = cover_size(stored, size) if fit == "cover" else size
     top, left, height, width = crop_box(scaled, size)
-    # Centre of pixel i of the result, (i + 1/2) * stored / scaled of the source, in whole numbers.
+    # Center of pixel i of the result, (i + 1/2) * stored / scaled of the source, in whole numbers.
     rows = (2 * np.arange(top, top + height) + 1) * stored[0] // (2 * scaled[0])
     columns = (2 * np.arange(left, left + width) + 1) * stored[1] // (2 * scaled[1])
     nearest: NDArray[Any] = image[rows[:, None], columns]
@@ -160,7 +160,7 @@ def _enlarge_part(
         first = max(0, int(start * step) - _MARGIN)
         last = min(source, int((start + length) * step) + 1 + _MARGIN)
         slices.append(slice(first, last))
-        # Pixel centres: output i is at (start + i + 0.5) * step - 0.5 of the source. OpenCV wants x before y.
+        # Pixel centers: output i is at (start + i + 0.5) * step - 0.5 of the source. OpenCV wants x before y.
         matrix[1 - axis, 1 - axis] = step
         matrix[1 - axis, 2] = (start + 0.5) * step - 0.5 - first
     part = np.ascontiguousarray(image[slices[0], slices[1]])

@@ -77,7 +77,7 @@ class Ticket:
         self._fetcher.wait(self)
 
     def close(self) -> None:
-        """Nothing is needed any more. For finalisers as well: it waits for no lock for long."""
+        """Nothing is needed any more. For finalizers as well: it waits for no lock for long."""
         self.closed = True
         self._fetcher.drop(self)
 

@@ -1,4 +1,4 @@
-"""Several stores as one: rows are counted through them in the order in which they were named."""
+"""Several stores as one: rows are numbered through all of them, in the order of the list."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ConcatenatedStore:
             store.use(memory)
 
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
-        """The files behind URLs that fields `names` of samples `rows` lie in, in the order of the store."""
+        """The files behind URLs that hold fields `names` of samples `rows`, in the order of the store."""
         which = np.searchsorted(self.ends, rows, side="right")
         found: list[RemoteFile] = []
         for k in np.unique(which).tolist():
@@ -73,7 +73,7 @@ class ConcatenatedStore:
         return found
 
     def all_remote_items(self, names: Sequence[str]) -> list[RemoteFile]:
-        """All files behind URLs that fields `names` lie in."""
+        """All files behind URLs that hold fields `names`."""
         stores = [store for store in self.stores if store.origin is not None]
         return [
             item
@@ -84,7 +84,7 @@ class ConcatenatedStore:
 
     def shard_table(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Of all shards of all stores: the row after the last, and the bytes of fields `names` that must be fetched:
-        none of a store that lies here."""
+        none of a local store."""
         ends = [store.ends + int(end) - len(store) for store, end in zip(self.stores, self.ends, strict=True)]
         sizes = [
             sum(record.bytes for record in store.files_of(shard, names)) if store.origin is not None else 0
@@ -100,7 +100,7 @@ class ConcatenatedStore:
 
     @property
     def key_digest(self) -> str:
-        """What identifies the samples and their rows, whatever the format: the same for equal keys in equal order."""
+        """Identifies the samples and their rows, whatever the format: the same for equal keys in equal order."""
         sums = [
             record.xxh3
             for store in self.stores
@@ -175,12 +175,12 @@ class ConcatenatedStore:
 
     @property
     def tells_cached(self) -> bool:
-        """Whether `is_cached` knows: of no files of other users."""
+        """Whether the system answers `is_cached`: not for files of other users."""
         firsts = [store.path / store.manifest.shards[0].files[0].name for store in self.stores if store.manifest.shards]
         return self.memory is not None or all(map(tells_cached, firsts))
 
     def is_cached(self, name: str, row: int) -> bool:
-        """Whether an image lies in the page cache; see `FieldReader.is_cached`."""
+        """Whether an image is in the page cache; see `FieldReader.is_cached`."""
         store, at = self.locate(row)
         return store.is_cached(name, at)
 
@@ -219,7 +219,7 @@ class ConcatenatedStore:
 
 
 def _layout(store: Store) -> dict[str, object]:
-    """What must be the same for stores to be read as one: fields as the user sees them, and what labels mean."""
+    """What must be equal for stores to be read as one: fields as the user sees them, and the meaning of labels."""
     fields = {
         name: ("boxes" if field.is_boxes else field.kind, field.dtype, field.shape)
         for name, field in store.fields.items()

@@ -1,4 +1,4 @@
-"""Which samples of a reader a view of it shows."""
+"""Which samples of a reader a selection has."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _of_classes(
     known = {name: label for label, name in enumerate(library.classes)}
     unknown = [name for name in classes if name not in known]
     if unknown:
-        raise UsageError(f"there is no class {unknown[0]!r} to select; pass a list of names out of reader.classes")
+        raise UsageError(f"there is no class {unknown[0]!r} to select; pass a list of names from reader.classes")
     wanted = np.array([known[name] for name in classes], np.int64)
     found = [np.empty(0, np.int64)]
     for start in range(0, length, _BLOCK):

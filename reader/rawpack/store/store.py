@@ -1,4 +1,4 @@
-"""A store, opened: its manifest, its columns, and its shards as they are needed. Order and batches are above."""
+"""An open store: its manifest, its columns, and its shards, which are mapped as they are needed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from rawpack.remote.origin import RemoteStore
 
 _RANDOM_ACCESS_BYTES = 16 << 10
-"""Samples of fewer bytes share pages and neighbourhoods: reading around them is no waste."""
+"""Smaller samples share pages with their neighbors: it is no waste to read around them."""
 
 
 class Store:
     """One store. Shards are mapped when a sample of theirs is first read; nothing else is kept open.
 
-    Safe to use from any number of threads. Not for sharing between processes: each opens its own.
+    Any number of threads may use one. Processes do not share it: each opens its own.
     """
 
     def __init__(self, files: ShardFiles | Path, manifest_bytes: bytes | None = None) -> None:
@@ -62,7 +62,7 @@ class Store:
 
     @property
     def where(self) -> str:
-        """What a person knows the store by: its folder, or its URL without what is secret in it."""
+        """How to name the store to a person: its folder, or its URL without credentials."""
         return self.files.where
 
     @property
@@ -117,7 +117,7 @@ class Store:
         """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
         field = self.fields[name]
         if not field.codec.in_place or not field.uniform or self.files.evictable:
-            return None  # what lies in one range of addresses cannot be unmapped while others read there
+            return None  # one range of addresses cannot be unmapped while others read in it
         found = []
         for number, shard in enumerate(self.manifest.shards):
             placed = shard.fields[name]
@@ -127,7 +127,7 @@ class Store:
 
     def _open_raw(self, number: int, name: str) -> tuple[int, int]:
         """See `RawShard.open`."""
-        self.reader(number, name)  # all that is to be checked is checked there
+        self.reader(number, name)  # which checks the file
         shard = self.manifest.shards[number]
         return self.files.open(shard.files[shard.fields[name].file])
 
@@ -179,14 +179,14 @@ class Store:
             return self._readers.setdefault((shard, name), self._open(shard, name))
 
     def is_random_access(self, name: str) -> bool:
-        """Whether image field `name` is mapped for pieces in no order: then the disk wants to be asked ahead."""
+        """Whether image field `name` is mapped for random access: then readahead is needed."""
         shards = self.manifest.shards[:1]
         return self.files.random_access and any(
             shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES for shard in shards
         )
 
     def is_cached(self, name: str, row: int) -> bool:
-        """Whether an image lies in the page cache; see `FieldReader.is_cached`."""
+        """Whether an image is in the page cache; see `FieldReader.is_cached`."""
         shard, at = self.locate(row)
         return self.reader(shard, name).is_cached(at)
 
@@ -204,16 +204,16 @@ class Store:
         self._readers, self._gathers = {}, {}
 
     def files_of(self, shard: Shard, names: Sequence[str]) -> list[FileRecord]:
-        """The files that some fields of a shard lie in."""
+        """The files that hold some fields of a shard."""
         return [shard.files[k] for k in dict.fromkeys(shard.fields[name].file for name in names)]
 
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
-        """The files behind the URL that fields `names` of samples `rows` lie in."""
+        """The files behind the URL that hold fields `names` of samples `rows`."""
         shards = np.unique(np.searchsorted(self.ends, rows, side="right")).tolist()
         return [item for number in shards for item in self.items_of(number, tuple(names))]
 
     def items_of(self, number: int, names: tuple[str, ...]) -> list[RemoteFile]:
-        """The files behind the URL that some fields of a shard lie in."""
+        """The files behind the URL that hold some fields of a shard."""
         assert self.origin is not None
         try:
             return self._items[number, names]
@@ -272,7 +272,7 @@ class Store:
                 need = max(sample * shard.rows, placement.chunks * placement.chunk_bytes)
                 if need > record.bytes * field.codec.max_inflation:
                     raise DamagedStoreError(
-                        f"{self.path}: {shard.rows} samples of {field.shape}, {need} bytes, cannot lie in the "
+                        f"{self.path}: {shard.rows} samples of {field.shape}, {need} bytes, cannot be in the "
                         f"{record.bytes} bytes of {record.name}"
                     )
 

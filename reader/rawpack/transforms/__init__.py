@@ -8,7 +8,7 @@
 |---|---|
 | `step.py` | the contract: what a step is |
 | `crops.py`, `resizing.py`, `flips.py`, `color.py` | steps on pixels |
-| `values.py`, `labels.py` | dtypes, normalising, axes; labels as vectors |
+| `values.py`, `labels.py` | dtypes, normalizing, axes; labels as vectors |
 | `functions.py` | functions of the user's own |
 | `randomness.py` | the random numbers of a sample |
 | `plan.py` | a list of steps, fitted to the fields of a store |

@@ -14,7 +14,7 @@ def size_of(size: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) of a side or a pair."""
     pair: Any = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 65535 for n in pair):
-        raise UsageError(f"size={size!r}: a side in pixels, or (height, width)")
+        raise UsageError(f"size={size!r} must be a side in pixels, or (height, width)")
     return int(pair[0]), int(pair[1])
 
 
@@ -22,7 +22,7 @@ def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
     """(least, greatest), both above 0."""
     pair = tuple(value)
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-        raise UsageError(f"{name}={value!r}: (least, greatest), both above 0")
+        raise UsageError(f"{name}={value!r} must be (least, greatest), both above 0")
     return float(pair[0]), float(pair[1])
 
 
@@ -30,7 +30,7 @@ def interpolation_of(value: Any) -> Interpolation:
     """The name of an interpolation; torchvision's `InterpolationMode` is understood."""
     name = getattr(value, "value", value)
     if name not in get_args(Interpolation):
-        raise UsageError(f"interpolation={value!r}: one of {', '.join(map(repr, get_args(Interpolation)))}")
+        raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, get_args(Interpolation)))}")
     chosen: Interpolation = name
     return chosen
 
@@ -38,5 +38,5 @@ def interpolation_of(value: Any) -> Interpolation:
 def probability(name: str, value: float) -> float:
     """A number in [0, 1]."""
     if not 0 <= value <= 1:
-        raise UsageError(f"{name}={value!r}: a probability from 0 to 1")
+        raise UsageError(f"{name}={value!r} must be a probability from 0 to 1")
     return float(value)

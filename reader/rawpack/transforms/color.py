@@ -1,4 +1,4 @@
-"""Random changes of colour."""
+"""Random changes of color."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class ColorJitter(Step):
         self.brightness = _factors("brightness", brightness)
         self.contrast = _factors("contrast", contrast)
         self.saturation = _factors("saturation", saturation)
-        self.hue = _factors("hue", hue, centre=0.0, least=-0.5, greatest=0.5)
+        self.hue = _factors("hue", hue, center=0.0, least=-0.5, greatest=0.5)
 
     def makes(self, spec: Spec) -> Spec:
         if spec.pixels(self).dtype != "uint8" or spec.shape[2] not in (1, 3):
-            raise UsageError(f"{self!r} wants uint8 images of 1 or 3 channels, not {spec.dtype} {spec.shape}")
+            raise UsageError(f"{self!r} needs uint8 images of 1 or 3 channels, not {spec.dtype} {spec.shape}")
         return spec
 
     def draw(self, random: Random, height: int, width: int) -> Jitter:
@@ -66,8 +66,8 @@ class ColorJitter(Step):
             if number == 0:
                 image = cv2.LUT(image, _table(_LEVELS * factor))
             elif number == 1:
-                grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if color else image
-                image = cv2.LUT(image, _table(_LEVELS * factor + round(float(cv2.mean(grey)[0])) * (1 - factor)))
+                gray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if color else image
+                image = cv2.LUT(image, _table(_LEVELS * factor + round(float(cv2.mean(gray)[0])) * (1 - factor)))
             elif number == 2:
                 # A weighted sum of each pixel and its luma.
                 matrix = np.eye(3) * factor + (1 - factor) * np.array([_LUMA])
@@ -89,17 +89,19 @@ def _table(levels: NDArray[np.float64]) -> NDArray[np.uint8]:
 def _factors(
     name: str,
     value: float | Sequence[float],
-    centre: float = 1.0,
+    center: float = 1.0,
     least: float = 0.0,
     greatest: float = float("inf"),
 ) -> tuple[float, float] | None:
     """(least, greatest) of a random factor; None where it would change nothing."""
     if isinstance(value, int | float):
-        if value < 0 or centre + value > greatest:
-            raise UsageError(f"{name}={value!r}: a number from 0" + (f" to {greatest}" if greatest < 1 else " on"))
-        low, high = max(least, centre - value), centre + value
+        if value < 0 or center + value > greatest:
+            raise UsageError(
+                f"{name}={value!r} must be a number from 0" + (f" to {greatest}" if greatest < 1 else " up")
+            )
+        low, high = max(least, center - value), center + value
     else:
         low, high = (float(one) for one in value)
         if not least <= low <= high <= greatest:
-            raise UsageError(f"{name}={value!r}: (least, greatest), from {least} to {greatest}")
-    return None if low == high == centre else (low, high)
+            raise UsageError(f"{name}={value!r} must be (least, greatest), from {least} to {greatest}")
+    return None if low == high == center else (low, high)

@@ -1,4 +1,4 @@
-"""Crops: in the centre, at a random place, and of a random size."""
+"""Crops: in the center, at a random place, and of a random size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _FixedCrop(CropStep):
         if dtype.kind in "bui":
             least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             if not all(least <= value <= most and value % 1 == 0 for value in np.ravel(self.fill).tolist()):
-                raise UsageError(f"{self!r}: fill={self.fill!r} is no value of {dtype}, which the images are")
+                raise UsageError(f"{self!r}: fill={self.fill!r} is not a value of {dtype}, the dtype of the images")
         return self.makes_mask(spec)
 
     def makes_mask(self, spec: Spec) -> Spec:
@@ -72,12 +72,12 @@ class _FixedCrop(CropStep):
         y, x = max(top, 0), max(left, 0)
         # At least a pixel is read, so that nobody has to deal with empty images; it is overwritten or outside.
         if bottom <= y or right <= x:
-            raise UsageError(f"{self!r} lies outside an image of {height}x{width} (height x width)")
+            raise UsageError(f"{self!r} is outside an image of {height}x{width} (height x width)")
         return CropBox((y, x, bottom - y, right - x), (y - top, x - left))
 
 
 class CenterCrop(_FixedCrop):
-    """The centre of the image. What a smaller image lacks is filled with 0, as torchvision does."""
+    """The center of the image. What a smaller image lacks is filled with 0, as torchvision does."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
         """size: a side, or (height, width)."""
@@ -109,7 +109,7 @@ class RandomCrop(_FixedCrop):
         super().__init__(size, fill)
         pad = (padding,) if isinstance(padding, int) else tuple(padding or (0,))
         if len(pad) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in pad):
-            raise UsageError(f"padding={padding!r}: pixels, (left and right, top and bottom), or all four sides")
+            raise UsageError(f"padding={padding!r} must be pixels, (left and right, top and bottom), or all four sides")
         self.padding = pad * 4 if len(pad) == 1 else pad * 2 if len(pad) == 2 else pad
         self.pad_if_needed = pad_if_needed
 
@@ -161,7 +161,7 @@ class RandomResizedCrop(CropStep):
         self.scale, self.ratio = range_of("scale", scale), range_of("ratio", ratio)
         self.interpolation, self.antialias = interpolation_of(interpolation), antialias
         if scaled_decode is not None and not scaled_decode > 0:
-            raise UsageError(f"scaled_decode={scaled_decode!r}: a ratio above 0, such as 1.0, or None")
+            raise UsageError(f"scaled_decode={scaled_decode!r} must be a ratio above 0, such as 1.0, or None")
         self.scaled_decode = scaled_decode
         self._log_ratio = math.log(self.ratio[0]), math.log(self.ratio[1])
 
@@ -179,7 +179,7 @@ class RandomResizedCrop(CropStep):
             w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if 0 < w <= width and 0 < h <= height:
                 return self._aligned((random.integer(height - h + 1), random.integer(width - w + 1), h, w))
-        # No luck: as much of the centre as the ratios allow.
+        # No luck: as much of the center as the ratios allow.
         w, h = width, height
         if width / height < self.ratio[0]:
             h = min(height, round(w / self.ratio[0]))

@@ -26,7 +26,7 @@ class Lambda(Step):
         """lambd: gets the array, and returns the result; it must not change the array. field: which field; None for
         all images. shape, dtype: of the result, where they are not those of what it gets."""
         if not callable(lambd):
-            raise UsageError(f"Lambda({lambd!r}): a function of an array")
+            raise UsageError(f"Lambda({lambd!r}) needs a function of an array")
         self.lambd, self.field = lambd, field
         self.shape = None if shape is None else tuple(shape)
         self.dtype = None if dtype is None else np.dtype(dtype).name
@@ -60,7 +60,7 @@ class BatchLambda(BatchStep):
     ) -> None:
         """makes: field -> (shape of one sample, dtype), of those whose shape or dtype it changes."""
         if not callable(lambd):
-            raise UsageError(f"BatchLambda({lambd!r}): a function of a batch")
+            raise UsageError(f"BatchLambda({lambd!r}) needs a function of a batch")
         self.lambd, self.random = lambd, random
         self.made = {name: Spec(tuple(shape), np.dtype(dtype).name) for name, (shape, dtype) in (makes or {}).items()}
 

@@ -13,17 +13,17 @@ from rawpack.transforms.step import Array, Spec, Step
 class OneHot(Step):
     """A class number becomes a vector with a 1 at its place: () becomes (classes,), and (4,) labels (4, classes)."""
 
-    vectorised = True
+    vectorized = True
 
     def __init__(self, num_classes: int, field: str = "label", dtype: Any = "float32") -> None:
         """num_classes: length of the vectors. field: which. dtype: of the result."""
         if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer) or num_classes < 1:
-            raise UsageError(f"num_classes={num_classes!r}: a whole number from 1 on")
+            raise UsageError(f"num_classes={num_classes!r} must be a whole number from 1")
         self.num_classes, self.field, self.dtype = int(num_classes), field, np.dtype(dtype).name
 
     def makes(self, spec: Spec) -> Spec:
         if np.dtype(spec.dtype).kind not in "ui" or spec.layout:
-            raise UsageError(f"{self!r} wants whole numbers, and {self.field!r} is {spec.dtype} {spec.shape}")
+            raise UsageError(f"{self!r} needs whole numbers, but {self.field!r} is {spec.dtype} {spec.shape}")
         return Spec((*spec.shape, self.num_classes), self.dtype)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:

@@ -113,7 +113,7 @@ class Pipeline:
             changed = step.apply(made, random)
             unknown = set(changed) - set(outs) | (set(given) & set(changed))
             if unknown:
-                raise UsageError(f"{step!r} returned {', '.join(map(repr, sorted(unknown)))}, which a batch has not")
+                raise UsageError(f"{step!r} returned {', '.join(map(repr, sorted(unknown)))}: not in the batch")
             made.update(changed)
         for name, out in outs.items():
             if made[name] is not out:
@@ -220,7 +220,7 @@ def _same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], nam
     elif sizes[i] != shape[:2]:
         raise UsageError(
             f"{name!r} is {shape[0]}x{shape[1]} and another image of the sample {sizes[i][0]}x{sizes[i][1]} (height x "
-            "width): only what has one size moves together; leave one out with fields=, or pack frames with --size"
+            "width): only images of one size move together; leave one out with fields=, or pack frames with --size"
         )
 
 
@@ -239,7 +239,7 @@ def _fill_numbers(
     values: Array = np.empty((len(rows), *(n or 0 for n in stored.shape)), stored.dtype)
     library.read_into(name, rows, values)
     read = time.perf_counter()
-    if all(step.vectorised for step in plan.steps):
+    if all(step.vectorized for step in plan.steps):
         for step in plan.steps:
             values = step.apply(values, None)
         _put(values, outs, plan, name)
@@ -257,17 +257,17 @@ def _fill_numbers(
 
 
 def _each(outs: Array) -> Iterator[Array]:
-    """The array of each sample, also where that has no axes: numpy's own iteration would give copies there."""
+    """The array of each sample, also where that has no axes: numpy's own iteration would give copies then."""
     return (outs[i, ...] for i in range(len(outs)))
 
 
 def _put(made: Array, out: Array, plan: FieldPlan | str, name: str) -> None:
-    """Copy a result to its place. UsageError where it is not what was announced."""
+    """Copy a result into `out`. Raises UsageError where its shape or dtype is not the declared one."""
     shape, dtype = np.shape(made), getattr(made, "dtype", None)
     if shape != out.shape or dtype != out.dtype:
         by = plan if isinstance(plan, str) else ", ".join(map(repr, plan.steps))
         raise UsageError(
-            f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was announced: a function says what "
-            "it makes with shape= and dtype=, a step of your own with makes()"
+            f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was expected: a function declares "
+            "its result with shape= and dtype=, a step of your own with makes()"
         )
     np.copyto(out, made)

@@ -31,7 +31,7 @@ def plan_pipeline(
     once: Sequence[str] = (),
 ) -> Pipeline:
     """Fit a transform to the chosen fields of a store. before: steps that come first. frames: where samples are clips;
-    once: fields that a clip has one value of. Steps work on frames, those on batches on whole clips.
+    once: fields that a clip has one value of. Steps work on frames, batch steps on whole clips.
 
     Raises UsageError where steps and fields do not fit, or where samples of different shapes would come out.
     """
@@ -61,15 +61,15 @@ def plan_pipeline(
         made = dict(batch_step.makes(specs))
         if unknown := set(made) - set(specs):
             raise UsageError(
-                f"{batch_step!r} makes {', '.join(map(repr, sorted(unknown)))}: a step makes no new fields"
+                f"{batch_step!r} makes {', '.join(map(repr, sorted(unknown)))}: a step cannot make new fields"
             )
         specs.update(made)
         results.update(made)
     for name, spec in specs.items():
         if not spec.fixed:
             raise UsageError(
-                f"the samples of {name!r} come out of the transform in different sizes, {spec.shape}, so they make no "
-                "batch: end with a size, as CenterCrop(224), Resize((224, 224)) or RandomResizedCrop(224) do"
+                f"the samples of {name!r} come out of the transform in different sizes, {spec.shape}, so they cannot "
+                "form a batch: end with a size, as CenterCrop(224), Resize((224, 224)) or RandomResizedCrop(224) do"
             )
     # A batch step may change any field: what it replaces is made in memory of its own.
     if batch_steps:
@@ -86,9 +86,9 @@ def spec_of(stored: Field) -> Spec:
 
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
-    """The steps of a transform, functions as steps. UsageError for what is none."""
+    """The steps of a transform, functions as steps. Raises UsageError for anything else."""
     if callable(transform) or isinstance(transform, Step | BatchStep):
-        raise UsageError(f"transform={transform!r}: a list of steps, [{transform!r}]")
+        raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()
     for one in transform:
         if isinstance(one, Step | BatchStep):
@@ -96,7 +96,9 @@ def as_steps(transform: Transform) -> list[Step | BatchStep]:
         elif callable(one) and not isinstance(one, type):
             steps.append(Lambda(one))
         else:
-            raise UsageError(f"{one!r} in transform= is no step: an instance of rawpack.transforms, or a function")
+            raise UsageError(
+                f"{one!r} in transform= is not a step: pass an object of rawpack.transforms, or a function"
+            )
     return steps
 
 

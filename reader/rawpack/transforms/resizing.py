@@ -1,4 +1,4 @@
-"""Resizing, and the cover and centre crop of `image_size=`."""
+"""Resizing, and the cover and center crop of `image_size=`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Resize(Step):
         """
         self.size: int | tuple[int, int] = size_of(size)[0] if isinstance(size, int) else size_of(size)
         if max_size is not None and (not isinstance(self.size, int) or max_size <= self.size):
-            raise UsageError(f"max_size={max_size!r}: more than the one side that size= gives")
+            raise UsageError(f"max_size={max_size!r} must be more than size=, which must be one side")
         self.interpolation, self.antialias, self.max_size = interpolation_of(interpolation), antialias, max_size
 
     def makes(self, spec: Spec) -> Spec:
@@ -80,7 +80,7 @@ class Resize(Step):
 
 
 class Fit(Step):
-    """Resize to cover (height, width) and cut out the centre: what `image_size=` does.
+    """Resize to cover (height, width) and cut out the center: what `image_size=` does.
 
     For a square the same as `Resize(side)` and `CenterCrop(side)`.
     """

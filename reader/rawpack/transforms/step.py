@@ -37,7 +37,7 @@ class Spec:
         """Itself, where it is an image (H, W, C); else UsageError in the name of `step`."""
         if self.layout != "HWC":
             where = "put it before ToCHW" if self.layout else "name the fields of images with fields="
-            raise UsageError(f"{step!r} wants images (height, width, channels), not {self.shape} {self.dtype}: {where}")
+            raise UsageError(f"{step!r} needs images (height, width, channels), not {self.shape} {self.dtype}: {where}")
         return self
 
     def sized(self, height: int | None, width: int | None) -> Spec:
@@ -59,29 +59,29 @@ class Move:
 
 
 class Step:
-    """One step of a transform: derive from it, and override what differs.
+    """One step of a transform: subclass it, and override what differs.
 
     An instance is sent to the workers by cloudpickle, and used there by several threads at once: it holds settings,
-    never state. What is drawn for a sample is drawn once, and used for all of the sample's fields.
+    never state. Random numbers are drawn once for a sample, and used for all of its fields.
     """
 
     field: str | None = None
     """The one field that it is applied to; None for all images."""
     pointwise: bool = False
-    """Whether each value of the result depends on one value and its channel alone, and on nothing drawn: then the step
-    may be done for all 256 values of a byte beforehand."""
+    """Whether each value of the result depends only on one value and its channel, and not on what is drawn: then the
+    step may be computed for all 256 values of a byte in advance."""
 
-    vectorised: bool = False
+    vectorized: bool = False
     """Of steps on number fields: whether `apply` does all samples in one call, (n, *shape), with nothing drawn."""
 
     def makes(self, spec: Spec) -> Spec:
-        """What it makes of samples like `spec`. Raises UsageError where it cannot work on them. Called once."""
+        """The result for samples like `spec`. Raises UsageError where it cannot work on them. Called once."""
         return spec
 
     def makes_mask(self, spec: Spec) -> Spec:
         """The same for masks like `spec`: the size and layout that `makes` says, and the mask's dtype. Called once.
 
-        What leaves masks as they are is not asked what it can do with images of that dtype and number of channels.
+        A step that leaves masks as they are is not asked about images of that dtype and number of channels.
         """
         stays = type(self).apply_mask is Step.apply_mask
         if stays and self.field is None:
@@ -90,26 +90,26 @@ class Step:
         return made if stays else replace(made if len(made.shape) == 3 else spec, dtype=spec.dtype)
 
     def fitted(self, spec: Spec) -> Step:
-        """The step to use on samples like `spec`: itself, or a copy that is made for them. Called once."""
+        """The step to use on samples like `spec`: itself, or a copy prepared for them. Called once."""
         return self
 
     def draw(self, random: Random, height: int, width: int) -> Any:
-        """Whatever of it is random, for one sample: an image of that size. The result goes to the other methods; of a
-        clip, for all of its frames."""
+        """What is random in it, for one sample: an image of that size. The result is passed to the other methods, of a
+        clip for all frames."""
         return None
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         """The result for one sample, of the shape and dtype that `makes` said.
 
-        image: may be read-only, or a view with gaps between its rows, or `out` itself. out: memory of the result's
-        shape and dtype where the result is wanted; to use it spares a copy, and to return another array is right too.
+        image: may be read-only, a view with gaps between its rows, or `out` itself. out: memory of the result's shape
+        and dtype; writing the result there saves a copy, but returning another array is allowed.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method apply()")
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         """The same for a mask (H, W, C) that belongs to the image: labels, so that no new values may appear.
 
-        What does not move pixels leaves masks as they are, unless `field` names one: it is then done to that.
+        A step that does not move pixels leaves masks as they are, unless `field` names one: then it is applied to it.
         """
         return mask if self.field is None else self.apply(mask, drawn, out)
 
@@ -123,10 +123,10 @@ class Step:
 
 
 class CropStep(Step):
-    """A step that begins with a crop. As the first of a transform, it is handed the crop: nothing else is decoded."""
+    """A step that begins with a crop. As the first of a transform, it gets only the crop: nothing else is decoded."""
 
     def box(self, drawn: Any) -> Box:
-        """The part of the image that it looks at."""
+        """The part of the image that it uses."""
         raise NotImplementedError(f"{type(self).__name__} has no method box()")
 
     def reduction(self, drawn: Any) -> int:
@@ -154,7 +154,7 @@ class BatchStep:
     """A step that works on whole batches: at the end of a transform, in one worker for each batch."""
 
     def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
-        """What it makes of each field, of those whose shape or dtype it changes. Called once."""
+        """The result for each field whose shape or dtype it changes. Called once."""
         return {}
 
     def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:

@@ -43,7 +43,7 @@ class Normalize(Step):
         """mean, std: one for each channel, or one for all, of values from 0 to 1. dtype: of the result."""
         self.mean, self.std = _channels("mean", mean), _channels("std", std)
         if not all(self.std):
-            raise UsageError(f"std={std!r}: a deviation of 0 cannot be divided by")
+            raise UsageError(f"std={std!r} must not be 0")
         self.dtype = float_dtype(dtype)
         self._axes: tuple[int, ...] = (-1,)
 
@@ -53,7 +53,7 @@ class Normalize(Step):
             if len(values) not in (1, channels):
                 raise UsageError(f"{self!r}: {len(values)} values of {name} for images of {channels} channels")
         if np.dtype(spec.dtype).kind in "ui" and max(map(abs, self.mean)) > 1:
-            raise UsageError(f"{self!r}: mean and std are those of values from 0 to 1, as torchvision has them")
+            raise UsageError(f"{self!r}: mean and std must be for values from 0 to 1, as in torchvision")
         return replace(spec, dtype=self.dtype)
 
     def fitted(self, spec: Spec) -> Normalize:
@@ -146,14 +146,14 @@ def float_dtype(dtype: Any) -> str:
     except TypeError:
         name = ""
     if name not in _FLOATS:
-        raise UsageError(f"dtype={dtype!r}: one of {', '.join(_FLOATS)}")
+        raise UsageError(f"dtype={dtype!r} must be one of {', '.join(_FLOATS)}")
     return name
 
 
 def _real(step: Step, spec: Spec) -> Spec:
     """`spec`, or UsageError where such values have no scale."""
     if np.dtype(spec.dtype).kind not in "uif":
-        raise UsageError(f"{step!r} wants numbers, not {spec.dtype}")
+        raise UsageError(f"{step!r} needs numbers, not {spec.dtype}")
     return spec
 
 
@@ -167,5 +167,5 @@ def _floats(image: Array) -> NDArray[np.floating[Any]]:
 def _channels(name: str, values: Sequence[float]) -> tuple[float, ...]:
     several = (values,) if isinstance(values, int | float) else tuple(map(float, values))
     if not several or not np.isfinite(several).all():
-        raise UsageError(f"{name}={values!r}: a number for each channel")
+        raise UsageError(f"{name}={values!r} must be a number for each channel")
     return tuple(map(float, several))

@@ -177,7 +177,7 @@ def _load(name: str, file: str) -> None:
 
 def _start(sock: socket.socket, words: int) -> subprocess.Popen[bytes]:
     if not sys.executable:
-        raise WorkerError("this Python does not know its own executable, so it cannot start worker processes")
+        raise WorkerError("worker processes cannot start: sys.executable is not set")
     # Threads of numerical libraries would multiply with the workers.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | dict(os.environ)
     try:
