@@ -731,8 +731,8 @@ def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int
     [
         ({"RANK": "3"}, "RANK=3 without its partner; start the processes by torchrun"),
         ({"SLURM_NTASKS": "4"}, "SLURM_NTASKS=4 without"),
-        ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK=8 and WORLD_SIZE=8 make no sense"),
-        ({"RANK": "-1", "WORLD_SIZE": "8"}, "make no sense"),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK=8 and WORLD_SIZE=8 are inconsistent"),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, "are inconsistent"),
         ({"RANK": "one", "WORLD_SIZE": "8"}, "RANK='one' is no whole number"),
         ({"RANK": "", "WORLD_SIZE": "8"}, "RANK='' is no whole number"),
         (

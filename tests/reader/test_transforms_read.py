@@ -376,16 +376,16 @@ def bad(batch: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("transform", "words"),
     [
-        ([lambda image: image[:5]], r"made uint8 \(5, 48, 3\) of 'image', where uint8 \(48, 48, 3\) was announced"),
+        ([lambda image: image[:5]], r"made uint8 \(5, 48, 3\) of 'image', where uint8 \(48, 48, 3\) was expected"),
         ([lambda image: image / 2], "made float64"),
         ([OneHot(2)], "is not one of 2 classes"),
         ([RandomCrop(60)], "pad_if_needed"),
-        ([BatchLambda(bad)], "'images', which a batch has not"),
-        ([BatchLambda(lambda b: {"image": b["image"][:3]})], "was announced"),
+        ([BatchLambda(bad)], "'images': not in the batch"),
+        ([BatchLambda(lambda b: {"image": b["image"][:3]})], "was expected"),
     ],
 )
 def test_a_step_that_breaks_its_word_is_told(packed: Packed, transform: list[Any], words: str) -> None:
-    """What comes out is not what was announced: the error says both, and the cure."""
+    """What comes out is not what was declared: the error says both, and the cure."""
     with pytest.raises(WorkerError, match=words):
         read(packed("memmap", "--size", 48), transform)
 
@@ -407,12 +407,12 @@ class Open:
     ("options", "words"),
     [
         ({"transform": CenterCrop(3)}, r"a list of steps, \[CenterCrop"),
-        ({"transform": [CenterCrop]}, "is no step"),
-        ({"transform": [3]}, "3 in transform= is no step"),
+        ({"transform": [CenterCrop]}, "is not a step"),
+        ({"transform": [3]}, "3 in transform= is not a step"),
         ({"transform": [OneHot(3)], "fields": ["image"]}, "no field 'label'"),
         ({"transform": [OneHot(3, field="key")], "fields": ["key"]}, "workers do not transform"),
         ({"transform": [BatchLambda(print), CenterCrop(3)]}, "put it after"),
-        ({"transform": [BatchLambda(print, makes={"new": ((), "int64")})]}, "makes no new fields"),
+        ({"transform": [BatchLambda(print, makes={"new": ((), "int64")})]}, "cannot make new fields"),
         ({"transform": [ToCHW(), CenterCrop(3)]}, "before ToCHW"),
     ],
 )

@@ -299,7 +299,9 @@ def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
     with (
         pytest.warns(RuntimeWarning, match="cannot be killed"),
-        pytest.raises(WorkerError, match=r"cannot be killed 3 times at .*40.*is the disk or network share of the store"),
+        pytest.raises(
+            WorkerError, match=r"cannot be killed 3 times at .*40.*is the disk or network share of the store"
+        ),
     ):
         list(reader.batches(BATCH, timeout=0.3, **WAYS["threads"]))
     release.set()

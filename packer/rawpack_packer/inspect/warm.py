@@ -59,7 +59,7 @@ def fetch_all(origin: RemoteStore, tick: Callable[[int], object]) -> int:
             missing.append(item)
             damaged += item.record.bytes
     for done, item in enumerate(missing):
-        with fetcher.held([item], soon=missing[done + 1 :]):
+        with fetcher.held([item], prefetch=missing[done + 1 :]):
             tick(item.record.bytes)
     _check_all(origin, items)
     return damaged

@@ -1,4 +1,4 @@
-"""The coming batches of an epoch: what they need is fetched ahead, and each is handed on when its shards are there."""
+"""The next batches of an epoch: their shards are fetched in advance, and each is handed on when its own are there."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from rawpack.store.concatenated import ConcatenatedStore
 
 _MOST_AHEAD = 1 << 18
-"""Samples that the order is looked at ahead: 2 MiB of row numbers."""
+"""How many samples of the order are looked at in advance: 2 MiB of row numbers."""
 _FIRST_LOOK_S, _LOOK_S = 0.02, 0.002
-"""How long it is looked ahead before the first batch, and before each other one."""
+"""How long to look ahead before the first batch, and before each other one."""
 _WASTEFUL = 3.0
-"""From so many times the store on, what an epoch fetches is worth a warning."""
+"""An epoch that fetches the store more often than this is worth a warning."""
 _LOOK, _FILLINGS = 1 << 16, 4
-"""Samples that are looked at in one go, and how often the cache is filled, to foresee what an epoch fetches."""
+"""To estimate what an epoch fetches: samples that are looked at together, and how often the cache is filled."""
 _BLOCK_SHARDS = (4, 2, 1)
-"""Shards in a block: it lies in at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
+"""Shards in a block: it touches at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
 _WINDOWS = 2
 """What the cache must hold: the window that batches are made of, and the one after it."""
 _WHOLE_EVERY_S = 1.0
-"""How often it is looked whether a cache that holds everything is still there."""
+"""How often to check that a cache that holds everything is still there."""
 
 
 class Prefetch(Iterator["EpochStep"]):
-    """Steps of one epoch, each handed on when all that it reads lies in the cache. Used by one thread at a time."""
+    """Steps of one epoch, each handed on when all that it reads is in the cache. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -55,68 +55,68 @@ class Prefetch(Iterator["EpochStep"]):
         self._fetcher = library.fetcher
         self._cache: Cache = self._fetcher.cache
         self._ticket = self._fetcher.ticket()
-        self._coming: deque[tuple[EpochStep, list[RemoteFile]]] = deque()
+        self._next: deque[tuple[EpochStep, list[RemoteFile]]] = deque()
         self._out: deque[list[RemoteFile]] = deque()
         """What the steps need that were handed on and not released yet."""
-        self._soon: dict[Key, RemoteFile] = {}
+        self._wanted: dict[Key, RemoteFile] = {}
         self._uses: Counter[Key] = Counter()
-        """How many of the coming steps need a file."""
+        """How many of the next steps need a file."""
         self._samples = self._bytes = 0
-        """What the coming steps have, and their files, each counted once."""
+        """Of the next steps: samples, and bytes of their files, each counted once."""
         self._asked = False
         self._too_much: UsageError | None = None
         """Why the next step cannot be had while the cache holds what others in the making need."""
         self.waited_s = 0.0
         """How long `next` has waited for files; whoever reads it may set it back."""
-        self._all: list[RemoteFile] = []
+        self._all_files: list[RemoteFile] = []
         self._look_at = time.monotonic() + _WHOLE_EVERY_S
-        self._whole = self._has_all()
+        self._complete = self._has_all()
         """Whether nothing need be fetched: then all of it stays until this ends, and batches cost nothing more."""
-        if not self._whole:
-            self._foresee(order, left)
+        if not self._complete:
+            self._warn_of_refetching(order, left)
 
     def __next__(self) -> EpochStep:
-        if self._whole:
+        if self._complete:
             self._keep_all()
             return next(self._steps)
         if not self._asked:
             self._ask()
-        if not self._coming:
+        if not self._next:
             raise StopIteration
         if self._too_much:
             raise self._too_much
         began = time.perf_counter()
         self._ticket.wait()
         self.waited_s += time.perf_counter() - began
-        step, items = self._coming.popleft()
+        step, items = self._next.popleft()
         self._out.append(items)
         self._samples -= len(step.rows)
         for item in items:
             self._uses[item.key] -= 1
             if not self._uses[item.key]:
-                del self._uses[item.key], self._soon[item.key]
+                del self._uses[item.key], self._wanted[item.key]
                 self._bytes -= item.record.bytes
         self._asked = False
         return step
 
     def ready(self) -> bool:
         """Whether the next step is handed on at once; there may be none."""
-        if self._whole:
+        if self._complete:
             return True
         if not self._asked:
             self._ask()
         if self._too_much and self._out:
             self._asked = False  # there may be room for it when those before it are done with
             return False
-        return not self._coming or self._ticket.ready()
+        return not self._next or self._ticket.ready()
 
     def release(self) -> None:
-        """The oldest step that was handed on and not released is done with: what it read may go."""
-        if not self._whole:
+        """The oldest step that was handed on and not released is done: what it read may be evicted."""
+        if not self._complete:
             self._out.popleft()
 
     def close(self) -> None:
-        """Nothing is needed any more; what is on its way stays for another time."""
+        """Nothing is needed anymore; unfinished transfers are kept for another time."""
         self._ticket.close()
 
     def _has_all(self) -> bool:
@@ -126,7 +126,7 @@ class Prefetch(Iterator["EpochStep"]):
             return False
         if not all(self._cache.has(item.key, item.record) for item in items):
             return False
-        self._all = items
+        self._all_files = items
         self._ticket.want(items)
         return self._ticket.ready()
 
@@ -138,17 +138,17 @@ class Prefetch(Iterator["EpochStep"]):
         self._look_at = now + _WHOLE_EVERY_S
         self._fetcher.look()
         if not self._ticket.ready():
-            self._ticket.want(self._all)
+            self._ticket.want(self._all_files)
             self._ticket.wait()
             self.waited_s += time.monotonic() - now
 
     def _ask(self) -> None:
-        """Have the next step's files fetched now, and those of the steps behind it soon."""
+        """Have the next step's files fetched now, and those of the steps after it prefetched."""
         self._asked, self._too_much = True, None
         self._look_ahead()
         now = [item for items in self._out for item in items]
-        if self._coming:
-            step, items = self._coming[0]
+        if self._next:
+            step, items = self._next[0]
             need = sum({item.key: item.record.bytes for item in [*now, *items]}.values())
             room = self._fetcher.room
             if need > room:
@@ -159,29 +159,29 @@ class Prefetch(Iterator["EpochStep"]):
                 )
                 return
             now += items
-        self._ticket.want(now, self._soon.values())
+        self._ticket.want(now, self._wanted.values())
 
     def _look_ahead(self) -> None:
         """Look at the order as far ahead as half of the cache holds what it needs; further at each call."""
         budget = self._fetcher.room // 2
-        until = time.perf_counter() + (_LOOK_S if self._coming else _FIRST_LOOK_S)
-        while not self._coming or (self._bytes < budget and self._samples < _MOST_AHEAD):
-            if self._coming and time.perf_counter() > until:
+        until = time.perf_counter() + (_LOOK_S if self._next else _FIRST_LOOK_S)
+        while not self._next or (self._bytes < budget and self._samples < _MOST_AHEAD):
+            if self._next and time.perf_counter() > until:
                 return
             step = next(self._steps, None)
             if step is None:
                 return
             items = self._library.remote_items(step.rows.reshape(-1), self._names)
-            self._coming.append((step, items))
+            self._next.append((step, items))
             self._samples += len(step.rows)
             for item in items:
-                if item.key not in self._soon:
-                    self._soon[item.key] = item
+                if item.key not in self._wanted:
+                    self._wanted[item.key] = item
                     self._bytes += item.record.bytes
                 self._uses[item.key] += 1
 
-    def _foresee(self, order: Callable[[int, int], NDArray[np.int64]], left: int) -> None:
-        """Say so where the order jumps about so much that the store is fetched several times in an epoch: where few
+    def _warn_of_refetching(self, order: Callable[[int, int], NDArray[np.int64]], left: int) -> None:
+        """Warn where the order jumps about so much that the store is fetched several times in an epoch: where few
         samples need more than the cache holds."""
         limit, (ends, sizes) = self._fetcher.room, self._library.shard_table(self._names)
         whole = int(sizes.sum())
@@ -197,7 +197,7 @@ class Prefetch(Iterator["EpochStep"]):
             )
 
     def _cure(self) -> str:
-        """What helps where the order needs more at once than the cache holds."""
+        """The cure where the order needs more at once than the cache holds."""
         ends, sizes = self._library.shard_table(self._names)
         room, small = self._fetcher.room, self._cache.limit - self._fetcher.room
         whole = f"pass cache_bytes={small + int(sizes.sum())} or more, which holds all of it"
@@ -217,7 +217,7 @@ def _few_at_a_time(block: int, window: int) -> str:
 
 
 def _blocks(ends: NDArray[np.int64]) -> list[int]:
-    """Samples in the blocks that come into question, the one with the fewest fetches first."""
+    """Possible numbers of samples in a block, the one with the fewest fetches first."""
     rows = int(np.diff(ends, prepend=0).max())
     return [shards * rows for shards in _BLOCK_SHARDS if shards * rows <= MAX_WINDOW_SAMPLES]
 

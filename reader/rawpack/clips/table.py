@@ -29,7 +29,7 @@ _WORD_HALF = np.uint64(32)
 
 @dataclass(frozen=True)
 class ClipShape:
-    """What `Reader.clips` was asked for."""
+    """The options of `Reader.clips`."""
 
     frames: int
     stride: int = 1
@@ -39,15 +39,15 @@ class ClipShape:
     short: Short = "drop"
 
     def __post_init__(self) -> None:
-        """Raises UsageError where it makes no sense."""
+        """Raises UsageError where they are invalid."""
         for name in ("frames", "stride", "step", "per_video"):
             value = getattr(self, name)
             if value is not None or name in ("frames", "stride"):
                 object.__setattr__(self, name, whole_number(name, value, 1))
         if self.step is not None and self.per_video is not None:
-            raise UsageError(f"step={self.step}: per_video= draws where clips begin; leave one of the two out")
+            raise UsageError(f"step={self.step} and per_video= exclude each other: leave one of the two out")
         if self.short not in SHORT:
-            raise UsageError(f"short={self.short!r}: {', '.join(map(repr, SHORT))}")
+            raise UsageError(f"short={self.short!r} must be one of {', '.join(map(repr, SHORT))}")
 
     @property
     def span(self) -> int:
@@ -121,12 +121,12 @@ class ClipTable:
 
     @property
     def once(self) -> tuple[str, ...]:
-        """Fields that a clip has one value of, and not one for each frame."""
+        """Fields that have one value per clip, and not one per frame."""
         return (VIDEO, LABEL) if self._runs.one_label else (VIDEO,)
 
     @cached_property
     def identity(self) -> str:
-        """What tells these clips from others: part of a state."""
+        """Identifies these clips: part of a state."""
         digest = xxhash.xxh3_64()
         for array in (self._runs.first, self._runs.length, self._runs.video):
             digest.update(np.ascontiguousarray(array, "<i8").data)
@@ -134,7 +134,7 @@ class ClipTable:
 
     @property
     def description(self) -> str:
-        """What was asked for."""
+        """The options, in words."""
         shape = self.shape
         how = f"step {shape.spacing}" if shape.per_video is None else f"{shape.per_video} per video"
         return f"{shape.frames} frames, stride {shape.stride}, {how}, {shape.short}"

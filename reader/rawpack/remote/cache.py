@@ -1,4 +1,4 @@
-"""The cache: a folder that fetched files lie in, shared by all processes of the machine, with a bound in bytes.
+"""The cache: a folder of fetched files, shared by all processes of the machine, with a limit in bytes.
 
     CACHE/
       lock                          held by a process for the moment in which it looks and decides
@@ -7,9 +7,9 @@
         shard-00007.npy
         shard-00008.npy.268435456.part    on its way, and of how many bytes: locked by the process that fetches it
 
-Every lock is the system's (`flock`), so that it ends with its process, whatever ends that. A file has its name only
-when it is whole and checked. The time of a shard's last change says when it was last needed; where there is no room for
-another one, those go first that were needed longest ago, and never one that a reader needs right now.
+Locks are the system's (`flock`), so that they end with their process, however it ends. A file gets its name when it is
+complete and checked. The mtime of a shard says when it was last needed; to make room, the least recently needed ones
+are removed first, and never one that a reader needs right now.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class NoRoom:
-    """Why a file cannot be fetched now: all else in the cache is needed."""
+    """A file cannot be fetched now: everything else in the cache is needed."""
 
     held: int
-    """Bytes that may not go."""
+    """Bytes that may not be removed."""
     limit: int
 
 
@@ -60,13 +60,13 @@ class Busy:
 
 
 class Download:
-    """A file on its way into the cache, which this process alone fetches."""
+    """A file that this process alone is fetching into the cache."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self.descriptor = path, descriptor
 
     def close(self) -> None:
-        """To be called by whoever began it: then others may go on with it."""
+        """To be called by whoever began it: then others may continue it."""
         os.close(self.descriptor)
 
     @property
@@ -99,11 +99,11 @@ class Cache:
         return self.folder / digest
 
     def path(self, key: Key) -> Path:
-        """Where a file lies, or will."""
+        """Where a file is, or will be."""
         return self.folder / key[0] / key[1]
 
     def has(self, key: Key, record: FileRecord) -> bool:
-        """Whether a file lies there, of its size."""
+        """Whether a file is there, with its full size."""
         try:
             found = os.lstat(self.path(key))
         except OSError:
@@ -132,14 +132,14 @@ class Cache:
         what = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreError(
-                f"the disk of the cache {self.folder} is full ({what}): free some space, take a smaller cache_bytes=, "
+                f"the disk of the cache {self.folder} is full ({what}): free some space, pass a smaller cache_bytes=, "
                 "or name another folder with cache="
             )
         at = f" ({error.filename})" if error.filename else ""
         return StoreError(f"the cache {self.folder} cannot be written: {what}{at}; or name another with cache=")
 
     def keep_manifest(self, digest: str, manifest_bytes: bytes) -> None:
-        """Have a store's manifest lie there. Within `locked`."""
+        """Put a store's manifest there. Within `locked`."""
         path = self.path((digest, NAME))
         with contextlib.suppress(OSError):
             if path.read_bytes() == manifest_bytes:
@@ -162,7 +162,7 @@ class Cache:
         self.path(key).unlink(missing_ok=True)
 
     def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Download | NoRoom | Busy | None:
-        """Begin to fetch a file, or go on with it: room is made for it, and nobody else fetches it meanwhile.
+        """Begin to fetch a file, or continue: room is made for it, and nobody else fetches it meanwhile.
 
         None: it is there. Within `locked`. keep: files that must not make room, beside those that a reader needs now.
         lease: the caller's, whose files `keep` names as far as they are to stay.
@@ -184,14 +184,14 @@ class Cache:
         return Download(part, descriptor)
 
     def commit(self, part: Download, key: Key) -> bool:
-        """Give a file that is whole its name; False where another process has taken it over. Within `locked`."""
+        """Give a complete file its name; False where another process has taken it over. Within `locked`."""
         if not part.ours:
             return False
         part.path.replace(self.path(key))
         return True
 
     def take_over(self, key: Key, record: FileRecord) -> None:
-        """Have a file fetched anew whose fetching makes no progress. Within `locked`."""
+        """Have a file fetched again whose transfer makes no progress. Within `locked`."""
         path = self.path(key)
         path.with_name(f"{path.name}.{record.bytes}.part").unlink(missing_ok=True)
 
@@ -204,7 +204,7 @@ class Cache:
             return -1
 
     def touch(self, keys: Iterable[Key]) -> None:
-        """These files are needed: they are the last to go."""
+        """These files are needed: they are removed last."""
         for key in keys:
             with contextlib.suppress(OSError):
                 os.utime(self.path(key))
@@ -221,7 +221,7 @@ class Cache:
         while (descriptor := _try_lock(self.folder / _LOCK)) is None:
             if time.monotonic() > until:
                 raise StoreError(
-                    f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: is it stopped? End it, or "
+                    f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: if it is stopped, end it; or "
                     "name another cache"
                 )
             if self.folder.is_dir():
@@ -247,7 +247,7 @@ class Cache:
         return found
 
     def _make_room(self, key: Key, size: int, keep: set[Key]) -> NoRoom | None:
-        """Remove what was needed longest ago until there is room for a file."""
+        """Remove the least recently needed files until there is room for one more."""
         sizes = self._sizes()
         # The file that room is made for is on its way already.
         total = sum(sizes.values()) - sizes.get((key[0], f"{key[1]}.{size}.part"), 0)
@@ -282,7 +282,7 @@ class Cache:
         return True
 
     def _last_needed(self, key: Key) -> tuple[bool, float]:
-        """What goes first sorts first: shards, and then what else is left of stores."""
+        """Sort key of removal: shards, and then what else is left of stores."""
         try:
             return key[1] == NAME or "/" in key[1], self.path(key).stat().st_mtime
         except OSError:
@@ -341,7 +341,7 @@ class Lease:
 
 
 def default_folder() -> Path:
-    """`RAWPACK_CACHE`, or `rawpack` where the user's caches lie."""
+    """`RAWPACK_CACHE`, or `rawpack` in the user's folder of caches."""
     named = os.environ.get("RAWPACK_CACHE")
     if named:
         return Path(named).expanduser()
@@ -369,7 +369,7 @@ def byte_count(name: str, value: object) -> int:
     base = 1024 if unit.endswith("i") else 1000
     count = int(float(match["number"]) * base ** _UNITS[unit[:1]]) if match else 0
     if count < 1:
-        raise UsageError(f'{name}={value!r}: a number of bytes, such as 200_000_000_000 or "200GB"')
+        raise UsageError(f'{name}={value!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
     return count
 
 

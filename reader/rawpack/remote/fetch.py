@@ -1,8 +1,8 @@
-"""What is fetched next: threads of the process that asks for batches bring files into the cache, the needed ones first.
+"""What is fetched next: threads of the process that asks for batches bring files into the cache, the urgent ones first.
 
-Whoever reads has a *ticket*. It says which files it needs now and which it will need soon. A file that is needed now is
-on the reader's lease, so that nobody makes room of it; one that will be needed soon is fetched as far as there is room.
-Threads end when nothing is left to be fetched.
+Each reader has a *ticket*, which says which files it needs now and which to prefetch. A file that is needed now is on
+the reader's lease, so that it is not evicted; others are prefetched as far as there is room. Threads end when nothing
+is left to be fetched.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
 _DROP_WAIT_S = 0.1
 _LINGER_S = 1.0
-"""So long a file stays on the lease after it was needed: with a full shuffle it is needed again at once, and writing a
-lease for each batch would cost more than the batch."""
+"""How long a file stays on the lease after it was needed: with a full shuffle it is needed again at once, and writing
+a lease for each batch would cost more than the batch."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Kept:
-    """What of a store lies in the cache as long as the store is in use."""
+    """What the cache keeps of a store as long as the store is in use."""
 
     digest: str
     manifest_bytes: bytes
@@ -56,28 +56,28 @@ class Kept:
 
 
 class Ticket:
-    """What one reader of the library needs. Used by one thread."""
+    """What one reader needs. Used by one thread."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
         self.now: dict[Key, RemoteFile] = {}
-        self.soon: dict[Key, RemoteFile] = {}
+        self.prefetch: dict[Key, RemoteFile] = {}
         self.closed = False
 
-    def want(self, now: Iterable[RemoteFile], soon: Iterable[RemoteFile] = ()) -> None:
-        """These files are needed now, and these soon, in this order; no others any more."""
-        self._fetcher.want(self, {item.key: item for item in now}, {item.key: item for item in soon})
+    def want(self, now: Iterable[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> None:
+        """These files are needed now, and these are to be prefetched, in this order; no others anymore."""
+        self._fetcher.want(self, {item.key: item for item in now}, {item.key: item for item in prefetch})
 
     def ready(self) -> bool:
-        """Whether all files that are needed now lie in the cache, where they stay while they are."""
+        """Whether all files that are needed now are in the cache, where they stay until then."""
         return self._fetcher.has(self.now)
 
     def wait(self) -> None:
-        """Return when all files that are needed now are there. Raises StoreError where one cannot be had."""
+        """Return when all files that are needed now are there. Raises StoreError where one cannot be fetched."""
         self._fetcher.wait(self)
 
     def close(self) -> None:
-        """Nothing is needed any more. For finalizers as well: it waits for no lock for long."""
+        """Nothing is needed anymore. For finalizers as well: it waits for no lock for long."""
         self.closed = True
         self._fetcher.drop(self)
 
@@ -109,14 +109,14 @@ class Fetcher:
             pass
 
     def look(self) -> None:
-        """See whether the cache was removed: then what is wanted is fetched again."""
+        """Check whether the cache was removed: then what is wanted is fetched again."""
         self._look_at_process()
         with self._changed:
             self._look_at_cache()
             self._work()
 
     def restore(self) -> None:
-        """Have what all stores in use need in the cache, also where it was removed. Raises as `wait`."""
+        """Bring back what all stores in use need, where the cache was removed. Raises as `wait`."""
         self._look_at_process()
         with self._changed:
             self._look_at_cache()
@@ -141,28 +141,28 @@ class Fetcher:
         return ticket
 
     @contextmanager
-    def held(self, items: Sequence[RemoteFile], soon: Iterable[RemoteFile] = ()) -> Iterator[None]:
-        """Within this block these files lie in the cache."""
+    def held(self, items: Sequence[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> Iterator[None]:
+        """Within this block these files are in the cache."""
         ticket = self.ticket()
         try:
-            ticket.want(items, soon)
+            ticket.want(items, prefetch)
             ticket.wait()
             yield
         finally:
             ticket.close()
 
-    def want(self, ticket: Ticket, now: dict[Key, RemoteFile], soon: dict[Key, RemoteFile]) -> None:
+    def want(self, ticket: Ticket, now: dict[Key, RemoteFile], prefetch: dict[Key, RemoteFile]) -> None:
         """See `Ticket.want`."""
         self._look_at_process()
         with self._changed:
             self._look_at_cache()
             now = self._lost | now
-            coming = [key for key in soon if key not in ticket.soon and key not in self._leased]
-            # Somebody may have removed what was there a moment ago: what is needed anew is looked at anew.
+            coming = [key for key in prefetch if key not in ticket.prefetch and key not in self._leased]
+            # A file may have been removed in the meantime: what is newly needed is checked again.
             fresh = [key for key in now if key not in ticket.now]
-            ticket.now, ticket.soon = now, soon
+            ticket.now, ticket.prefetch = now, prefetch
             for key in coming:
-                self._look(soon[key])
+                self._look(prefetch[key])
             for key in fresh:
                 self._failed.pop(key, None)
                 self._look(now[key])
@@ -179,7 +179,7 @@ class Fetcher:
             self._work()
 
     def has(self, items: Iterable[Key]) -> bool:
-        """Whether files on the lease lie in the cache."""
+        """Whether files on the lease are in the cache."""
         with self._changed:
             return all(key in self._here for key in items)
 
@@ -198,14 +198,13 @@ class Fetcher:
 
     def drop(self, ticket: Ticket) -> None:
         """See `Ticket.close`."""
-        needed, ticket.now, ticket.soon = ticket.now, {}, {}
-        # A garbage collection may do this in a thread that holds the lock. What is left undone then is done when the
-        # lease is written next.
+        needed, ticket.now, ticket.prefetch = ticket.now, {}, {}
+        # A garbage collection may do this in a thread that holds the lock. Then the next write of the lease does it.
         if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
             return
         try:
             if needed and self._lease.is_there:
-                # A reader at rest keeps nothing from others; nor does it make a cache anew that was removed.
+                # An idle reader keeps nothing from others; nor does it recreate a cache that was removed.
                 with contextlib.suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
                     self._write_lease(strictly=True)
             self._tickets[:] = [one for one in self._tickets if not one.closed]
@@ -220,7 +219,7 @@ class Fetcher:
         self._leased: dict[Key, float] = {}
         """Files on the lease, and when they were last needed."""
         self._here: set[Key] = set()
-        """Files that were seen in the cache: those on the lease still are."""
+        """Files that were seen in the cache; those on the lease are still there."""
         self._lost: dict[Key, RemoteFile] = {}
         """What of stores in use was in the cache when that was removed, and is not there yet."""
         self._busy: set[Key] = set()
@@ -237,7 +236,7 @@ class Fetcher:
                 self._write_lease()
 
     def _look_at_cache(self) -> None:
-        """See to what is to be done where the cache was removed."""
+        """Recover where the cache was removed."""
         if not self._lease.is_there:
             with self.cache.locked():
                 self._write_lease()
@@ -245,14 +244,14 @@ class Fetcher:
             self._lost = {key: item for key, item in self._lost.items() if not self.cache.has(key, item.record)}
 
     def _renew(self) -> None:
-        """Begin anew in a cache that was removed. Within `Cache.locked`."""
+        """Start again in a cache that was removed. Within `Cache.locked`."""
         self._lease.renew()
         self._here.clear()
         for kept in self._stores.values():
             self.cache.keep_manifest(kept.digest, kept.manifest_bytes)
             self._lost |= {item.key: item for item in kept.small}
         for ticket in self._tickets:
-            for item in (*ticket.now.values(), *ticket.soon.values()):
+            for item in (*ticket.now.values(), *ticket.prefetch.values()):
                 self._look(item)
 
     def _write_lease(self, *, strictly: bool = False) -> None:
@@ -275,7 +274,7 @@ class Fetcher:
             self._here.discard(item.key)
 
     def _work(self) -> None:
-        """Have as many threads as there are files to fetch; what is needed now does not wait for what will be soon."""
+        """Have as many threads as there are files to fetch; what is needed now does not wait for prefetching."""
         missing = list(self._missing())
         urgent = sum(now for _, now in missing)
         while self._threads < min(len(self._busy) + len(missing), CONNECTIONS + min(urgent, CONNECTIONS)):
@@ -288,7 +287,7 @@ class Fetcher:
             self._threads += 1
 
     def _missing(self) -> Iterator[tuple[RemoteFile, bool]]:
-        """What nobody is at yet, and whether it is needed now; what is needed now first."""
+        """Files that nobody is fetching yet, and whether they are needed now; those first."""
         for ticket in self._tickets:
             for key, item in ticket.now.items():
                 if key not in self._here and key not in self._busy and key not in self._failed:
@@ -296,7 +295,7 @@ class Fetcher:
         if time.monotonic() < self._full_until:
             return
         for ticket in self._tickets:
-            for key, item in ticket.soon.items():
+            for key, item in ticket.prefetch.items():
                 if key not in self._here and key not in self._busy and key not in self._failed:
                     yield item, False
 
@@ -328,7 +327,7 @@ class Fetcher:
                 self._changed.notify_all()
 
     def _fetch(self, item: RemoteFile) -> bool:
-        """Bring one file; False where that is for another time."""
+        """Fetch one file; False where that must wait."""
         until = time.monotonic() + self._timeout
         watched = (-1, 0.0)
         while self._is_wanted(item.key):
@@ -341,7 +340,7 @@ class Fetcher:
                 finally:
                     began.close()
             if isinstance(began, Busy):
-                # Its process may be stopped, or wait for a server that this one can reach.
+                # The other process may be stopped, or unable to reach the server.
                 come, past = self.cache.progress(item.key, item.record), time.monotonic()
                 if come != watched[0]:
                     watched = (come, past)
@@ -365,13 +364,13 @@ class Fetcher:
     def _begin(self, item: RemoteFile) -> Download | NoRoom | Busy | None:
         with self._changed, self.cache.locked():
             needed = {key for ticket in self._tickets for key in ticket.now}
-            soon = {key for ticket in self._tickets for key in ticket.soon}
+            prefetch = {key for ticket in self._tickets for key in ticket.prefetch}
             self._write_lease(strictly=True)
-            began = self.cache.begin(item.key, item.record, needed | soon | set(self._store_keys()), self._lease)
+            began = self.cache.begin(item.key, item.record, needed | prefetch | set(self._store_keys()), self._lease)
             if isinstance(began, NoRoom) and item.key in needed:
-                # Rather fetch again what will be needed soon than wait.
+                # Evict what was prefetched, rather than wait.
                 began = self.cache.begin(item.key, item.record, needed | set(self._store_keys()), self._lease)
-                self._here -= soon - needed
+                self._here -= prefetch - needed
         return began
 
     def _store_keys(self) -> list[Key]:
@@ -379,7 +378,7 @@ class Fetcher:
 
     def _complete(self, item: RemoteFile, part: Download) -> bool:
         try:
-            # Whole, it lies on the disk: a name must not outlive bytes that a crash of the machine has lost.
+            # Synced before it is renamed: a crash of the machine must not leave the name without the bytes.
             if not item.remote.download(item.key[1], item.record, part.descriptor, lambda: self._is_wanted(item.key)):
                 return False
         except (FileNotFoundError, DamagedStoreError) as error:
@@ -393,14 +392,14 @@ class Fetcher:
         return True
 
     def _unlike(self, item: RemoteFile, error: Exception) -> StoreError:
-        """What to raise where a file that the manifest names is not there, or not as it says."""
+        """The error for a file that is missing, or not what the manifest says."""
         remote, (digest, name) = item.remote, item.key
         try:
             manifest_bytes = remote.read(NAME, lambda data: parse(data, remote.where(NAME)))
         except FileNotFoundError:
             return StoreError(f"the store at {remote} was removed while it was read")
         if parse(manifest_bytes, remote.where(NAME))[1] != digest:
-            return StoreError(f"the store at {remote} was packed anew since it was opened here: open it again")
+            return StoreError(f"the store at {remote} was packed again after it was opened here: open it again")
         if isinstance(error, DamagedStoreError):
             return error
         return DamagedStoreError(
@@ -409,7 +408,7 @@ class Fetcher:
 
     def _is_wanted(self, key: Key) -> bool:
         with self._changed:
-            return any(key in ticket.now or key in ticket.soon for ticket in self._tickets)
+            return any(key in ticket.now or key in ticket.prefetch for ticket in self._tickets)
 
     def _is_needed(self, key: Key) -> bool:
         with self._changed:

@@ -1,4 +1,4 @@
-"""A store behind a URL, opened: its manifest and columns lie in the cache, its shards come as they are needed."""
+"""An open store behind a URL: its manifest and columns are in the cache, its shards are fetched as they are needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote
 
 @dataclass(frozen=True)
 class RemoteStore:
-    """Where a store comes from that is read out of the cache."""
+    """A store behind a URL, which is read from the cache."""
 
     remote: Remote
     fetcher: Fetcher
@@ -28,11 +28,11 @@ class RemoteStore:
 
     @property
     def folder(self) -> Path:
-        """Where its files lie as far as they have come."""
+        """Where its files are, as far as they have been fetched."""
         return self.fetcher.cache.store(self.digest)
 
     def item(self, record: FileRecord, name: str = "") -> RemoteFile:
-        """A file of the store, for the fetcher. name: where it does not lie in the store's folder itself."""
+        """A file of the store, for the fetcher. name: where it is not in the store's folder itself."""
         return RemoteFile(self.remote, (self.digest, name or record.name), record)
 
     @property
@@ -47,9 +47,9 @@ class RemoteStore:
         """A shard file in the cache is not the one that was packed: see `Fetcher.discard`."""
         self.fetcher.discard(self.item(record))
 
-    def held(self, records: Iterable[FileRecord], soon: Iterable[FileRecord] = ()) -> AbstractContextManager[None]:
-        """Within this block these shard files lie in the cache; `soon` come after them. Raises as `Ticket.wait`."""
-        return self.fetcher.held([self.item(record) for record in records], [self.item(record) for record in soon])
+    def held(self, records: Iterable[FileRecord], prefetch: Iterable[FileRecord] = ()) -> AbstractContextManager[None]:
+        """Within this block these shard files are in the cache; `prefetch` come after them. Raises as `Ticket.wait`."""
+        return self.fetcher.held([self.item(record) for record in records], [self.item(record) for record in prefetch])
 
 
 def open_origins(
@@ -60,14 +60,14 @@ def open_origins(
 ) -> list[RemoteStore]:
     """The stores at these URLs, which share one fetcher: manifests and columns are fetched now.
 
-    options: fsspec's `storage_options`. timeout: seconds for which a file is tried for without a byte of it coming.
+    options: fsspec's `storage_options`. timeout: seconds after which a transfer that brings no byte fails.
     Raises StoreError where there is no store, or it cannot be reached.
     """
     timeout = TIMEOUT_S if timeout is None else timeout
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
-        raise UsageError(f"timeout={timeout!r}: seconds, more than 0")
+        raise UsageError(f"timeout={timeout!r} must be more than 0 seconds")
     if options is not None and not isinstance(options, Mapping):
-        raise UsageError(f"storage_options= is a dict of what fsspec takes, not {type(options).__name__}")
+        raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
     fetcher = Fetcher(cache, timeout)
     return [_open(Remote(url, options or {}, timeout), fetcher) for url in urls]
 
@@ -78,9 +78,9 @@ def _open(remote: Remote, fetcher: Fetcher) -> RemoteStore:
         manifest_bytes = remote.read(NAME, lambda data: parse(data, where))
     except FileNotFoundError:
         if remote.has_no_bucket():
-            raise UsageError(f"{remote}: there is no such bucket; is its name right, and the endpoint?") from None
+            raise UsageError(f"{remote}: there is no such bucket; check its name and the endpoint") from None
         raise StoreError(
-            f"{remote} is not a rawpack store: it has no {NAME}; it comes last when a store is packed or copied there"
+            f"{remote} is not a rawpack store: it has no {NAME}, which is the last file to be packed or copied"
         ) from None
     manifest, digest = parse(manifest_bytes, where)
     origin = RemoteStore(remote, fetcher, manifest_bytes, manifest, digest)
@@ -89,9 +89,9 @@ def _open(remote: Remote, fetcher: Fetcher) -> RemoteStore:
     largest = max((record.bytes for shard in manifest.shards for record in shard.files), default=0)
     if need + largest > fetcher.cache.limit:
         raise UsageError(
-            f"{remote} needs {need + largest} bytes of cache at least: {need} for its columns, {largest} for its "
+            f"{remote} needs a cache of at least {need + largest} bytes: {need} for its columns, {largest} for its "
             f"largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger cache_bytes="
         )
-    # With its manifest, so that a store which has come as a whole is one that anything can open.
+    # With its manifest, so that a store that was fetched completely can be opened as a folder.
     fetcher.keep_store(kept)
     return origin

@@ -1,4 +1,4 @@
-"""One file of a store behind a URL, fetched: in pieces, each tried again where that may help, and checked."""
+"""Fetching one file of a store behind a URL: in pieces, each retried where that may help, and checked."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rawpack.system.writing import write_all
 
 T = TypeVar("T")
 TIMEOUT_S = 120.0
-"""How long a file is tried for without a byte of it coming, where the caller does not say."""
+"""Seconds after which a transfer that brings no byte fails, by default."""
 _STALL_S = 30.0
-"""What one request is given at most; less where the timeout is short."""
+"""The longest a request may take; less where the timeout is short."""
 _PIECE, _LEAST_PIECE, _MOST_PIECE = 2 << 20, 64 << 10, 8 << 20
 """Bytes that one request asks for, at first and within bounds: so many that asking costs little beside them, so few
 that a slow line brings them before the request is taken for dead."""
@@ -109,8 +109,8 @@ class Remote:
             wrong += not resumed
             if wrong == _WRONG:
                 raise DamagedStoreError(
-                    f"{self.where(name)} came {wrong} times with other bytes than were packed: checksum "
-                    f"{seen.hexdigest()}, and {record.xxh3} in the manifest; upload the file or the store again"
+                    f"{self.where(name)} came {wrong} times with bytes that differ from what was packed: checksum "
+                    f"{seen.hexdigest()}, {record.xxh3} in the manifest; upload the file or the store again"
                 )
             os.ftruncate(file, 0)
 
@@ -122,11 +122,11 @@ class Remote:
             return UsageError(wrong_options(where, what, self._options))
         if is_forbidden(error):
             return StoreError(
-                f"{where} may not be read ({what}): are the credentials there, right and not expired? They come from "
-                "the environment, or from storage_options="
+                f"{where} may not be read ({what}): check that credentials are set, right and not expired. They come "
+                "from the environment, or from storage_options="
             )
         if is_timeout(error):
-            what = "the server answers nothing"
+            what = "the server does not answer"
         tried = f", tried for {seconds:.0f} s" if seconds else ""
         return StoreError(f"{where} cannot be read{tried}: {what}")
 
@@ -142,14 +142,14 @@ class Remote:
         if self._ignores_ranges:
             data = self._request(name, None, None, self.timeout)
             if len(data) != total:
-                raise _WrongLengthError(f"{len(data)} bytes came, and {total} were packed")
+                raise _WrongLengthError(f"{len(data)} bytes came, but {total} were packed")
             return data[start:]
         data = self._request(name, start, start + size, min(_STALL_S, self.timeout / 3))
         if len(data) == total and total != size:
             self._ignores_ranges = True
             return data[start:]
         if len(data) != size:
-            raise _WrongLengthError(f"{len(data)} bytes came, and {size} were asked for, from {start} of {total} on")
+            raise _WrongLengthError(f"{len(data)} bytes came, but {size} were requested, from byte {start} of {total}")
         return data
 
     def _request(self, name: str, start: int | None, stop: int | None, seconds: float) -> bytes:
@@ -183,7 +183,7 @@ def _check_disk(file: int, record: FileRecord) -> None:
     if done != record.bytes or seen.hexdigest() != record.xxh3:
         os.ftruncate(file, 0)
         raise OSError(
-            errno.EIO, f"{record.name} was written with {record.bytes} bytes, and what reads back is {done} others"
+            errno.EIO, f"{record.name} was written with {record.bytes} bytes, but {done} different ones were read back"
         )
 
 
@@ -198,11 +198,11 @@ def _read_through(file: int) -> tuple[int, Any]:
 
 
 class _WrongLengthError(OSError):
-    """A server gave more or less than it was asked for."""
+    """A server sent more or less than was requested."""
 
 
 class _Attempts:
-    """When a file is asked for again, and when no more."""
+    """When to retry a file, and when to give up."""
 
     def __init__(self, remote: Remote, name: str) -> None:
         self._remote, self._name = remote, name
@@ -212,7 +212,7 @@ class _Attempts:
         self._began, self._failed = time.monotonic(), 0
 
     def failed(self, error: Exception) -> None:
-        """Return when it is time to try again. Raises StoreError, or FileNotFoundError, where that makes no sense."""
+        """Return when it is time to retry. Raises StoreError, or FileNotFoundError, where that makes no sense."""
         if isinstance(error, RawpackError):
             raise error
         if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
@@ -226,7 +226,7 @@ class _Attempts:
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether it is a matter of credentials, so that trying again is no use."""
+    """Whether credentials are the problem, so that a retry is no use."""
     kind = type(error).__name__
     return (
         isinstance(error, PermissionError)
@@ -236,7 +236,7 @@ def is_forbidden(error: BaseException) -> bool:
 
 
 def is_hopeless(error: BaseException) -> bool:
-    """Whether it was asked wrongly, so that trying again is no use."""
+    """Whether the request itself is wrong, so that a retry is no use."""
     wrong = is_of_options(error) or isinstance(error, NotImplementedError | ImportError)
     return wrong or is_bucketless(error) or getattr(error, "status", None) in _REFUSED
 
@@ -252,7 +252,7 @@ def wrong_options(where: str, what: str, options: Mapping[str, Any]) -> str:
         f"storage_options ({', '.join(sorted(map(str, options)))})" if options else "the settings of its file system"
     )
     return (
-        f"{where} cannot be opened with {named}: {what}; leave out what it does not know, and name each thing once, "
+        f"{where} cannot be opened with {named}: {what}; leave out what it does not know, and set each option once, "
         "here or in the environment (FSSPEC_...)"
     )
 

@@ -1,4 +1,4 @@
-"""URLs: which strings are one, how files are named below it, what of it may be shown, and whose code opens it."""
+"""URLs: which strings are one, the URLs of a store's files, URLs without credentials, and their file systems."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _USER = re.compile(r"(://)[^/?#\s]*@")
 _QUERY = re.compile(r"(://[^\s?#]*)[?#][^\s'\")>]*")
 _SECRET = re.compile("secret|token|passw|key|auth|credential|header|cookie|sas|connection_string", re.IGNORECASE)
 _LEAST_SECRET = 6
-"""Characters: shorter values are part of too many words to be struck out of a message."""
+"""Characters: shorter values are part of too many words to be removed from a message."""
 
 
 def is_url(path: object) -> bool:
-    """Whether `path` names a store by a URL, and not by a folder of this machine."""
+    """Whether `path` is a URL, and not a folder of this machine."""
     return isinstance(path, str) and _URL.match(path) is not None and not path.lower().startswith("file://")
 
 
 def refuse_url(path: object) -> None:
-    """Raise UsageError where a URL was given for what must lie on this machine."""
+    """Raise UsageError where a URL was given for something that must be on this machine."""
     if is_url(path):
         raise UsageError(
-            f"{shown(str(path))} is a URL, and this reads what lies on this machine: `rawpack warm` fetches a store, "
-            "and says where to; copy other files here first"
+            f"{shown(str(path))} is a URL, but this needs local files: `rawpack warm` fetches a store and says "
+            "where to; copy other files here first"
         )
 
 
@@ -54,7 +54,7 @@ def shown(url: str) -> str:
 
 
 def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
-    """A message of somebody else's code without what is secret in a URL or in the options that opened it."""
+    """A message of other code, without the secrets in a URL or in the options that opened it."""
     text = shown(text)
     user = re.search(r"://([^/?#\s]*)@", url)
     secrets = set(user[1].split(":")) if user else set()

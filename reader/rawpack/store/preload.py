@@ -23,7 +23,7 @@ Hold = Callable[[FileRecord], AbstractContextManager[None]]
 
 
 class Memory:
-    """The bytes of shard files in anonymous shared memory. Its descriptor and `layout` take it to a child process."""
+    """The bytes of shard files in anonymous shared memory. A child process opens it by its descriptor and `layout`."""
 
     def __init__(self, descriptor: int, places: dict[str, tuple[int, int]], size: int) -> None:
         """places: path of a file -> offset and bytes. Takes the descriptor over."""
@@ -34,7 +34,7 @@ class Memory:
 
     @classmethod
     def load(cls, stores: Sequence[tuple[Path, Manifest, Hold]], tick: Callable[[int], None]) -> Memory:
-        """Read all shards of some stores. tick: told the bytes read."""
+        """Read all shards of some stores. tick: called with the bytes read."""
         places: dict[str, tuple[int, int]] = {}
         end = 0
         records: list[tuple[Path, FileRecord, Hold]] = []

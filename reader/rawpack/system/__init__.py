@@ -1,1 +1,1 @@
-"""What this process has of the machine: CPUs, memory, and child processes."""
+"""The machine as this process sees it: CPUs, memory, child processes, and warnings to its user."""

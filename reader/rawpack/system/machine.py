@@ -1,8 +1,8 @@
-"""What this process really has of the machine: CPUs, memory, shared memory.
+"""What this process may use of the machine: CPUs, memory, shared memory.
 
-A container sees the CPUs and memory of its whole host; what it may use stands in the files of its control
-groups (cgroup v2, or v1). `root` is where the file system is taken to begin, for tests. Where the system does
-not tell, as macOS and Windows do not of quotas, the answer is None.
+A container sees the CPUs and memory of its whole host; the files of its control groups (cgroup v2, or v1) say what it
+may use. `root` is the root of the file system, for tests. Where the system does not say, as with quotas on macOS and
+Windows, the answer is None.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 
 
 def memory_limit_bytes(root: Path = _ROOT) -> int | None:
-    """Memory that this process may use: what is built in, or less where the control groups allow less."""
+    """Memory that this process may use: that of the machine, or less where the control groups allow less."""
     limits = [limit for limit, _ in _memory_groups(root)]
     built_in = _meminfo("MemTotal", root)
     if built_in is None:

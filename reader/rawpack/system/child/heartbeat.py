@@ -1,4 +1,4 @@
-"""A worker's notes on what it is about to do, in memory that its parent sees, also after the worker's death."""
+"""A worker's notes of what it is about to do, in memory that its parent can read, also after the worker has died."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTE = struct.Struct("<qqq")
 class Heartbeat:
     """(task, position, beat) in shared memory: one process writes, another reads, no lock.
 
-    A torn read is possible and harmless: notes are read for good only when the writer is dead.
+    A torn read is possible and harmless: what is read matters only when the writer is dead.
     """
 
     def __init__(self, memory: Any) -> None:
@@ -21,7 +21,7 @@ class Heartbeat:
         self._beat = 0
 
     def note(self, task: int, position: int) -> None:
-        """About to do `position` of `task`; -1 where it is done as a whole."""
+        """About to do `position` of `task`; -1 where it is done at once."""
         self._beat += 1
         _NOTE.pack_into(self._memory, 0, task, position, self._beat)
 
