@@ -174,9 +174,9 @@ def test_state_speaks_of_the_latest_iterator(reader: Reader) -> None:
 
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
-    "another seed": ({"shuffle": True, "seed": 6}, "seed is 5, and 6 here"),
-    "another order": ({"seed": 5}, "order is 'shuffled', and 'sequential' here"),
-    "another kind of shuffle": ({"shuffle": "block", "seed": 5}, "order is 'shuffled', and 'block 32 256' here"),
+    "another seed": ({"shuffle": True, "seed": 6}, "seed is 5, here it is 6"),
+    "another order": ({"seed": 5}, "order is 'shuffled', here it is 'sequential'"),
+    "another kind of shuffle": ({"shuffle": "block", "seed": 5}, "order is 'shuffled', here it is 'block 32 256'"),
 }
 
 
