@@ -406,7 +406,7 @@ class Open:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"transform": CenterCrop(3)}, r"a list of steps, \[CenterCrop"),
+        ({"transform": CenterCrop(3)}, r"a list of steps, such as \[CenterCrop"),
         ({"transform": [CenterCrop]}, "is not a step"),
         ({"transform": [3]}, "3 in transform= is not a step"),
         ({"transform": [OneHot(3)], "fields": ["image"]}, "no field 'label'"),
