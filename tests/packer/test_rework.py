@@ -700,7 +700,7 @@ def test_rows_and_keys_from_files(zoo: Path, tmp_path: Path) -> None:
         (("--seed", "1"), "--limit or --per-class"),
         (("--rows-from", "none"), "no sample of"),
         (("--limit", "0"), "x>=1"),
-        (("--size", "0"), "sides from 1"),
+        (("--size", "0"), "sides must be between 1"),
         (("--quality", "9"), "--quality applies to --format lmdb only"),
     ],
 )

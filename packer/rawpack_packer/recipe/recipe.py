@@ -164,7 +164,7 @@ RECIPE_OPTIONS = (
     RecipeOption("color", one_of(*COLORS), "rgb"),
     RecipeOption("quality", lambda _, value: parse_quality(value), str(DEFAULT_QUALITY)),
     RecipeOption("check", one_of(*CHECKS)),
-    RecipeOption("subsampling", _subsampling),
+    RecipeOption("subsampling", _subsampling, SUBSAMPLINGS[0]),
     RecipeOption("compression", _as_is),
     RecipeOption("chunk", _at_least_1),
     RecipeOption("shard_size", lambda flag, value: parse_bytes(flag, value), "256MiB"),
@@ -197,12 +197,13 @@ def make_recipe(*, format: str = DEFAULT_FORMAT, **options: Any) -> Recipe:
         values["compression"] = one_of(*written.compressions)("--compression", compression)
     if values["color"] not in written.colors:
         raise UsageError(
-            f"--color {values['color']} does not apply to --format {format}, which has {', '.join(written.colors)}"
+            f"--color {values['color']} does not apply to --format {format}, which has {' and '.join(written.colors)}"
+            + (": its JPEG files have 4:2:0 chroma, or what --subsampling says" if values["subsampling"] else "")
         )
     for refuse in _RULES:
         refuse(values, given)
-    if "subsampling" in written.options and values["color"] != "gray":  # a grey JPEG has no chroma to subsample
-        values["subsampling"] = values["subsampling"] or SUBSAMPLINGS[0]
+    if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
+        values["subsampling"] = None
     if "chunk" in written.options and values["size"] != "keep":
         values["chunk"] = values["chunk"] or 1
     recipe = msgspec.convert(values, Recipe)
