@@ -286,7 +286,7 @@ def test_boxes_are_stored_as_given_where_nothing_moves(tmp_path: Path) -> None:
 
 def test_boxes_lie_in_pictures_alone(tmp_path: Path) -> None:
     """Beside arrays that are no pictures, boxes are refused; beside arrays of pixels they move as beside files."""
-    with pytest.raises(UsageError, match="which lie in pictures"):
+    with pytest.raises(UsageError, match="which need pictures"):
         rawpack_packer.pack(
             [{"image": np.zeros(7, np.float32), "boxes": [[0, 0, 1, 1, 0]]}], tmp_path / "s", fields={"boxes": "xyxy"}
         )

@@ -14,13 +14,13 @@ from rawpack_packer.sources import Source, StoreSource
 
 def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     """The recipe by what a user wrote; what was left out, or is None, depends on the source."""
-    said: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(source, StoreSource):
-        said = as_stored(source, said)
-    elif _is_grey(source):
-        said.setdefault("color", "gray")
-    said.setdefault("size", "keep" if source.image is not None else "256")
-    recipe = make_recipe(**_as_text(said))
+        given = as_stored(source, given)
+    elif _is_gray(source):
+        given.setdefault("color", "gray")
+    given.setdefault("size", "keep" if source.image is not None else "256")
+    recipe = make_recipe(**_as_text(given))
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
 
 
@@ -39,17 +39,17 @@ def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
     return whole | {name: str(whole[name]) for name in ("size", "quality", "shard_size") if name in whole}
 
 
-def as_stored(source: StoreSource, said: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said, and of size, color and quality what leaves a store's images as they are."""
-    written = output_format(said.get("format", DEFAULT_FORMAT))
+def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, and for size, color and quality what leaves a store's images as they are."""
+    written = output_format(given.get("format", DEFAULT_FORMAT))
     planes = source.holds_planes and "yuv420" in written.colors
-    color = "gray" if _is_grey(source) else "yuv420" if planes else "rgb"
-    whole: dict[str, Any] = {"size": "keep", "color": color, **said}
-    as_they_are = whole["size"] == "keep" and "crop" not in said and _is_grey(source) == (whole["color"] == "gray")
-    if "quality" in written.options and source.holds_jpeg and as_they_are and "subsampling" not in said:
+    color = "gray" if _is_gray(source) else "yuv420" if planes else "rgb"
+    whole: dict[str, Any] = {"size": "keep", "color": color, **given}
+    as_they_are = whole["size"] == "keep" and "crop" not in given and _is_gray(source) == (whole["color"] == "gray")
+    if "quality" in written.options and source.holds_jpeg and as_they_are and "subsampling" not in given:
         whole.setdefault("quality", "keep")
     return whole
 
 
-def _is_grey(source: Source) -> bool:
+def _is_gray(source: Source) -> bool:
     return source.image is not None and source.image.pictures and source.image.shape[2] == 1

@@ -37,7 +37,7 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
     for name, kind in source.fields.items():
         if kind.boxes is not None and len(image.shape) != 3:
-            raise UsageError(f"{name!r} holds boxes, which lie in pictures, not in {image.dtype} {image.shape}")
+            raise UsageError(f"{name!r} holds boxes, which need pictures, not {image.dtype} {image.shape}")
     others = {name: _field(recipe, name, kind) for name, kind in source.fields.items()}
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
 

@@ -44,7 +44,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: str
     """The name of an `OutputFormat`."""
     size: tuple[int, int] | int | Literal["keep"] = 256
-    """(height, width); a number: the shorter side is brought to it, then the centre is cut; "keep": as they are."""
+    """(height, width); a number: the shorter side is brought to it, then the center is cut out; "keep": as they are."""
     crop: tuple[int, int, int, int] | None = None
     """x, y, width, height in the upright image, before resizing."""
     fit: Literal["cover", "stretch"] = "cover"
@@ -54,7 +54,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
     check: Literal["structure", "decode"] | None = None
-    """How a JPEG that passes through is seen to be whole: by its segments, markers and length, or by decoding it."""
+    """How a JPEG that is stored as it is must prove whole: by its segments, markers and length, or by decoding it."""
     subsampling: Literal["420", "422", "440", "444"] | None = None
     """Of the chroma. lmdb only."""
     compression: Literal["gzip"] | None = None

@@ -94,11 +94,11 @@ class OutputFormat:
     and the path of its file. Reads the file by the format's own library, in a process of its own, and returns what
     differs from the index, or None. Empty where the reader reads the format by its own means anyway."""
     value_bytes: str = ""
-    """"module:function": the bytes that a value of so many bytes takes in a shard; empty where it is as many."""
+    """"module:function": takes the size of a value, returns its bytes in a shard; empty where they are equal."""
     shard_bytes: int = 0
     """Of a shard beside its images, with its entry in the manifest: headers, padding."""
     flat_chunk: int = 0
-    """Samples of different sizes take whole chunks of so many bytes, uncompressed; 0 where there are none."""
+    """Bytes of a chunk: uncompressed samples of different sizes take whole chunks; 0 where there are none."""
     copies_columns: bool = False
     """Whether each shard has a copy of its rows' small fields."""
     spools: bool = False

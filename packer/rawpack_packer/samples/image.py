@@ -38,7 +38,7 @@ class Prepared:
 
 NOTES: dict[str, str] = {
     "enlarged": "images that had to be enlarged to the size",
-    "icc_ignored": "images with a colour profile, which was ignored",
+    "icc_ignored": "images with a color profile, which was ignored",
     "xmp_orientation": "images that XMP says are turned, and EXIF not: stored as they are, as most programs show them",
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
     "by_pillow": "images that Pillow decoded: all types but JPEG, PNG and BMP",
@@ -161,7 +161,7 @@ def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[
 
 
 def cropped(image: NDArray[Any], crop: tuple[int, int, int, int]) -> NDArray[Any]:
-    """The box x, y, width, height of an image, or of a mask. Raises DecodeError where it lies outside."""
+    """The box x, y, width, height of an image, or of a mask. Raises DecodeError where it is outside."""
     x, y, width, height = crop
     if x + width > image.shape[1] or y + height > image.shape[0]:
         raise DecodeError(

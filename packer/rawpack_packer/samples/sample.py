@@ -42,7 +42,7 @@ class PreparedSample:
     parts: Mapping[str, Stored]
     """Image and masks, by the field's name."""
     values: Mapping[str, str | NDArray[Any]]
-    """The fields that lie in columns, but for the key."""
+    """The fields that are stored in columns, except the key."""
     notes: tuple[str, ...]
     """What happened to the image that a summary counts: "enlarged", "icc_ignored", ..."""
 

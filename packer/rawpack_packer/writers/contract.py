@@ -19,7 +19,7 @@ of arrays (n, ...)."""
 
 @dataclass
 class Finished:
-    """Where one image or mask field of a shard lies."""
+    """Where one image or mask field of a shard is."""
 
     placement: Placement
     index: dict[str, NDArray[np.int64]] = field(default_factory=dict)

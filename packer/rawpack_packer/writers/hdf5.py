@@ -1,4 +1,4 @@
-"""Writes an HDF5 shard: a plain HDF5 file that any HDF5 tool opens, whose chunks lie one after another.
+"""Writes an HDF5 shard: a plain HDF5 file that any HDF5 tool opens, whose chunks are one after another.
 
 Pixels go to a spool file first, because the number of rows is known only at the end and early allocation, which lays
 chunks side by side, needs it. Then the file is made with its final shape and the pixels are copied to where its chunks
@@ -150,7 +150,7 @@ class _ImageDataset:
         return Finished(placement, index)
 
     def write_index(self, file: h5py.File, room: Room) -> None:
-        """Where images of different sizes lie, as datasets."""
+        """Where each image of a field of different sizes is, as datasets."""
         if self._field.uniform:
             return
         name = self._name
@@ -243,7 +243,7 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
             return f"{name} is a link to elsewhere"
         data = shard[name]
         if data.external or data.is_virtual:
-            return f"{name} lies outside the file"
+            return f"{name} is outside the file"
         field = store.fields[name]
         if data.dtype != np.dtype(field.dtype) or (field.uniform and data.shape != (rows, *field.stored_shape)):
             return f"its dataset holds {data.dtype} {data.shape}; the manifest says {field.dtype} {field.shape}"
@@ -320,9 +320,9 @@ def _create(path: Path) -> h5py.File:
 
 
 def _first_offset(dataset: Any, chunk_bytes: int, path: Path) -> int:
-    """Where the first chunk lies; the others must follow it without a gap. First and last show it."""
+    """Where the first chunk is; the others must follow it without a gap. First and last show it."""
     count = dataset.get_num_chunks()
     first, last = dataset.get_chunk_info(0), dataset.get_chunk_info(count - 1)
     if last.byte_offset != first.byte_offset + (count - 1) * chunk_bytes:
-        raise PackError(f"{path}: this HDF5 library does not lay chunks one after another; please report it")
+        raise PackError(f"{path}: this HDF5 library does not write chunks one after another; please report it")
     return int(first.byte_offset)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FIRST_MAP = 64 << 20
 _TRANSACTION = 64 << 20
-"""Bytes of values per transaction: so many dirty pages liblmdb holds in memory."""
+"""Bytes of values per transaction: liblmdb holds as many dirty pages in memory."""
 _PAGE, _PAGE_HEAD, _NODE = 4096, 16, 20
 """Bytes: of a page, of what it begins with, and of what a value has before it, a node's head and the key."""
 _ENTRY = 30
@@ -90,7 +90,7 @@ class LmdbWriter:
         return finished
 
     def _key(self, number: int) -> bytes:
-        """The key of the value that was added as number so many."""
+        """The key of value `number`, in the order of adding."""
         row, k = divmod(number, len(self._names))
         return key_of(row, self._names[k])
 

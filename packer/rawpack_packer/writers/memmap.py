@@ -40,7 +40,7 @@ class MemmapWriter:
 
 
 class _ArrayFile:
-    """One field's file. Images of one shape are the array's rows; others lie in a flat array one after another."""
+    """One field's file. Images of one shape are the array's rows; others are in a flat array one after another."""
 
     def __init__(self, path: Path, field: Field) -> None:
         self._field, self._ends = field, [0]

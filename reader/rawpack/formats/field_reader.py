@@ -34,10 +34,10 @@ class FieldReader(Protocol):
         """
 
     def readahead(self, rows: Rows, /) -> None:
-        """Ask the disk for these samples, which are then read while other work goes on. Returns at once."""
+        """Ask the disk for these samples, so that it reads them while other work is done. Returns at once."""
 
     def is_cached(self, row: int, /) -> bool:
-        """Whether the sample's first byte lies in the page cache, as far as the system tells; nothing is touched."""
+        """Whether the sample's first byte is in the page cache, as far as the system says; nothing is read."""
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         """Shape of one sample, from the index: nothing is decoded."""
@@ -64,7 +64,7 @@ def check_row(row: int, count: int) -> None:
 
 
 def places(rows: Rows, at: Rows | None) -> Iterable[tuple[int, int]]:
-    """(place in out, row) of each sample to be read."""
+    """(index in out, row) of each sample to be read."""
     return enumerate(rows.tolist()) if at is None else zip(at.tolist(), rows.tolist(), strict=True)
 
 
@@ -77,7 +77,7 @@ def cut(image: Array, box: Box | None, scale: int) -> Array:
     if scale == 1:
         return image
     if scale not in (2, 4, 8):
-        raise UsageError(f"scale {scale}: 1, 2, 4 or 8")
+        raise UsageError(f"scale {scale}: must be 1, 2, 4 or 8")
     import cv2
 
     size = (-(-image.shape[1] // scale), -(-image.shape[0] // scale))

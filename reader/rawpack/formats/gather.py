@@ -1,9 +1,9 @@
 """Rows of many shards in one call: all shards of a raw field, mapped side by side in one range of addresses.
 
 `np.take` is as fast as memory, but it takes one array. Shards are many files, and a loop over rows costs more than the
-copies, and makes threads queue for the GIL. So each shard is mapped, in whole pages, where its rows lie a whole number
-of rows from those of the others: the rows of all shards then lie in one array with one stride, with rows between them
-that nobody asks for. Addresses are plenty: 128 TiB, of which this takes what the shards have, and the gaps.
+copies, and makes threads queue for the GIL. So each shard is mapped, in whole pages, where its rows are a whole number
+of rows away from those of the others: the rows of all shards are then in one array with one stride, with rows between
+them that nobody asks for. Addresses are plenty: 128 TiB, of which this takes what the shards have, and the gaps.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Gather:
     def __init__(
         self, shards: Sequence[RawShard], dtype: np.dtype[np.generic], shape: tuple[int, ...], *, random_access: bool
     ) -> None:
-        """scattered: see `map_file`.
+        """random_access: see `map_file`.
 
-        Raises OSError where the system does not give so many addresses, and where the first rows lie at such offsets
+        Raises OSError where the system does not give so many addresses, and where the first rows are at such offsets
         of their files that no pages bring them a whole number of rows apart.
         """
         row_bytes = dtype.itemsize * math.prod(shape)
         base, self._places = place(shards, row_bytes)
         span = self._places[-1] + shards[-1].size + mmap.PAGESIZE
         if span > _MAX_SPAN:
-            raise OSError(f"a range of {span} addresses is too long")
+            raise OSError(f"a range of {span} addresses is too large")
         self._range = reserve(span)
         virtual = (span - base) // row_bytes
         flat: NDArray[Any] = np.frombuffer(self._range, dtype, virtual * math.prod(shape), base)
@@ -96,7 +96,7 @@ class Gather:
 
 def place(shards: Sequence[RawShard], row_bytes: int) -> tuple[int, list[int]]:
     """(base, where each shard's file begins), in bytes of one range: files begin pages and do not overlap, and rows
-    lie whole numbers of rows after `base`. Raises OSError where that cannot be."""
+    are whole numbers of rows after `base`. Raises OSError where that is impossible."""
     page = mmap.PAGESIZE
     # A file that begins at page t has its first row where page * t + offset = base, modulo the bytes of a row.
     common = math.gcd(page, row_bytes)
@@ -108,7 +108,7 @@ def place(shards: Sequence[RawShard], row_bytes: int) -> tuple[int, list[int]]:
     for shard in shards:
         apart, rest = divmod(base - shard.offset, common)
         if rest:
-            raise OSError(f"rows of {row_bytes} bytes at offset {shard.offset} do not fit to those at {base}")
+            raise OSError(f"rows of {row_bytes} bytes at offset {shard.offset} do not align with those at {base}")
         first = page * (apart * inverse % (row_bytes // common))
         starts.append(first + max(0, -(-(end - first) // step)) * step)
         end = starts[-1] + shard.size

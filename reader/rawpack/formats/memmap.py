@@ -1,6 +1,6 @@
 """The memmap format: each shard file is one `.npy` array that `np.load(..., mmap_mode="r")` opens.
 
-Samples of one shape are its rows; others lie in a flat array one after another, at the index's offsets.
+Samples of one shape are its rows; others are in a flat array one after another, at the index's offsets.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from rawpack.formats.field_reader import FieldReader, Rows
 
 @dataclass(frozen=True)
 class ShardField:
-    """One image or mask field of one shard: its mapped file, where it lies in it, and its rows of the index."""
+    """One image or mask field of one shard: its mapped file, where it is in that file, and its rows of the index."""
 
     where: str
     """Path of the file, for errors."""

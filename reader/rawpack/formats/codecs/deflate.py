@@ -30,7 +30,7 @@ from rawpack.formats.shard_field import ShardField
 from rawpack.system.memory import is_cached
 
 _recent = threading.local()
-"""The pieces of each thread's latest sample: what is checked is then read, and the next in order often lies in them."""
+"""The chunks of each thread's latest sample: what is checked is then read, and the next sample is often in them."""
 
 
 def open_rows(part: ShardField) -> FieldReader:

@@ -1,4 +1,4 @@
-"""What codecs share that store each sample as an image file of its own: JPEG, PNG."""
+"""What codecs share whose samples each have bytes of their own: JPEG, PNG."""
 
 from __future__ import annotations
 

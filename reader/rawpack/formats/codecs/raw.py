@@ -1,4 +1,4 @@
-"""The codec "raw": values as they are, one sample after another; of one shape, or each of its own."""
+"""The codec "raw": values as they are, one sample after another; all of one shape, or each of its own."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _converted(part: ShardField, planes: FieldReader) -> FieldReader:
 
 
 class PlanarRows:
-    """See `FieldReader`. Planes are converted where they lie: only those rows of them are touched that are needed."""
+    """See `FieldReader`. Planes are converted in place: only the rows of them that are needed are read."""
 
     def __init__(self, planes: FieldReader, rows: int, shape: tuple[int, ...] | None) -> None:
         """planes: reads the samples as they are stored, of `rows` rows. shape: (H, W, 3) of every image, or None where
