@@ -37,7 +37,7 @@ from rawpack_packer.job.pack import pack
 from rawpack_packer.part import part as parts
 from rawpack_packer.part.part import PartRecord, PartTask, Tick
 from rawpack_packer.recipe.recipe import make_recipe
-from rawpack_packer.sources import FieldKind, Item
+from rawpack_packer.sources import FieldKind, Item, SourceInfo
 
 CLASSES = 1000
 SIDE = 256
@@ -65,15 +65,14 @@ class Computed:
 class Source(Computed):
     """A source of so many samples: see `rawpack_packer.sources.Source`."""
 
-    kind, root, image = "folder", "<computed>", None
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
     def __init__(self, samples: int) -> None:
         super().__init__(0, samples)
-        self.fields = {"label": FieldKind("int64")}
-        self.classes: tuple[str, ...] | None = tuple(f"class {k:04d}" for k in range(CLASSES))
-        self.counts: dict[str, int] = {}
+        self.info = SourceInfo(
+            kind="folder",
+            root="<computed>",
+            fields={"label": FieldKind("int64")},
+            classes=tuple(f"class {k:04d}" for k in range(CLASSES)),
+        )
 
     def part(self, start: int, stop: int, /) -> Computed:
         return Computed(start, stop)

@@ -363,7 +363,7 @@ def plan(source: Source, asked: PlanRequest, say: Say = lambda step, left: None)
     """Try stores on a sample of `source`, and recommend one. See `rawpack_packer.tune.plan.planned`."""
     from rawpack_packer.tune.plan.planned import plan as planned
 
-    if source.image is not None:
+    if source.info.image is not None:
         raise UsageError(f"{asked.source} holds arrays, which are stored unchanged; plan compares stores of pictures")
     return planned(source, asked, say)
 

@@ -227,8 +227,8 @@ def test_windows_line_ends_and_empty_lines_do_no_harm(small: Callable[..., Path]
 def test_the_kind_is_found_or_said(small: Callable[..., Path], tmp_path: Path) -> None:
     """A listing is known by its suffix; --source may say it; options of listings are refused for folders."""
     listing = small("path\n0.jpg\n")
-    assert open_source(listing).kind == "listing"
-    assert open_source(listing, "listing").kind == "listing"
+    assert open_source(listing).info.kind == "listing"
+    assert open_source(listing, "listing").info.kind == "listing"
     ran = run_here("pack", "--field", "a:int64", listing.parent, tmp_path / "s")
     assert ran.code == 2
     assert "listing" in ran.err
@@ -452,7 +452,7 @@ def test_numbers_come_back_as_they_are_written(
 ) -> None:
     """Whole numbers keep their last digit, with a sign or blanks around them too; only what is empty is NaN."""
     source = open_source(listed(tmp_path, ".csv", cells), key="k", fields={} if said is None else {"v": said})
-    assert source.fields["v"].dtype == dtype
+    assert source.info.fields["v"].dtype == dtype
     values = [np.asarray(source[i].fields["v"]).tolist() for i in range(len(cells))]
     assert repr(values) == repr(np.array(expected, dtype).tolist())
 
@@ -530,7 +530,7 @@ def test_blanks_alone_are_texts_and_no_class(small: Callable[..., Path]) -> None
     source = open_source(small("path,note,label\n0.jpg,  , \n1.jpg, ,cat\n"))
     assert [source[i].fields["note"] for i in range(2)] == ["  ", " "]
     assert [int(np.asarray(source[i].fields["label"])) for i in range(2)] == [-1, 0]
-    assert (source.classes, source.counts["unlabelled"]) == (("cat",), 1)
+    assert (source.info.classes, source.info.counts["unlabelled"]) == (("cat",), 1)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -563,7 +563,7 @@ def test_labels_that_are_numbers_may_be_empty(
     assert {label.dtype for label in labels} == {np.array(expected).dtype}
     np.testing.assert_array_equal(labels, expected)
     whole = isinstance(expected[0], int)
-    assert source.counts["unlabelled"] == (sum(not cell.strip() for cell in cells) if whole else 0)
+    assert source.info.counts["unlabelled"] == (sum(not cell.strip() for cell in cells) if whole else 0)
 
 
 @pytest.mark.parametrize("form", ["xyxy", "xywh", "yolo"])

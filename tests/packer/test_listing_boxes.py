@@ -16,8 +16,8 @@ from conftest import pack, picture, run_here, save
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.base import Boxes
-from rawpack_packer.sources.stores.view import View
+from rawpack_packer.sources.fields import Boxes
+from rawpack_packer.sources.view import View
 
 SIZES = ((40, 60), (50, 30), (32, 32))
 YOLO = ("0 0.5 0.5 0.2 0.4\n1 0.25 0.75 0.1 0.1\n", "", "2 0.5 0.5 1 1")
@@ -112,7 +112,7 @@ def test_text_files_may_lie_beside_the_images(tmp_path: Path) -> None:
     reader = Reader(pack(root, tmp_path / "s", "--source", "yolo", "--size", "keep"))
     assert reader[0]["boxes"].tolist() == [[2.5, 5, 7.5, 15, 0]]
     assert reader.classes is None
-    assert open_source(root).kind == "folder"
+    assert open_source(root).info.kind == "folder"
 
 
 def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -> None:
@@ -166,11 +166,11 @@ def test_names_of_data_yaml_need_an_extra(yolo: Path, monkeypatch: pytest.Monkey
         assert "rawpack[yolo]" in ran.err
         assert "--classes" in ran.err
     (yolo.parent / "names").write_text("x\ny\nz\n")
-    assert open_source(yolo, classes=yolo.parent / "names").classes == ("x", "y", "z")
+    assert open_source(yolo, classes=yolo.parent / "names").info.classes == ("x", "y", "z")
     pytest.importorskip("yaml")
-    assert open_source(yolo).classes == ("cat", "dog", "owl")
+    assert open_source(yolo).info.classes == ("cat", "dog", "owl")
     (yolo / "data.yaml").write_text("names: [a, b, c]\n")
-    assert open_source(yolo).classes == ("a", "b", "c")
+    assert open_source(yolo).info.classes == ("a", "b", "c")
 
 
 # ---------------------------------------------------------------------------------------------- COCO
@@ -218,13 +218,13 @@ def test_coco_categories_of_one_name_stay_apart(coco: Path) -> None:
     """Of two with the same name the second has its id in it, as often as it takes to be another; boxes keep theirs."""
     named = [(3, "cat 9"), (5, "cat"), (9, "cat")]
     source = open_source(changed(coco, lambda tree: tree.update(categories=[{"id": i, "name": n} for i, n in named])))
-    assert source.classes == ("cat 9", "cat", "cat 9 9")
+    assert source.info.classes == ("cat 9", "cat", "cat 9 9")
     boxes = source[0].fields["boxes"]
     assert isinstance(boxes, Boxes)
     assert boxes.rows[:, 4].tolist() == [2, 0]
     two = [(3, "cat"), (5, "cat 5"), (9, "cat")]
     source = open_source(changed(coco, lambda tree: tree.update(categories=[{"id": i, "name": n} for i, n in two])))
-    assert source.classes == ("cat", "cat 5", "cat 9")
+    assert source.info.classes == ("cat", "cat 5", "cat 9")
 
 
 def test_boxes_of_an_image_of_another_size_are_rejected(coco: Path, tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_boxes_of_an_image_of_another_size_are_rejected(coco: Path, tmp_path: Pa
 def test_classes_of_boxes_are_renumbered_with_the_classes(kind: str, coco: Path, yolo: Path) -> None:
     """Seen with one class more in front, each box's class is one more, and the box is where it was."""
     source = open_source(coco if kind == "coco" else yolo)
-    assert source.classes is not None
-    view = View(source, np.array([2, 0]), classes=("a new one", *source.classes))
+    assert source.info.classes is not None
+    view = View(source, np.array([2, 0]), classes=("a new one", *source.info.classes))
     for i, at in enumerate((2, 0)):
         was, now = source[at].fields["boxes"], view.part(i, i + 1)[0].fields["boxes"]
         assert isinstance(was, Boxes)

@@ -18,7 +18,7 @@ from rawpack_packer.part.readahead import _FORGETFUL, ReadAhead, _file_system
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import Item, Samples, open_source
-from rawpack_packer.sources.stores.view import View
+from rawpack_packer.sources.view import View
 from rawpack_packer.tune.measure import cache
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")

@@ -514,9 +514,9 @@ def test_folders_beside_splits(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--splits train,val "):
         open_source(root)
     save(root / "annotations" / "a.png", picture(16, 16, 1))
-    assert open_source(root).classes == ("annotations", "test", "train", "val")
-    assert open_source(divided(tmp_path / "one", "train")).classes == ("train",)
-    assert open_source(divided(tmp_path / "two", "cat", "test")).classes == ("cat", "test")
+    assert open_source(root).info.classes == ("annotations", "test", "train", "val")
+    assert open_source(divided(tmp_path / "one", "train")).info.classes == ("train",)
+    assert open_source(divided(tmp_path / "two", "cat", "test")).info.classes == ("cat", "test")
     (tmp_path / "none" / "train").mkdir(parents=True)
     (tmp_path / "none" / "val").mkdir(parents=True)
     with pytest.raises(UsageError, match="no image in"):

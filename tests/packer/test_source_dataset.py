@@ -20,8 +20,7 @@ from reading import run_script, script
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
-from rawpack_packer import sources
-from rawpack_packer.sources import FieldKind, ImageKind, Item, open_source
+from rawpack_packer.sources import DatasetSource, FieldKind, ImageKind, Item, SourceInfo, open_source, registry
 
 
 class Pairs:
@@ -485,7 +484,7 @@ def test_a_dataset_may_fill_one_array_again_and_again(tmp_path: Path) -> None:
             self.image[:], self.mask[:] = i, 255 - i
             return {"image": self.image, "mask": self.mask}
 
-    source = sources.DatasetSource(Buffer(9), fields={"mask": "mask"})
+    source = DatasetSource(Buffer(9), fields={"mask": "mask"})
     items = [source[i] for i in range(9)]
     for i, item in enumerate(items):
         assert (np.asarray(item.image) == i).all()
@@ -585,7 +584,7 @@ def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
     entry = EntryPoint("numbers", "test_source_dataset:from_plugin", "rawpack.sources")
     file = tmp_path / "a.numbers"
     file.write_text("3 1 4 1 5")
-    with mock.patch.object(sources, "entry_points", lambda group: [entry] if group == "rawpack.sources" else []):
+    with mock.patch.object(registry, "entry_points", lambda group: [entry] if group == "rawpack.sources" else []):
         for k, options in enumerate(([], ["--source", "numbers"])):
             ran = run_here("pack", "--quiet", "--workers", 0, *options, file, tmp_path / f"s{k}")
             assert (ran.code, ran.err) == (0, ""), ran
@@ -600,7 +599,7 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     """Whose fault it is stands in the error."""
     entry = EntryPoint("broken", "no_such_module_here:thing", "rawpack.sources")
     with (
-        mock.patch.object(sources, "entry_points", return_value=[entry]),
+        mock.patch.object(registry, "entry_points", return_value=[entry]),
         pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
     ):
         open_source(tmp_path, "broken")
@@ -609,15 +608,12 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 class Swapped:
     """A source of one's own, whose images and masks have the byte order that this machine has not."""
 
-    kind, root = "swapped", "<swapped>"
-    classes: tuple[str, ...] | None = None
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    image = ImageKind("uint16", (4, 5, 3))
-
-    def __init__(self) -> None:
-        self.fields = {"mask": FieldKind("uint16", (4, 5, 1), mask=True), "number": FieldKind("float64")}
-        self.counts: dict[str, int] = {}
+    info = SourceInfo(
+        kind="swapped",
+        root="<swapped>",
+        fields={"mask": FieldKind("uint16", (4, 5, 1), mask=True), "number": FieldKind("float64")},
+        image=ImageKind("uint16", (4, 5, 3)),
+    )
 
     def __len__(self) -> int:
         return 3
@@ -651,6 +647,17 @@ def test_a_source_may_have_any_byte_order(layout: str, size: str, tmp_path: Path
         np.testing.assert_array_equal(sample["mask"][::step, ::step], wanted[..., :1] + 7)
         assert np.abs(sample["image"][::step, ::step].astype(int) - wanted).max() <= (0 if size == "keep" else 15)
         assert sample["number"] == i + 0.1
+
+
+def test_half_a_source_is_told_what_it_lacks() -> None:
+    """An object that makes `Item`s and is no `Source` is refused by the names of what is missing, not as a dataset."""
+
+    class Half(Pairs):
+        def __getitem__(self, i: int, /) -> Any:
+            return Item(f"{i}", np.zeros((2, 2, 3), np.uint8), {})
+
+    with pytest.raises(UsageError, match=r"Half .*lacks info, key, part, states"):
+        DatasetSource(Half(3))
 
 
 def test_a_key_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:

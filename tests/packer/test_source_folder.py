@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources import FieldKind, Item, Samples, SourceChangedError, base, open_source
+from rawpack_packer.sources import FieldKind, Item, Samples, SourceChangedError, open_source
+from rawpack_packer.sources import files as reading
 from rawpack_packer.sources.folder import FolderSource
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
@@ -68,12 +69,12 @@ def test_first_level_folders_are_classes(tmp_path: Path) -> None:
     """Sorted first-level folders are numbered from 0, and what lies deeper belongs to them."""
     put(tmp_path, "dog/1.jpg", "cat/2.jpg", "cat/deep/er/0.jpg", "Zebra/z.png")
     source = FolderSource(tmp_path)
-    assert source.classes == ("Zebra", "cat", "dog")
+    assert source.info.classes == ("Zebra", "cat", "dog")
     assert keys(source) == ["Zebra/z.png", "cat/2.jpg", "cat/deep/er/0.jpg", "dog/1.jpg"]
     assert labels(source) == [0, 1, 1, 2]
-    assert source.fields == {"label": FieldKind("int64")}
-    assert source.kind == "folder"
-    assert source.root == str(tmp_path)
+    assert source.info.fields == {"label": FieldKind("int64")}
+    assert source.info.kind == "folder"
+    assert source.info.root == str(tmp_path)
 
 
 def test_images_beside_classes_have_label_minus_one(tmp_path: Path) -> None:
@@ -82,17 +83,17 @@ def test_images_beside_classes_have_label_minus_one(tmp_path: Path) -> None:
     source = FolderSource(tmp_path)
     assert keys(source) == ["a.jpg", "b/1.jpg", "c.jpg"]
     assert labels(source) == [-1, 0, -1]
-    assert source.counts["unlabelled"] == 2
+    assert source.info.counts["unlabelled"] == 2
 
 
 def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
     """Without sub-folders there are no classes and no field; hidden sub-folders do not count."""
     put(tmp_path, "a.jpg", ".cache/x.jpg")
     source = FolderSource(tmp_path)
-    assert source.classes is None
-    assert source.fields == {}
+    assert source.info.classes is None
+    assert source.info.fields == {}
     assert labels(source) == [None]
-    assert source.counts["unlabelled"] == 0
+    assert source.info.counts["unlabelled"] == 0
 
 
 def test_a_folder_without_images_is_still_a_class(tmp_path: Path) -> None:
@@ -101,9 +102,9 @@ def test_a_folder_without_images_is_still_a_class(tmp_path: Path) -> None:
     put(tmp_path, "c/readme.txt", data=b"no image")
     (tmp_path / "a").mkdir()
     source = FolderSource(tmp_path)
-    assert source.classes == ("a", "b", "c", "d")
-    assert source.empty_classes == ("a", "c")
-    assert source.counts["empty_classes"] == 2
+    assert source.info.classes == ("a", "b", "c", "d")
+    assert source.info.empty_classes == ("a", "c")
+    assert source.info.counts["empty_classes"] == 2
     assert labels(source) == [1, 3]
 
 
@@ -125,7 +126,7 @@ def test_other_files_are_known_by_their_first_bytes(tmp_path: Path, kind: str) -
     put(tmp_path, "empty", data=b"")
     source = FolderSource(tmp_path)
     assert keys(source) == ["x", "x.1", "x.JPG_large"]
-    assert source.counts["other_files"] == 4
+    assert source.info.counts["other_files"] == 4
 
 
 def test_hidden_names_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -133,19 +134,19 @@ def test_hidden_names_are_skipped_and_counted(tmp_path: Path) -> None:
     put(tmp_path, "a/1.jpg", "a/._1.jpg", ".hidden.jpg", ".git/1.jpg", "a/.b/c/1.jpg")
     source = FolderSource(tmp_path)
     assert keys(source) == ["a/1.jpg"]
-    assert source.classes == ("a",)
-    assert source.counts["hidden"] == 4
+    assert source.info.classes == ("a",)
+    assert source.info.counts["hidden"] == 4
 
 
 def test_every_count_is_always_there(tmp_path: Path) -> None:
     """A program can read each count without asking whether it exists."""
     source = FolderSource(put(tmp_path, "1.jpg"))
-    assert set(source.counts) == {
+    assert set(source.info.counts) == {
         "hidden", "other_files", "special_files", "links", "loops", "bad_names", "unlabelled", "empty_classes",
         "problems", "videos",
     }  # fmt: skip
-    assert not any(source.counts.values())
-    assert source.problems == ()
+    assert not any(source.info.counts.values())
+    assert source.info.problems == ()
 
 
 # ---- names and order
@@ -186,8 +187,8 @@ def test_names_that_are_not_utf8_are_rejected_by_name(tmp_path: Path) -> None:
     put(tmp_path, b"a/\xe9t\xe9.jpg", b"a/z.jpg", b"\xff/1.jpg", "a/\uffff.jpg")
     source = FolderSource(tmp_path)
     assert keys(source) == ["a/z.jpg", "a/\\xe9t\\xe9.jpg", "a/\uffff.jpg", "\\xff/1.jpg"]
-    assert source.classes == ("a", "\\xff")
-    assert source.counts["bad_names"] == 2
+    assert source.info.classes == ("a", "\\xff")
+    assert source.info.counts["bad_names"] == 2
     for i in (1, 3):
         with pytest.raises(DecodeError, match="not UTF-8") as caught:
             source[i]
@@ -199,7 +200,7 @@ def test_names_that_are_not_utf8_are_rejected_by_name(tmp_path: Path) -> None:
 def test_class_names_stay_unique(tmp_path: Path) -> None:
     """A class whose odd bytes are written out like another class's name gets a name of its own."""
     source = FolderSource(put(tmp_path, b"\xff/1.jpg", "\\xff/1.jpg"))
-    assert source.classes == ("\\xff", "\\xff'")
+    assert source.info.classes == ("\\xff", "\\xff'")
 
 
 def test_order_goes_part_by_part(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_keys_do_not_depend_on_the_locale(tmp_path: Path) -> None:
         "import os, pickle, sys; from rawpack_packer.sources import open_source; s = open_source(sys.argv[1]);"
         "assert sys.getfilesystemencoding() == 'ascii', sys.getfilesystemencoding();"
         "images = [s[i].image for i in (0, 2)];"
-        "os.write(1, pickle.dumps(([s.key(i) for i in range(len(s))], s.classes, s.states(), images)))"
+        "os.write(1, pickle.dumps(([s.key(i) for i in range(len(s))], s.info.classes, s.states(), images)))"
     )
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     output = subprocess.run(
@@ -250,7 +251,7 @@ def test_keys_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     source = FolderSource(tmp_path)
     found, classes, states, images = pickle.loads(output)
     assert found == keys(source) == ["b/z.jpg", "b/\\xff.jpg", "中/é.jpg"]
-    assert classes == source.classes
+    assert classes == source.info.classes
     assert np.array_equal(states, source.states())
     assert images == [JPEG, JPEG]
 
@@ -303,8 +304,8 @@ def test_random_trees(tree: list[tuple[list[bytes], bytes, bytes, bytes]]) -> No
             return
         source = FolderSource(folder)
         assert keys(source) == [path.decode(errors="backslashreplace") for path in paths]
-        assert len(source.classes or ()) == len(classes)
-        assert source.counts["unlabelled"] == (numbers.count(-1) if classes else 0)
+        assert len(source.info.classes or ()) == len(classes)
+        assert source.info.counts["unlabelled"] == (numbers.count(-1) if classes else 0)
         cut = len(paths) // 2
         for part, first in ((source, 0), (pickle.loads(pickle.dumps(source.part(cut, len(paths)))), cut)):
             for i in range(len(part)):
@@ -336,8 +337,8 @@ def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
         "a/0.jpg", "a/again/1.jpg", "a/again/deep/2.jpg", "a/l.jpg", "a/m", "b/1.jpg", "b/deep/2.jpg",
     ]  # fmt: skip
     assert labels(source) == [0, 0, 0, 0, 0, 1, 1]
-    assert source.counts["links"] == 4
-    assert source.counts["loops"] == 0
+    assert source.info.counts["links"] == 4
+    assert source.info.counts["loops"] == 0
 
 
 def test_loops_are_seen(tmp_path: Path) -> None:
@@ -351,10 +352,10 @@ def test_loops_are_seen(tmp_path: Path) -> None:
     (root / "b" / "to_a").symlink_to(root / "a")
     (root / "loop").symlink_to(root)
     source = FolderSource(root)
-    assert source.classes == ("a", "b")
+    assert source.info.classes == ("a", "b")
     assert keys(source) == ["a/0.jpg", "a/to_b/1.jpg", "b/1.jpg", "b/to_a/0.jpg"]
-    assert source.counts["loops"] == 5 + 5 + 1
-    assert source.problems == ()
+    assert source.info.counts["loops"] == 5 + 5 + 1
+    assert source.info.problems == ()
 
 
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
@@ -374,8 +375,8 @@ def test_broken_links(tmp_path: Path) -> None:
     source = FolderSource(tmp_path, skip_unreadable=True)
     assert keys(source) == ["a/0.jpg", "a/gone.jpg", "a/round.jpg", "class"]
     assert source.states()[1:].tolist() == [[-1, -1], [-1, -1], [-2, errno.ENOENT]]
-    assert [line.split(":")[0] for line in source.problems] == ["class cannot be read"]
-    assert source.counts["problems"] == 1
+    assert [line.split(":")[0] for line in source.info.problems] == ["class cannot be read"]
+    assert source.info.counts["problems"] == 1
     for i, number in ((1, errno.ENOENT), (2, errno.ELOOP)):
         with pytest.raises(DecodeError) as caught:
             source[i]
@@ -392,7 +393,7 @@ def test_pipes_are_never_opened(tmp_path: Path) -> None:
     (tmp_path / "link.jpg").symlink_to("pipe")
     source = FolderSource(tmp_path)
     assert keys(source) == ["0.jpg"]
-    assert source.counts["special_files"] == 3
+    assert source.info.counts["special_files"] == 3
 
 
 # ---- what cannot be looked into
@@ -408,8 +409,8 @@ def test_a_locked_folder_is_told(tmp_path: Path) -> None:
         source = FolderSource(tmp_path, skip_unreadable=True)
     finally:
         (tmp_path / "a").chmod(0o755)
-    assert source.empty_classes == ("a",)
-    assert source.problems == ("a/ cannot be read: [Errno 13] Permission denied",)
+    assert source.info.empty_classes == ("a",)
+    assert source.info.problems == ("a/ cannot be read: [Errno 13] Permission denied",)
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, function: str, number: int, matches: Callable[[str], bool]) -> None:
@@ -430,11 +431,11 @@ def test_a_folder_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     put(tmp_path, "a\n1/0.jpg", "b/1.jpg")
     deny(monkeypatch, function, errno.EACCES, lambda path: "a\n1" in path)
     source = FolderSource(tmp_path, skip_unreadable=True)
-    assert source.classes == ("a\n1", "b")
-    assert source.empty_classes == ("a\n1",)
+    assert source.info.classes == ("a\n1", "b")
+    assert source.info.empty_classes == ("a\n1",)
     assert keys(source) == ["a\n1/", "b/1.jpg"]
     assert source[1].fields == {"label": 1}
-    assert source.problems == ("a\\n1/ cannot be read: [Errno 13] Permission denied",)
+    assert source.info.problems == ("a\\n1/ cannot be read: [Errno 13] Permission denied",)
 
 
 def test_a_file_that_cannot_be_sniffed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,7 +444,7 @@ def test_a_file_that_cannot_be_sniffed_is_told(tmp_path: Path, monkeypatch: pyte
     deny(monkeypatch, "open", errno.EACCES, lambda path: path.endswith("locked"))
     source = FolderSource(tmp_path, skip_unreadable=True)
     assert keys(source) == ["0.jpg", "locked", "seen"]
-    assert source.problems == ("locked cannot be read: [Errno 13] Permission denied",)
+    assert source.info.problems == ("locked cannot be read: [Errno 13] Permission denied",)
 
 
 def test_many_problems_are_counted_and_the_first_told(tmp_path: Path) -> None:
@@ -453,10 +454,10 @@ def test_many_problems_are_counted_and_the_first_told(tmp_path: Path) -> None:
         (tmp_path / f"{i:03}").symlink_to("nowhere")
     put(tmp_path, "zz/1.jpg")
     source = FolderSource(tmp_path, skip_unreadable=True)
-    assert source.counts["problems"] == 130
-    assert len(source.problems) == 101
-    assert list(source.problems[:100]) == sorted(source.problems[:100])
-    assert source.problems[-1] == "... and 30 more"
+    assert source.info.counts["problems"] == 130
+    assert len(source.info.problems) == 101
+    assert list(source.info.problems[:100]) == sorted(source.info.problems[:100])
+    assert source.info.problems[-1] == "... and 30 more"
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE])
@@ -583,7 +584,7 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
         grow(tmp_path / "0.jpg")
         return read(descriptor, count)
 
-    monkeypatch.setattr(base.os, "read", write_and_read)
+    monkeypatch.setattr(reading.os, "read", write_and_read)
     with pytest.raises(SourceChangedError, match=f"it had {len(JPEG)} bytes and has {len(JPEG) + 4}"):
         source[0]
 
@@ -591,7 +592,7 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
 def test_reads_that_give_less_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some file systems give a file in pieces: all of them are taken."""
     source, read = FolderSource(put(tmp_path, "0.jpg")), os.read
-    monkeypatch.setattr(base.os, "read", lambda descriptor, count: read(descriptor, min(count, 7)))
+    monkeypatch.setattr(reading.os, "read", lambda descriptor, count: read(descriptor, min(count, 7)))
     assert source[0].image == JPEG
 
 
@@ -661,10 +662,10 @@ def test_deep_folders(deep_folder: Path) -> None:
     """A tree deeper than Python's recursion limit is walked to its end; what no path can name is told."""
     put(deep_folder.joinpath(*["d"] * 1500), "0.jpg")
     source = FolderSource(deep_folder, skip_unreadable=True)
-    assert len(source) == 1 + len(source.unread) == 2
+    assert len(source) == 1 + len(source.unread()) == 2
     assert source.key(0).count("/") == 1500 > sys.getrecursionlimit()
-    assert len(source.problems) == 1
-    assert source.problems[0].endswith(f"[Errno {errno.ENAMETOOLONG}] {os.strerror(errno.ENAMETOOLONG)}")
+    assert len(source.info.problems) == 1
+    assert source.info.problems[0].endswith(f"[Errno {errno.ENAMETOOLONG}] {os.strerror(errno.ENAMETOOLONG)}")
 
 
 # ---- asked wrongly
@@ -715,7 +716,7 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
 def test_kinds(tmp_path: Path) -> None:
     """A kind can be given outright; an unknown one gets the list of those there are."""
     put(tmp_path, "a.jpg")
-    assert open_source(str(tmp_path), "folder").kind == "folder"
+    assert open_source(str(tmp_path), "folder").info.kind == "folder"
     message = message_of(tmp_path, kind="tarball")
     assert message.startswith("there is no source of kind 'tarball': it is one of arrays, ")
     assert "folder" in message

@@ -71,9 +71,9 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_of_videos_is_found_with_its_classes(clips: Path) -> None:
     """First-level folders are classes; videos are numbered in path order, their frames as they are shown."""
     source = open_source(clips)
-    assert source.kind == "video"
-    assert source.classes == ("run", "walk")
-    assert list(source.fields) == ["label", "video", "frame", "pts_seconds"]
+    assert source.info.kind == "video"
+    assert source.info.classes == ("run", "walk")
+    assert list(source.info.fields) == ["label", "video", "frame", "pts_seconds"]
     found = rows(source)
     assert [row["shows"] for row in found] == [row["frame"] for row in found]
     counted = {name: sum(row["key"].startswith(f"{name}#") for row in found) for name in
@@ -93,8 +93,8 @@ def test_one_file_has_no_classes(clips: Path) -> None:
     plain.write_bytes((clips / "run" / "b.mp4").read_bytes())
     for path in (clips / "run" / "b.mp4", plain):
         source = open_source(path)
-        assert (source.kind, source.classes, len(source)) == ("video", None, 31)
-        assert list(source.fields) == ["video", "frame", "pts_seconds"]
+        assert (source.info.kind, source.info.classes, len(source)) == ("video", None, 31)
+        assert list(source.info.fields) == ["video", "frame", "pts_seconds"]
 
 
 @here
@@ -103,9 +103,9 @@ def test_images_win_over_videos_beside_them(tmp_path: Path) -> None:
     encode(tmp_path / "source" / "x.mp4", "libx264", 3, options=FAST)
     save(tmp_path / "source" / "y.jpg", picture(20, 20, 0))
     source = open_source(tmp_path / "source")
-    assert (source.kind, len(source), source.counts["videos"]) == ("folder", 1, 1)
+    assert (source.info.kind, len(source), source.info.counts["videos"]) == ("folder", 1, 1)
     videos = open_source(tmp_path / "source", "video")
-    assert (len(videos), videos.counts["images"]) == (3, 1)
+    assert (len(videos), videos.info.counts["images"]) == (3, 1)
     with pytest.raises(UsageError, match="takes no option fps: it belongs to video"):
         open_source(tmp_path / "source", fps="5")
 
@@ -154,8 +154,8 @@ def test_options_take_frames_by_their_times(tmp_path: Path) -> None:
     assert taken(every=4) == [0, 4, 8]
     assert taken(start="0.5", end="00:00:01.74") == [3, 4, 5, 6]
     assert taken(start="0.5", every=2, max_frames=3) == [3, 5, 7]
-    assert open_source(path).counts["variable_rate"] == 1
-    assert open_source(path, fps=1).counts["frames_left_out"] == 6
+    assert open_source(path).info.counts["variable_rate"] == 1
+    assert open_source(path, fps=1).info.counts["frames_left_out"] == 6
 
 
 @settings(max_examples=80, deadline=None)
@@ -212,7 +212,7 @@ def test_no_frame_at_all_is_refused(clips: Path) -> None:
     """A stretch that lies behind every video makes no store; one that leaves out some videos says so."""
     with pytest.raises(UsageError, match="no frame of"):
         open_source(clips, start="1:00:00")
-    assert open_source(clips, start="0.7").counts["videos_without_frames"] == 3
+    assert open_source(clips, start="0.7").info.counts["videos_without_frames"] == 3
 
 
 @here
@@ -246,7 +246,7 @@ def test_turned_videos_are_upright(tmp_path: Path, turn: int) -> None:
     height, width = (WIDTH, HEIGHT) if turn != 180 else (HEIGHT, WIDTH)
     assert np.asarray(source[0].image).shape == (height, width, 3)
     assert hashes(source[i].image for i in range(5)) == hashes(decoded(path, height, width))
-    assert source.counts["rotated"] == 1
+    assert source.info.counts["rotated"] == 1
 
 
 @here
@@ -259,7 +259,7 @@ def test_pixels_that_are_not_square_are_told(tmp_path: Path, aspect: str) -> Non
     ffmpeg("-i", flat, "-vf", f"setsar={aspect}", "-c:v", "libx264", path)
     source = open_source(path)
     assert np.asarray(source[0].image).shape == (HEIGHT, WIDTH, 3)
-    assert source.counts["not_square"] == (aspect != "1/1")
+    assert source.info.counts["not_square"] == (aspect != "1/1")
 
 
 COLORS = np.array([(255, 255, 255), (0, 0, 0), (230, 20, 30), (20, 200, 40), (30, 40, 220), (128, 128, 128)], np.uint8)
@@ -298,8 +298,8 @@ def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool
     source = VideoSource(path)
     seen = np.asarray(source[0].image)[8, 8::16]
     assert np.abs(seen.astype(int) - COLORS).max() <= 3
-    assert source.counts["more_than_8_bits"] == (bits == 10)
-    assert source.counts["colors_unsaid"] == 0
+    assert source.info.counts["more_than_8_bits"] == (bits == 10)
+    assert source.info.counts["colors_unsaid"] == 0
 
 
 @here

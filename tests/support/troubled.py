@@ -45,10 +45,7 @@ class Troubled:
 
     def __init__(self, source: Source, trouble: Trouble) -> None:
         self._source, self._trouble = source, trouble
-        self.kind, self.root, self.image, self.fields = source.kind, source.root, source.image, source.fields
-        self.classes, self.empty_classes = source.classes, source.empty_classes
-        self.counts, self.problems = source.counts, source.problems
-        self.states, self.key = source.states, source.key
+        self.info, self.states, self.key = source.info, source.states, source.key
 
     def __len__(self) -> int:
         return len(self._source)

@@ -90,7 +90,7 @@ class Output:
             return
         guess = job.estimate()
         click.echo(json.dumps(summaries.dry_dict(guess), indent=1) if self.as_json else summaries.dry_text(guess))
-        for problem in job.source.problems:
+        for problem in job.source.info.problems:
             self.say(plain(problem))
 
 

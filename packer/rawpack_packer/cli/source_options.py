@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from rawpack_packer.sources import KINDS, OPTIONS, Source
-from rawpack_packer.sources.stores.view import unread_of
+from rawpack_packer.sources.optional import unread_of
 from rawpack_packer.text import plain
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -72,7 +72,7 @@ def end_unread(sources: Collection[Source]) -> None:
     unread = sum(len(unread_of(source)) for source in sources)
     if unread:
         what = "1 folder or file" if unread == 1 else f"{unread:,} folders or files"
-        first = next(problem for source in sources for problem in source.problems)
+        first = next(problem for source in sources for problem in source.info.problems)
         example = plain(first) if unread == 1 else f"{plain(first)}; ..."
         click.echo(f"rawpack: {what} of the source could not be read, and was left out: {example}", err=True)
         sys.exit(1)

@@ -72,13 +72,15 @@ def do_splits(job: PreparedSplits, dst: str, out: Output, *, dry_run: bool) -> N
 def _about_draw(source: Source, drawn: Draw) -> list[str]:
     """What a user should know of a draw."""
     lines = [f"drawn: {', '.join(f'{text.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
-    alone = [(source.classes or ())[label] for label in drawn.kept_whole if 0 <= label < len(source.classes or ())]
+    alone = [
+        (source.info.classes or ())[label] for label in drawn.kept_whole if 0 <= label < len(source.info.classes or ())
+    ]
     if alone:
         what = "class is too small and stays" if len(alone) == 1 else "classes are too small and stay"
         lines.append(f"{len(alone):,} {what} in {TRAIN}: {_names(alone)}")
     for name, labels in drawn.short.items():
         what = f"{text.plain(name)} gets fewer than requested, since one of each class stays in {TRAIN}"
-        few = [(source.classes or ())[label] for label in labels if 0 <= label < len(source.classes or ())]
+        few = [(source.info.classes or ())[label] for label in labels if 0 <= label < len(source.info.classes or ())]
         lines.append(what + (f": of {text.count(len(few), 'class', 'classes')}, {_names(few)}" if few else ""))
     if not drawn.by_class:
         lines.append("drawn from all samples together: their classes are known only once they are read")

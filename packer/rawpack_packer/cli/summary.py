@@ -13,24 +13,24 @@ from rawpack_packer.job.counts import count_of
 from rawpack_packer.job.pack import DryRun
 from rawpack_packer.job.run import Summary
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import is_flat, noun_of, unread_of
+from rawpack_packer.sources.optional import unread_of
 
 _NO_CLASSES = "none: the source has no subfolders, which would be classes"
 
 
 def images(source: Source) -> str:
     """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
-    classes = " without classes" if is_flat(source) else _in_classes(source)
-    return f"{text.count(len(source) - len(unread_of(source)), noun_of(source))}{classes}"
+    classes = " without classes" if source.info.flat else _in_classes(source)
+    return f"{text.count(len(source) - len(unread_of(source)), source.info.noun)}{classes}"
 
 
 def samples(source: Source) -> str:
     """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
-    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.root)}"
+    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root)}"
 
 
 def _in_classes(source: Source) -> str:
-    return "" if source.classes is None else f" in {text.count(len(source.classes), 'class', 'classes')}"
+    return "" if source.info.classes is None else f" in {text.count(len(source.info.classes), 'class', 'classes')}"
 
 
 def dry_dict(dry: DryRun) -> dict[str, Any]:

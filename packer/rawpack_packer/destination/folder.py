@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import APPEND, JOB, WORK, is_of_run
 from rawpack_packer.destination.lock import LOCKS
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.files import printable
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _CLEARING = "clearing"

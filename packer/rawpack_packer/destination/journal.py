@@ -24,8 +24,7 @@ from rawpack_packer.destination.layout import APPEND, JOB, PROVENANCE, STATES, W
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import UNKNOWN
-from rawpack_packer.sources.stores.view import options_of
+from rawpack_packer.sources.files import UNKNOWN
 
 _BLOCK = 1 << 16
 LISTED = 1 << 24
@@ -50,7 +49,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool = True
     """Whether keys and states are here: not where they are too many."""
     options: dict[str, str] | None = None
-    """See `options_of`; None where an older version has noted none."""
+    """See `SourceInfo.options`; None where an older version has noted none."""
 
     def source(self) -> Known:
         states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
@@ -77,7 +76,7 @@ class Known:
         options: Mapping[str, str] | None,
         root: str = "",
     ) -> None:
-        """keys: of all samples; None where they are too many. options: see `options_of`; None where they are not known.
+        """keys: of all samples; None where they are too many. options: see `SourceInfo`; None where they are not known.
         root: where the source was, "" where that is not known."""
         self.digest, self.options, self.root, self._keys, self._states = digest, options, root, keys, states
 
@@ -104,12 +103,12 @@ def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: 
     return Job(
         recipe=recipe.as_manifest(),
         fields=dict(fields),
-        classes=source.classes,
+        classes=source.info.classes,
         digest=source_digest(source),
         keys=[source.key(i) for i in range(len(source))] if listed else [],
         states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
         listed=listed,
-        options=options_of(source),
+        options=dict(source.info.options),
     )
 
 

@@ -41,9 +41,9 @@ class Again:
 def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:
     """Write `listing.jsonl`, and `classes.txt` where there are classes. without: rows that have no files."""
     if classes_file(source):
-        text = "".join(f"{name}\n" for name in source.classes or ())
+        text = "".join(f"{name}\n" for name in source.info.classes or ())
         files.write_whole(folder / CLASSES, text.encode(), folder / WORK / f"{CLASSES}.tmp")
-    columns = called(source.fields)
+    columns = called(source.info.fields)
     left_out, temporary = set(without), folder / WORK / f"{LISTING}.tmp"
     with temporary.open("wb") as file:
         for row in range(len(source)):
@@ -68,7 +68,7 @@ def again(source: StoreSource, names: Names) -> Again:
     words += ["--color", "gray"] if image.shape[2] == 1 else ["--color", "yuv420"] if image.planar else []
     words += ["--compression", "gzip"] if image.deflated else []
     words += ["--classes", CLASSES] if _named(source) else []
-    for name, column in called(source.fields).items():
+    for name, column in called(source.info.fields).items():
         if name != LABEL or not _has_names(source):
             words += ["--field", f"{column}:{_word(store.fields[name])}"]
     return Again(shlex.join([*words, LISTING, "DST"]), differs=tuple(_differences(source)))
@@ -77,7 +77,7 @@ def again(source: StoreSource, names: Names) -> Again:
 def _why_not(source: StoreSource, names: Names) -> str | None:
     """Why no command packs an export again."""
     store = source.stores[0]
-    if source.image is None or not source.image.pictures or set(names.suffixes.values()) - {".jpg", ".png"}:
+    if source.info.image is None or not source.info.image.pictures or set(names.suffixes.values()) - {".jpg", ".png"}:
         return "images are packed from JPEG or PNG files of 8 bits; read these from Python"
     for name, field in store.fields.items():
         if field.dtype == "uint64" and any((values > _MOST).any() for values in _values(store, name)):
@@ -96,25 +96,29 @@ def _differences(source: StoreSource) -> Iterator[str]:
         yield f"images that are kept as files may have any size, so the store does not say that all are {size}"
     if image.planar:
         yield "pixels are rounded once more, for planes of YCbCr are made of those of RGB"
-    for name, column in called(source.fields).items():
+    for name, column in called(source.info.fields).items():
         field = store.fields[name]
         if name != column:
             yield f"field {name} is called {column}, for {name} is the listing's column of files"
         if field.is_boxes and field.dtype != "float32":
             yield f"field {name} is float32, as a listing's boxes are, and not {field.dtype}"
-    if source.classes is None or _named(source):
+    if source.info.classes is None or _named(source):
         return
-    if LABEL not in source.fields:
+    if LABEL not in source.info.fields:
         yield "the names of the classes are gone, for no field has their numbers"
-    elif source.empty_classes or "" in source.classes or list(source.classes) != sorted(source.classes):
+    elif (
+        source.info.empty_classes
+        or "" in source.info.classes
+        or list(source.info.classes) != sorted(source.info.classes)
+    ):
         yield "classes are the names that samples have, sorted, for not all of them fit on lines of a file" + (
-            "; '' is none" if "" in source.classes else ""
+            "; '' is none" if "" in source.info.classes else ""
         )
 
 
 def classes_file(source: StoreSource) -> bool:
     """Whether there are classes whose names can stand in a file, one a line."""
-    names = source.classes or ()
+    names = source.info.classes or ()
     return bool(names) and all(name and name == name.strip() and len(name.splitlines()) == 1 for name in names)
 
 
@@ -129,9 +133,9 @@ def called(fields: Iterable[str]) -> dict[str, str]:
 
 def _named(source: StoreSource) -> bool:
     """Whether `--classes` gives the classes their names."""
-    if LABEL in source.fields or not classes_file(source):
+    if LABEL in source.info.fields or not classes_file(source):
         return classes_file(source)
-    store, count = source.stores[0], len(source.classes or ())
+    store, count = source.stores[0], len(source.info.classes or ())
     boxes = [name for name, field in store.fields.items() if field.is_boxes and (field.shape[1] or 0) > CLASS]
     good = (not no_classes(values[:, CLASS], count).any() for name in boxes for values in _values(store, name))
     return bool(boxes) and all(good)
@@ -140,7 +144,7 @@ def _named(source: StoreSource) -> bool:
 def _has_names(source: StoreSource) -> bool:
     """Whether some label stands in the listing as the name of its class, from which it is known for what it is."""
     labels = source.labels()
-    return labels is not None and any((source.classes or ())[label] for label in np.unique(labels[labels >= 0]))
+    return labels is not None and any((source.info.classes or ())[label] for label in np.unique(labels[labels >= 0]))
 
 
 def _values(store: Store, name: str) -> Iterator[NDArray[Any]]:
@@ -155,8 +159,8 @@ def _line(source: StoreSource, row: int, names: Names, columns: Mapping[str, str
     small = source.small(row)
     for name, column in columns.items():
         line[column] = paths[name] if name in paths else _plain(small[name])
-    if LABEL in line and source.classes is not None:
-        line[LABEL] = source.classes[line[LABEL]] if line[LABEL] >= 0 else None
+    if LABEL in line and source.info.classes is not None:
+        line[LABEL] = source.info.classes[line[LABEL]] if line[LABEL] >= 0 else None
     return line
 
 

@@ -18,7 +18,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.pixels import png
 from rawpack_packer.destination.layout import REJECTS, WORK
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.stores.compatible import IMAGE
 from rawpack_packer.sources.stores.source import numbered

@@ -33,7 +33,7 @@ from rawpack_packer.export.listing import again, note, write_listing
 from rawpack_packer.export.names import LISTING, NOTE, Names, check_names, suffix_of
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.files import printable
 
 _BEGUN = "export"
 """In WORK: which store is being exported, and how its files are named."""

@@ -18,7 +18,7 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending
 from rawpack_packer.destination.layout import runs_by
 from rawpack_packer.job.counts import count_of, label_counts
-from rawpack_packer.sources.stores.video_numbers import are_frames
+from rawpack_packer.sources.video_numbers import are_frames
 
 _SHOWN, _APPENDS = 20, 3
 

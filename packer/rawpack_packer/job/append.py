@@ -29,7 +29,7 @@ from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import is_flat, unread_of
+from rawpack_packer.sources.optional import unread_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def append(
     """
     began = time.monotonic()
     how, path = how or RunOptions(), Path(destination)
-    store = open_store(path, source.root)
+    store = open_store(path, source.info.root)
     recipe = recipe_of(path, store.manifest, other_libraries=other_libraries)
     _check_fields(path, store.manifest, recipe, source)
     begun = None if how.restart else journal.read_append(path)
@@ -109,7 +109,7 @@ def append(
     if summary.already:
         return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
     summary = replace(
-        summary, empty_classes=(), problems=source.problems, unread=len(unread_of(source)), flat=is_flat(source)
+        summary, empty_classes=(), problems=source.info.problems, unread=len(unread_of(source)), flat=source.info.flat
     )
     was, now = store.manifest, summary.manifest
     added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
@@ -167,15 +167,15 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
 
 def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source) -> None:
     """Raise UsageError, naming the first that differs, where samples of the source do not fit those of the store."""
-    if (manifest.classes is None) != (source.classes is None):
-        has, lacks = (path, source.root) if source.classes is None else (source.root, path)
+    if (manifest.classes is None) != (source.info.classes is None):
+        has, lacks = (path, source.info.root) if source.info.classes is None else (source.info.root, path)
         raise UsageError(f"{has} has classes and {lacks} has none, so labels would not mean the same")
     fields = store_fields(recipe, source)
     for name in [*fields, *manifest.fields]:
         was, now = manifest.fields.get(name), fields.get(name)
         if was != now and not _takes(was, now):
             raise UsageError(
-                f"samples of {source.root} do not fit into {path} ({name}: {differences.shown_field(was)} there, "
+                f"samples of {source.info.root} do not fit into {path} ({name}: {differences.shown_field(was)} there, "
                 f"{differences.shown_field(now)} here): only samples with the same fields can be appended"
             )
 

@@ -16,9 +16,10 @@ from rawpack.store.store import Store
 from rawpack_packer.destination import journal
 from rawpack_packer.job.differences import mixes_videos
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import UNKNOWN, printable
-from rawpack_packer.sources.stores.video_numbers import Numbering, videos_in, videos_of
-from rawpack_packer.sources.stores.view import View
+from rawpack_packer.sources.files import UNKNOWN, printable
+from rawpack_packer.sources.optional import videos_of
+from rawpack_packer.sources.video_numbers import Numbering, videos_in
+from rawpack_packer.sources.view import View
 
 _SHOWN = 10
 _DIGITS = 15
@@ -45,7 +46,7 @@ def choose(store: Store, source: Source, begun: journal.AppendJob | None, *, ski
     beside, drawn = _beside(store)
     # Where one source was divided, what one split has is not to come into another.
     having, first = [store, *(beside if drawn else ())], None
-    if getattr(source, "numbered", False) and not skip_existing:
+    if source.info.numbered and not skip_existing:
         first = int(begun.keys[0]) if begun is not None else _free_number(having)
     classes = _classes(store, beside, source, begun)
     whole = View(source, classes=classes, first=first)
@@ -139,7 +140,7 @@ def _classes(
             )
         known = max(known, classes, key=len)
     had = set(known)
-    return (*known, *(name for name in source.classes or () if name not in had))
+    return (*known, *(name for name in source.info.classes or () if name not in had))
 
 
 def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -169,7 +170,7 @@ def _beside(store: Store) -> tuple[list[Store], bool]:
 
 def is_of(begun: journal.AppendJob, source: Source) -> bool:
     """Whether an append that has ended was of this very source."""
-    if getattr(source, "numbered", False) and len(begun.keys) == len(source):
+    if source.info.numbered and len(begun.keys) == len(source):
         return begun.digest == journal.source_digest(View(source, first=int(begun.keys[0])))
     return begun.digest == journal.source_digest(source)
 
@@ -182,5 +183,5 @@ def counts_of(manifest: Manifest, chosen: Chosen) -> dict[str, int]:
     was = manifest.counts
     return {
         name: max(was.get(name, 0), count) if chosen.existing and name != "unlabelled" else was.get(name, 0) + count
-        for name, count in chosen.source.counts.items()
+        for name, count in chosen.source.info.counts.items()
     }

@@ -86,7 +86,7 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
     """Write what makes finished parts a store, or more of the store that there is. May be killed at any instant, and be
     done again from the start."""
     destination, fields, before, numbers = job.destination, job.fields, job.before, job.numbers
-    work, classes, states = destination / WORK, job.source.classes, job.source.states()
+    work, classes, states = destination / WORK, job.source.info.classes, job.source.states()
     columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
     reject_lines, name = work / f"{REJECTS}.tmp", of_run(REJECTS, before.run)
     write_rejects(destination, numbers if totals.rejects else (), reject_lines, before.manifest)

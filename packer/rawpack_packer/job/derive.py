@@ -49,7 +49,7 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
     declared = as_stored(source, {"format": first.format} | given)
     names: dict[str, type] = {"shard_size": int, "max_pixels": int}
     if declared["format"] == first.format:
-        uniform = declared["size"] != "keep" or (source.image is not None and None not in source.image.shape)
+        uniform = declared["size"] != "keep" or (source.info.image is not None and None not in source.info.image.shape)
         applies = {"subsampling": declared["color"] != "gray", "chunk": uniform}
         kinds = {"quality": int, "subsampling": str, "compression": str, "chunk": int}
         names |= {name: kinds[name] for name in output_format(first.format).options if applies.get(name, True)}

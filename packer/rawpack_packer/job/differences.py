@@ -22,8 +22,8 @@ from rawpack_packer.destination.layout import WORK, runs_by
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import NOT_SCANNED, printable
-from rawpack_packer.sources.stores.view import group_of, options_of
+from rawpack_packer.sources.files import NOT_SCANNED, printable
+from rawpack_packer.sources.optional import group_of
 
 _SHOWN = 10
 _OPTIONS = (
@@ -123,9 +123,9 @@ def check_fields(
         None,
     )
     classes = before.classes
-    if classes and source.classes and isinstance(before, Manifest) and runs_by(before.rejects.file.name) > 1:
-        classes = classes[: len(source.classes)]  # an append adds classes at the end
-    if differing is None and classes == source.classes:
+    if classes and source.info.classes and isinstance(before, Manifest) and runs_by(before.rejects.file.name) > 1:
+        classes = classes[: len(source.info.classes)]  # an append adds classes at the end
+    if differing is None and classes == source.info.classes:
         return
     try:
         of_source = known()
@@ -138,8 +138,8 @@ def check_fields(
         was, now = shown_field(before.fields.get(differing)), shown_field(fields.get(differing))
         # An append would refuse them too.
         raise _other_source(there, f"other fields ({differing}: {was} then, {now} now)", None, source)
-    appendable = of_source if classes is not None and source.classes is not None else None
-    raise _other_source(there, f"other classes ({_classes(classes, source.classes)})", appendable, source)
+    appendable = of_source if classes is not None and source.info.classes is not None else None
+    raise _other_source(there, f"other classes ({_classes(classes, source.info.classes)})", appendable, source)
 
 
 def check_source(there: There, known: Known, source: Source) -> None:
@@ -163,8 +163,8 @@ def check_source(there: There, known: Known, source: Source) -> None:
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
     shown = "; ".join(printable(line) for line in lines[:_SHOWN])
     more = f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else ""
-    if known.root and known.root != source.root and not set(was) & set(now):
-        shown, more = f"{printable(known.root)} then, {printable(source.root)} now", ""
+    if known.root and known.root != source.info.root and not set(was) & set(now):
+        shown, more = f"{printable(known.root)} then, {printable(source.info.root)} now", ""
     raise _other_source(there, f"another source ({shown or 'other files, fields or order'}{more})", known, source)
 
 
@@ -178,7 +178,7 @@ def mixes_videos(source: Source, had: Any) -> bool:
 
     had: (n,) of bool: which samples of the source the store has.
     """
-    if source.kind != "video":
+    if source.info.kind != "video":
         return False
     groups = {group_of(source, i) for i, known in enumerate(had) if known}
     return any(not known and group_of(source, i) in groups for i, known in enumerate(had))
@@ -210,12 +210,12 @@ def _either(cures: list[str]) -> str:
 
 def _growing(there: There, known: Known | None, source: Source) -> list[str]:
     """What appending would do, where it does something and mixes nothing."""
-    if not there.grows or known is None or source.kind == "store" or _source_options(known, source):
+    if not there.grows or known is None or source.info.kind == "store" or _source_options(known, source):
         return []
     was, now = _files(known, source)
     if was is None or now is None:
         return ["add what is new with `rawpack append --skip-existing`"]
-    if source.kind == "video" and (
+    if source.info.kind == "video" and (
         known.options is None or mixes_videos(source, [source.key(i) in was for i in range(len(source))])
     ):
         return []
@@ -246,7 +246,7 @@ def _unread(key: str, files: Mapping[str, Any]) -> bool:
 
 
 def _are_frames(source: Source, now: Mapping[str, Any]) -> bool:
-    return source.kind == "video" and bool(now)
+    return source.info.kind == "video" and bool(now)
 
 
 def _moved(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -295,7 +295,7 @@ def _source_options(known: Known, source: Source) -> list[str]:
     """The options of the source that differ; none where those of then are not known."""
     if known.options is None:
         return []
-    was, now = known.options, options_of(source)
+    was, now = known.options, source.info.options
     return [
         f"{name} was {printable(str(was.get(name, 'not given')))}, now {printable(now.get(name, 'not given'))}"
         for name in dict.fromkeys([*was, *now])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import group_of, labels_of, unread_of
+from rawpack_packer.sources.optional import group_of, labels_of, unread_of
 
 VERSION = 1
 """Of the draw: another one would be another number."""
@@ -99,7 +99,7 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
     empty = [name for name, found in rows.items() if not len(found)]
     if empty:
         raise UsageError(
-            f"--holdout {empty[0]}={holdout[empty[0]]} takes nothing: the largest class of {source.root} has "
+            f"--holdout {empty[0]}={holdout[empty[0]]} takes nothing: the largest class of {source.info.root} has "
             f"{np.bincount(np.unique(classes, return_inverse=True)[1]).max()} to choose from, and one stays in {TRAIN}"
         )
     too_few = {name: tuple(labels) for name, labels in short.items()}

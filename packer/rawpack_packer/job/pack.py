@@ -22,7 +22,6 @@ from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import noun_of
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,9 @@ def dry_run(
 
 def _job(source: Source, destination: str | os.PathLike[str], recipe: Recipe, called: str = "") -> Job:
     path = Path(destination)
-    destinations.check(path, source.root)
+    destinations.check(path, source.info.root)
     return Job(
-        path, source, made_here(recipe, source), store_fields(recipe, source), dict(source.counts), called=called
+        path, source, made_here(recipe, source), store_fields(recipe, source), dict(source.info.counts), called=called
     )
 
 
@@ -106,7 +105,7 @@ def _already(job: Job, how: RunOptions) -> Summary:
     differences.check_source(there, known(), source)
     if how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
         raise PackError(
-            f"{path} is complete, with {text.count(manifest.rejects.count, noun_of(source))} rejected "
+            f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
             f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; --strict allows "
             "none"
         )

@@ -17,7 +17,6 @@ from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
-from rawpack_packer.sources.stores.view import noun_of
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
 """What killed runs, and workers of clusters, leave in the work folder."""
@@ -56,7 +55,7 @@ class Parts:
                     )
                 done += record.rows + len(record.rejects)
                 self._rejects += len(rejects)
-        self.how.progress.begin(len(self.job.source), done, noun_of(self.job.source))
+        self.how.progress.begin(len(self.job.source), done, self.job.source.info.noun)
         if todo:
             engine.run(self._tasks(todo), self)
         self.how.progress.commit()
@@ -71,7 +70,7 @@ class Parts:
                 f"{self.job.destination}: parts of the store went away while packing; the same command resumes"
             )
         if not self.totals.samples and not self.job.adds:
-            raise PackError(f"none of {text.count(len(source), noun_of(source))} could be packed: {self._reasons()}")
+            raise PackError(f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}")
 
     @property
     def _allowed(self) -> int:
@@ -115,7 +114,7 @@ class Parts:
                 destination=str(self.job.destination.resolve()),
                 strict=self.how.strict,
                 max_rejects=self._allowed,
-                root=self.job.source.root,
+                root=self.job.source.info.root,
             )
 
     def _check_rejects(self) -> None:
@@ -125,7 +124,7 @@ class Parts:
             listed = self.job.destination / WORK / REJECTS
             commit.write_rejects(self.job.destination, self.job.numbers, listed)
             raise PackError(
-                f"{rejects:,} of {text.count(checked, noun_of(self.job.source))} "
+                f"{rejects:,} of {text.count(checked, self.job.source.info.noun)} "
                 f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), and --max-rejects "
                 f"allows {self._allowed}; they are listed in {listed}. The same command with a larger "
                 "--max-rejects resumes without doing anything again"

@@ -25,7 +25,7 @@ from rawpack_packer.job.run import Summary
 from rawpack_packer.job.subset import Choice, chosen
 from rawpack_packer.recipe.by_user import check_options, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSource, is_source, open_source
+from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSource, open_source
 
 Named = str | os.PathLike[str]
 Scan = Callable[[int], None]
@@ -235,7 +235,7 @@ def _root(source: Any) -> str:
     """Where a source is, for what must not overlap with it."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    return str(source.root) if is_source(source) else "<dataset>"
+    return source.info.root if isinstance(source, Source) else "<dataset>"
 
 
 def _open(
@@ -262,11 +262,10 @@ def _open(
             raise UsageError(
                 f"{name}= applies to a path only, and the source is a {type(source).__name__}: leave it out"
             )
-    if is_source(source):
+    if isinstance(source, Source):
         if given:
             raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
-        whole: Source = source
-        return whole
+        return source
     dataset = DatasetSource(source, **given, colors=colors)
     if how.workers != 0:
         _check_travels(dataset)
@@ -293,6 +292,6 @@ def _check_travels(source: DatasetSource) -> None:
         cloudpickle.dumps(source.part(0, 1))
     except Exception as error:
         raise UsageError(
-            f"{source.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files where "
-            "they are read, or pass workers=0"
+            f"{source.info.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files "
+            "where they are read, or pass workers=0"
         ) from error

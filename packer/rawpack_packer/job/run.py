@@ -29,7 +29,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import is_flat, noun_of, options_of, unread_of
+from rawpack_packer.sources.optional import unread_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
                 job.clear()
             _begin(job)
             started = datetime.now(UTC)
-            totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.classes is not None)
+            totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.info.classes is not None)
             parts = Parts(job, how, totals)
             engine = how.parts_by(_local(how.processes, lock))
             parts.run(engine)
@@ -101,11 +101,11 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
         bytes_in=totals.bytes_in,
         bytes_out=totals.bytes_out,
         seconds=time.monotonic() - began,
-        empty_classes=source.empty_classes,
-        problems=source.problems,
-        noun=noun_of(source),
+        empty_classes=source.info.empty_classes,
+        problems=source.info.problems,
+        noun=source.info.noun,
         unread=len(unread_of(source)),
-        flat=is_flat(source),
+        flat=source.info.flat,
     )
 
 
@@ -113,7 +113,7 @@ def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, s
     """The summary of a job that was done before."""
     return Summary(
         str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
-        problems=source.problems, unread=len(unread_of(source)),
+        problems=source.info.problems, unread=len(unread_of(source)),
     )  # fmt: skip
 
 
@@ -168,10 +168,10 @@ def _provenance(job: Job, started: datetime, processes: int) -> dict[str, Any]:
     source = job.own or job.source
     return {
         "source": {
-            "kind": source.kind,
-            "root": source.root,
+            "kind": source.info.kind,
+            "root": source.info.root,
             "digest": journal.source_digest(source),
-            "options": options_of(source),
+            "options": source.info.options,
         },
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -27,8 +27,8 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import printable
-from rawpack_packer.sources.stores.view import View
+from rawpack_packer.sources.files import printable
+from rawpack_packer.sources.view import View
 
 _SHOWN = 20
 _TEMPORARY = f"{SPLITS}.tmp"
@@ -83,16 +83,16 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
     """
     first, *others = sources
     for name in others:
-        if (sources[name].classes is None) != (sources[first].classes is None):
-            without = name if sources[name].classes is None else first
+        if (sources[name].info.classes is None) != (sources[first].info.classes is None):
+            without = name if sources[name].info.classes is None else first
             raise UsageError(
-                f"{sources[without].root} has no classes, and another split has: give it its class folders"
+                f"{sources[without].info.root} has no classes, and another split has: give it its class folders"
             )
-    if sources[first].classes is None:
+    if sources[first].info.classes is None:
         return dict(sources)
-    if all(source.classes == sources[first].classes for source in sources.values()):
+    if all(source.info.classes == sources[first].info.classes for source in sources.values()):
         return dict(sources)
-    union = sorted({name for source in sources.values() for name in source.classes or ()}, key=_as_bytes)
+    union = sorted({name for source in sources.values() for name in source.info.classes or ()}, key=_as_bytes)
     return {name: View(source, classes=union) for name, source in sources.items()}
 
 
@@ -139,7 +139,7 @@ def check_sources(
     """Raise UsageError where samples of one split have other fields than those of another, where one that is there was
     begun with another recipe or other classes, where there is too little space for all, or as `check`."""
     for source in sources.values():
-        check(destination, source.root, chosen, restart=how.restart)
+        check(destination, source.info.root, chosen, restart=how.restart)
     fields = {name: store_fields(recipes[name], source) for name, source in sources.items()}
     first, *others = fields
     for other in others:
@@ -147,8 +147,8 @@ def check_sources(
             was, now = fields[first].get(name), fields[other].get(name)
             if was != now:
                 raise UsageError(
-                    f"{sources[other].root} has other fields than {sources[first].root} ({name}: {shown_field(was)} "
-                    f"there, {shown_field(now)} here): all splits must have the same fields"
+                    f"{sources[other].info.root} has other fields than {sources[first].info.root} ({name}: "
+                    f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
                 )
     new = list(sources)
     if not how.restart:

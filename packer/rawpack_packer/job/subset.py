@@ -53,11 +53,11 @@ def chosen(source: StoreSource, choice: Choice) -> StoreSource:
     left = np.ones(len(source), np.bool_)
     classes = None
     if choice.classes is not None or choice.joined:
-        known = source.classes or ()
+        known = source.info.classes or ()
         # A name may hold a comma.
         apart = [name for word in choice.joined for name in ([word] if word in known else word.split(","))]
         labels, classes = _labels(source), _named(source, [*(choice.classes or ()), *apart])
-        left &= np.isin(labels, [(source.classes or ()).index(name) for name in classes])
+        left &= np.isin(labels, [(source.info.classes or ()).index(name) for name in classes])
     if choice.keys is not None:
         left &= _with_keys(source, choice.keys)
     if choice.rows is not None:
@@ -72,16 +72,15 @@ def chosen(source: StoreSource, choice: Choice) -> StoreSource:
     if choice.limit is not None:
         numbers = _some(numbers, choice.limit, choice.seed)
     if not len(numbers):
-        raise UsageError(f"no sample of {source.root} is chosen: ask for others")
-    found = source.only(numbers, None if choice.keep_labels else classes)
-    found.options = given_options(
+        raise UsageError(f"no sample of {source.info.root} is chosen: ask for others")
+    options = given_options(
         classes=classes,
         every=None if choice.every == 1 else choice.every,
         per_class=choice.per_class,
         limit=choice.limit,
         seed=choice.seed,
     )
-    return found
+    return source.only(numbers, None if choice.keep_labels else classes, options)
 
 
 def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
@@ -96,17 +95,17 @@ def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
 def _labels(source: StoreSource) -> Numbers:
     labels = source.labels()
     if labels is None:
-        raise UsageError(f"{source.root} has no classes: choose by --keys, --rows, --every or --limit")
+        raise UsageError(f"{source.info.root} has no classes: choose by --keys, --rows, --every or --limit")
     return labels
 
 
 def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
     """The classes that were named, in the store's order."""
-    known = source.classes or ()
+    known = source.info.classes or ()
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     if unknown:
         there = ", ".join(map(plain, known[:_SHOWN])) + (", ..." if len(known) > _SHOWN else "")
-        raise UsageError(f"there is no class {plain(unknown[0])!r} in {source.root}, which has {there}")
+        raise UsageError(f"there is no class {plain(unknown[0])!r} in {source.info.root}, which has {there}")
     return [name for name in known if name in set(names)]
 
 
@@ -117,7 +116,7 @@ def _with_keys(source: StoreSource, keys: Sequence[str]) -> NDArray[np.bool_]:
         missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(found).tolist()})
         if missing:
             shown = ", ".join(map(plain, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
-            raise UsageError(f"{len(missing):,} of the keys are not in {source.root}: {shown}")
+            raise UsageError(f"{len(missing):,} of the keys are not in {source.info.root}: {shown}")
     return found
 
 
@@ -127,7 +126,7 @@ def _at(source: StoreSource, rows: Sequence[int]) -> NDArray[np.bool_]:
         raise UsageError(f"rows are whole numbers in one dimension, not {numbers.dtype} {numbers.shape}")
     wrong = numbers[(numbers < 0) | (numbers >= len(source))]
     if wrong.size:
-        raise UsageError(f"there is no row {wrong[0]}: {source.root} has {len(source):,}, counted from 0")
+        raise UsageError(f"there is no row {wrong[0]}: {source.info.root} has {len(source):,}, counted from 0")
     found = np.zeros(len(source), np.bool_)
     found[numbers.astype(np.int64)] = True
     return found

@@ -34,7 +34,7 @@ from rawpack_packer.job.run import Summary
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.files import printable
 
 BEGUN = f"{WORK}/begun"
 """At the URL as long as packing takes: it marks the folder as ours."""
@@ -60,7 +60,7 @@ def pack_to_url(
     """
     how = how or RunOptions()
     target, place = Target(url, storage_options), _RemoteDestination(url, scratch)
-    destinations.check(place.store, source.root)
+    destinations.check(place.store, source.info.root)
     there = target.sizes()
     _check_foreign(target, there)
     with files.refusals_named(place.store), place.locked():

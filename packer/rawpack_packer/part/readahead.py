@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from rawpack_packer.sources import Samples
-from rawpack_packer.sources.base import OPEN_FLAGS
-from rawpack_packer.sources.stores.view import image_file_of
+from rawpack_packer.sources.files import OPEN_FLAGS
+from rawpack_packer.sources.optional import image_file_of
 
 _FILES, _BYTES = 32, 8 << 20
 """How far ahead: no more files, and no further one from so many bytes on."""

@@ -19,7 +19,7 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
         given = as_stored(source, given)
     elif _is_gray(source):
         given.setdefault("color", "gray")
-    given.setdefault("size", "keep" if source.image is not None else "256")
+    given.setdefault("size", "keep" if source.info.image is not None else "256")
     recipe = make_recipe(**_as_text(given))
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
 
@@ -52,4 +52,4 @@ def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_gray(source: Source) -> bool:
-    return source.image is not None and source.image.pictures and source.image.shape[2] == 1
+    return source.info.image is not None and source.info.image.pictures and source.info.image.shape[2] == 1

@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.recipe.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.sources import FieldKind, ImageKind, Source
-from rawpack_packer.sources.base import check_names
+from rawpack_packer.sources.fields import check_names
 
 IMAGE = "image"
 _RESIZABLE = ("uint8", "uint16", "float32")
@@ -28,17 +28,17 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
 
     Raises UsageError where the format cannot hold one, or the recipe asks for what arrays do not bear.
     """
-    check_names(source.fields)
-    label = source.fields.get("label")
-    if source.classes is not None and label is not None and label != FieldKind("int64"):
+    check_names(source.info.fields)
+    label = source.info.fields.get("label")
+    if source.info.classes is not None and label is not None and label != FieldKind("int64"):
         raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
-    image = picture_field(recipe) if source.image is None else _array(recipe, source.image)
+    image = picture_field(recipe) if source.info.image is None else _array(recipe, source.info.image)
     if recipe.chunk is not None and not image.uniform:
         raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
-    for name, kind in source.fields.items():
+    for name, kind in source.info.fields.items():
         if kind.boxes is not None and len(image.shape) != 3:
             raise UsageError(f"{name!r} holds boxes, which need pictures, not {image.dtype} {image.shape}")
-    others = {name: _field(recipe, name, kind) for name, kind in source.fields.items()}
+    others = {name: _field(recipe, name, kind) for name, kind in source.info.fields.items()}
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
 
 
@@ -127,4 +127,4 @@ def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, .
 
 def made_here(recipe: Recipe, source: Source) -> Recipe:
     """The recipe with the libraries that it and the source use, as they are here."""
-    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.kind == "video"))
+    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.info.kind == "video"))

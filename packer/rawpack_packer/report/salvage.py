@@ -14,7 +14,7 @@ import numpy as np
 from rawpack.errors import RawpackError
 from rawpack.system.child import Channel, Child, Heartbeat
 from rawpack_packer.images import read_header
-from rawpack_packer.sources.base import read_file
+from rawpack_packer.sources.files import read_file
 
 _TIMEOUT_S = 10.0
 _MOST_BYTES, _MOST_PIXELS = 64 << 20, 100_000_000

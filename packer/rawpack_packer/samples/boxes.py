@@ -13,7 +13,7 @@ from rawpack.transforms.step import Move
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.values import REASON as BAD_FIELD
 from rawpack_packer.samples.values import as_stored
-from rawpack_packer.sources.base import Boxes, BoxForm
+from rawpack_packer.sources.fields import Boxes, BoxForm
 
 _SHARE_SLACK = 0.01
 """How far beyond the image a share of it may lie before it is taken for a mistake, such as pixels."""

@@ -22,7 +22,7 @@ from rawpack_packer.samples.image import by_recipe, cropped, encoded, prepare
 from rawpack_packer.samples.values import REASON as BAD_FIELD
 from rawpack_packer.samples.values import as_stored
 from rawpack_packer.sources import Item
-from rawpack_packer.sources.base import Value
+from rawpack_packer.sources.fields import Value
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import FieldKind, ImageKind, Item, SourceChangedError, printable
-from rawpack_packer.sources.base_source import BaseSource
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
+from rawpack_packer.sources.fields import FieldKind, ImageKind
+from rawpack_packer.sources.files import SourceChangedError, printable
 from rawpack_packer.sources.kinds import inferred_kind
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
@@ -117,17 +118,10 @@ class ArraySource(BaseSource):
     labels from the file beside it that is named so. `.npz` and gzipped files are read into memory.
     """
 
-    kind = "arrays"
-    numbered = True
-    classes: tuple[str, ...] | None = None
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
     def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
         """Raises UsageError where `path` is no such file, or its arrays do not go together."""
         file = Path(path).absolute()
-        self.root = printable(os.fsencode(file))
-        self.counts: Mapping[str, int] = {}
+        root = printable(os.fsencode(file))
         labels = None
         image: NDArray[Any] | Mapped
         fields: dict[str, NDArray[Any]] = {}
@@ -145,28 +139,31 @@ class ArraySource(BaseSource):
                 held = _open_idx(labels, self._states[1])
                 fields["label"] = held.open() if isinstance(held, Mapped) else held
         except OSError as error:
-            raise UsageError(f"{self.root} cannot be read: {error.strerror or error}") from None
+            raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise UsageError(f"{self.root} is no whole file of arrays: {error}") from None
+            raise UsageError(f"{root} is no whole file of arrays: {error}") from None
         shape = image.shape
         if len(shape) < 2 or not shape[0]:
-            raise UsageError(
-                f"{self.root} holds {image.dtype} {shape}: the first axis counts samples, others make an image"
-            )
+            raise UsageError(f"{root} holds {image.dtype} {shape}: the first axis counts samples, others make an image")
         dtype = np.dtype(image.dtype).name
         if dtype not in DTYPES:
             raise UsageError(
-                f"{self.root} holds images of dtype {dtype}; they must be numbers of up to 64 bits, or complex ones of "
+                f"{root} holds images of dtype {dtype}; they must be numbers of up to 64 bits, or complex ones of "
                 "up to 128"
             )
-        fields = {name: _column(name, values, shape[0], self.root) for name, values in fields.items()}
-        self.image = ImageKind(dtype, shape[1:])
-        self.fields: Mapping[str, FieldKind] = {
-            name: FieldKind("str") if values.dtype.kind == "U" else inferred_kind(name, values[0])
-            for name, values in fields.items()
-        }
+        fields = {name: _column(name, values, shape[0], root) for name, values in fields.items()}
+        self.info = SourceInfo(
+            kind="arrays",
+            root=root,
+            fields={
+                name: FieldKind("str") if values.dtype.kind == "U" else inferred_kind(name, values[0])
+                for name, values in fields.items()
+            },
+            image=ImageKind(dtype, shape[1:]),
+            numbered=True,
+        )
         self._all = ArrayPart(image, fields, 0, 0, shape[0])
         self._videos, label = fields.get("video"), fields.get("label")
         self._labels = label if label is not None and label.dtype == np.int64 and label.ndim == 1 else None

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, Value, printable, reason_of
-from rawpack_packer.sources.base_source import BaseSource
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.columns import Columns, as_columns
+from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value
+from rawpack_packer.sources.files import printable, reason_of
 from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
 
 SLICEABLE = (list, tuple, np.ndarray, Columns)
@@ -101,10 +102,6 @@ class DatasetSource(BaseSource):
     """A map-style dataset as a `Source`. Its first sample is looked at for what the fields are; where that is a PIL
     image, some more for whether all are of one size."""
 
-    kind = "dataset"
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
     def __init__(
         self,
         dataset: Dataset,
@@ -122,16 +119,16 @@ class DatasetSource(BaseSource):
         if isinstance(dataset, Mapping):
             dataset = as_columns(dataset)
         count = _length(dataset)
-        self.root = f"<{called} of {count} samples>"
+        root = f"<{called} of {count} samples>"
         about = getattr(dataset, "fields", None)
         said = dict(about if isinstance(about, Mapping) else {}) | dict(fields or {})
         self._names = None if names is None else tuple(names)
         doubles = [name for name in self._names or () if (self._names or ()).count(name) > 1]
         if doubles:
             raise UsageError(f"names= has {doubles[0]!r} twice: each value of a sample needs a name of its own")
-        first = _first(dataset, count, self._names, self.root)
+        first = _first(dataset, count, self._names, root)
         if "image" not in first:
-            raise UsageError(f"{self.root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
+            raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
         for name in said:
             if name not in first:
                 raise UsageError(f"there is no field {name!r} in the first sample, which has {', '.join(first)}")
@@ -141,18 +138,17 @@ class DatasetSource(BaseSource):
             )
         about = getattr(dataset, "image", None)
         about = about if isinstance(about, tuple | ImageKind) else None
-        self.image = _image_kind(first["image"], image if image is not None else about)
+        kind = _image_kind(first["image"], image if image is not None else about)
         grey = False
-        if self.image is None and is_pillow(first["image"]):
-            self.image = _one_size(dataset, count, self._names)
-            grey = self.image is not None and self.image.shape[2] == 1 and not colors
-        self.fields: Mapping[str, FieldKind] = {
-            name: self._kind(name, value, said) for name, value in first.items() if name != "image"
-        }
+        if kind is None and is_pillow(first["image"]):
+            kind = _one_size(dataset, count, self._names)
+            grey = kind is not None and kind.shape[2] == 1 and not colors
+        kinds = {name: _field_kind(name, value, said, kind) for name, value in first.items() if name != "image"}
         about = getattr(dataset, "classes", None)
         about = about if isinstance(about, list | tuple) and all(isinstance(name, str) for name in about) else None
-        self.classes = self._classes(classes, about)
-        self.counts: Mapping[str, int] = {}
+        named = _classes(kinds.get("label"), classes, about)
+        if named is not None:
+            kinds["label"] = FieldKind("int64")
         names_of = [f"{i:08d}" for i in range(count)] if keys is None else [str(key) for key in keys]
         for i, key in enumerate(names_of):
             try:
@@ -163,13 +159,13 @@ class DatasetSource(BaseSource):
             raise UsageError(
                 f"keys= has {len(names_of)} keys, {len(set(names_of))} of them different, for {count} samples"
             )
-        count_of_classes = None if self.classes is None else len(self.classes)
-        self.numbered = keys is None
-        """Whether keys are no names."""
+        self.info = SourceInfo(
+            kind="dataset", root=root, fields=kinds, image=kind, classes=named, numbered=keys is None
+        )
         self._targets = _targets(dataset, count)
         groups = getattr(dataset, "groups", None)
         self._groups = groups if isinstance(groups, SLICEABLE) and len(groups) == count else None
-        self._all = DatasetPart(dataset, 0, names_of, self._names, self.fields, count_of_classes, grey)
+        self._all = DatasetPart(dataset, 0, names_of, self._names, kinds, None if named is None else len(named), grey)
 
     def labels(self) -> NDArray[Any] | None:
         """(n,): the label of each sample, where the dataset tells it without the sample: in `targets`, as torchvision's
@@ -184,28 +180,40 @@ class DatasetSource(BaseSource):
         """Nothing: a dataset does not say which files it reads. So a change of it between two runs goes unnoticed."""
         return np.empty((0, 2), np.int64)
 
-    def _kind(self, name: str, value: Any, said: Mapping[str, Declared]) -> FieldKind:
-        kind = declared_kind(name, said[name]) if name in said else inferred_kind(name, value)
-        return inferred_mask(name, value, self.image) if kind is None else kind
 
-    def _classes(self, asked: Sequence[str] | None, of_dataset: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Names of the labels, which are then int64. Those of the dataset count only where there are such labels."""
-        label = self.fields.get("label")
-        countable = label is not None and label.shape == () and label.dtype != "str" and label.dtype[0] in "iu"
-        if asked is not None and not countable:
-            raise UsageError("classes= names labels: a field 'label' of whole numbers, which the samples do not have")
-        named = tuple(str(name) for name in (asked if asked is not None else of_dataset or ()))
-        if not countable or not named:
-            return None
-        if len(set(named)) != len(named):
-            raise UsageError("two classes have the same name")
-        self.fields = {**self.fields, "label": FieldKind("int64")}
-        return named
+def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], image: ImageKind | None) -> FieldKind:
+    kind = declared_kind(name, declared[name]) if name in declared else inferred_kind(name, value)
+    return inferred_mask(name, value, image) if kind is None else kind
+
+
+def _classes(
+    label: FieldKind | None, given: Sequence[str] | None, of_dataset: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    """Names of the labels, which are then int64. Those of the dataset count only where there are such labels."""
+    countable = label is not None and label.shape == () and label.dtype != "str" and label.dtype[0] in "iu"
+    if given is not None and not countable:
+        raise UsageError("classes= names labels: a field 'label' of whole numbers, which the samples do not have")
+    named = tuple(str(name) for name in (given if given is not None else of_dataset or ()))
+    if not countable or not named:
+        return None
+    if len(set(named)) != len(named):
+        raise UsageError("two classes have the same name")
+    return named
 
 
 def _targets(dataset: Dataset, count: int) -> NDArray[Any] | None:
     targets = as_array(getattr(dataset, "targets", None))
     return targets if targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu" else None
+
+
+def _check_no_item(sample: Any, dataset: Any) -> None:
+    """Raise UsageError where a sample is a source's `Item`: what makes these was meant to be a `Source`."""
+    if isinstance(sample, Item):
+        lacking = [name for name in ("info", "__len__", "key", "part", "states") if name not in dir(dataset)]
+        raise UsageError(
+            f"the {type(dataset).__name__} gives samples of a source, and is none: it lacks {', '.join(lacking)} of "
+            "rawpack_packer.sources.Source"
+        )
 
 
 def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
@@ -381,7 +389,9 @@ def _first(dataset: Any, count: int, names: tuple[str, ...] | None, root: str) -
     tried, raised = min(count, _TRIED), None
     for i in range(tried):
         try:
-            return as_dict(dataset[i], names)
+            sample = dataset[i]
+            _check_no_item(sample, dataset)
+            return as_dict(sample, names)
         except DecodeError as error:
             raise UsageError(f"{root}: its first sample: {error.detail}") from None
         except (PackError, UsageError, MemoryError):

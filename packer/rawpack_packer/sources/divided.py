@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.folder import first_image
 
 _NAMES = (

@@ -13,7 +13,7 @@ import math
 import os
 import stat
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import PackError, UsageError
-from rawpack_packer.sources.base import (
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import (
     NOT_SCANNED,
     UNKNOWN,
-    FieldKind,
-    Item,
     SourceChangedError,
     UnreadableError,
     bad_name,
@@ -156,7 +156,7 @@ class NoImageError(UsageError):
         self.videos = videos
 
 
-class FolderSource:
+class FolderSource(BaseSource):
     """All image files below a folder, as a `Source`.
 
     Sub-folders at the first level are classes, numbered in order from 0, also those without images; what
@@ -168,13 +168,12 @@ class FolderSource:
     key is the path, of a folder with "/" at its end. A folder at the first level stays a class, so that labels do not
     shift.
 
-    `counts`: hidden (files and folders), videos (`--source video` packs them), other_files (neither), special_files
-    (pipes, sockets, devices: never opened), links (to files and folders), loops (links not followed), bad_names (not
-    UTF-8), unlabelled (with label -1), empty_classes, problems.
+    `info.counts`: hidden (files and folders), videos (`--source video` packs them), other_files (neither),
+    special_files (pipes, sockets, devices: never opened), links (to files and folders), loops (links not followed),
+    bad_names (not UTF-8), unlabelled (with label -1), empty_classes, problems.
     """
 
-    kind = "folder"
-    image = None
+    _all: FolderPart
 
     def __init__(
         self,
@@ -194,60 +193,39 @@ class FolderSource:
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
-        self.root = printable(os.fsencode(where))
-        check_folder(where, self.root)
+        root = printable(os.fsencode(where))
+        check_folder(where, root)
         scan = FolderScan(where, _images(), progress)
         scan.run()
-        scan.check(self.root, skip_unreadable=skip_unreadable)
-        self.classes: tuple[str, ...] | None = tuple(scan.classes) or None
-        self.empty_classes = tuple(
-            name for name, samples in zip(scan.classes, scan.class_samples, strict=True) if not samples
-        )
-        self.counts: Mapping[str, int] = {
-            **scan.counts,
-            "unlabelled": scan.root_samples if scan.classes else 0,
-            "empty_classes": len(self.empty_classes),
-        }
-        self.problems = scan.told_problems()
-        self.fields: Mapping[str, FieldKind] = {} if self.classes is None else {"label": FieldKind("int64")}
-        self._files = scan.files()
-        self.unread = np.flatnonzero(self._files.states[:, 0] == NOT_SCANNED)
+        scan.check(root, skip_unreadable=skip_unreadable)
+        self.info = scan.info("folder", root)
+        self._all = scan.files()
         if not scan.samples:
-            raise NoImageError(self.root, self._what_else(), self.counts["videos"])
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self._files[i]
-
-    def key(self, i: int, /) -> str:
-        """The file's path below the folder, parts joined by "/"."""
-        return self._files.key(i)
+            raise NoImageError(root, self._what_else(), scan.counts["videos"])
 
     def labels(self) -> NDArray[np.int64] | None:
         """(n,): the label of each file, -1 beside the class folders; None where there are no classes."""
-        files = self._files
+        files = self._all
         return None if files.labels is None else files.labels[files.folder_of].astype(np.int64)
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         """Samples at `rows`, in their order."""
-        return self._files.pick(rows)
+        return self._all.pick(rows)
 
-    def part(self, start: int, stop: int, /) -> FolderPart:
-        """Samples start <= i < stop."""
-        return self._files.part(start, stop)
+    def unread(self) -> NDArray[np.int64]:
+        """See `HasUnread`."""
+        return np.flatnonzero(self._all.states[:, 0] == NOT_SCANNED)
 
     def states(self) -> NDArray[np.int64]:
         """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned."""
-        view = self._files.states.view()
+        view = self._all.states.view()
         view.flags.writeable = False
         return view
 
     def _what_else(self) -> str:
-        names = [*(["videos"] if self.counts["videos"] else []), "other_files", "hidden", "problems"]
-        seen = [f"{self.counts[name]} {name.replace('_', ' ')}" for name in names]
-        return ", ".join(seen) + "".join(f"; {line}" for line in self.problems[:1])
+        names = [*(["videos"] if self.info.counts["videos"] else []), "other_files", "hidden", "problems"]
+        seen = [f"{self.info.counts[name]} {name.replace('_', ' ')}" for name in names]
+        return ", ".join(seen) + "".join(f"; {line}" for line in self.info.problems[:1])
 
 
 def holds_image(path: Path) -> bool:
@@ -318,6 +296,24 @@ class FolderScan:
             names=bytes(self._names),
             ends=np.array(self._ends, np.int64),
             states=np.array(self._states, np.int64).reshape(-1, 2),
+        )
+
+    def info(self, kind: str, root: str) -> SourceInfo:
+        """What is known of a source of these files, and no more of its samples than their classes."""
+        empty = tuple(name for name, samples in zip(self.classes, self.class_samples, strict=True) if not samples)
+        return SourceInfo(
+            kind=kind,
+            root=root,
+            fields={"label": FieldKind("int64")} if self.classes else {},
+            classes=tuple(self.classes) or None,
+            empty_classes=empty,
+            flat=not self.classes,
+            counts={
+                **self.counts,
+                "unlabelled": self.root_samples if self.classes else 0,
+                "empty_classes": len(empty),
+            },
+            problems=self.told_problems(),
         )
 
     def check(self, root: str, *, skip_unreadable: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import PLAIN, BoxForm, FieldKind, ImageKind
+from rawpack_packer.sources.fields import PLAIN, BoxForm, FieldKind, ImageKind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
 _BOX_LENGTH = 5

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import FieldKind, given_options, printable, reason_of
+from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import printable, reason_of
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.paths import PathTaker
 from rawpack_packer.sources.listing.place import CellPosition
@@ -76,7 +78,6 @@ class CocoSource(TableSource):
 
         Raises UsageError where it is no COCO file, BadListingError with the first twenty faults.
         """
-        self.options = given_options(images=images)
         file = Path(path).absolute()
         where = printable(os.fsencode(file))
         try:
@@ -103,9 +104,22 @@ class CocoSource(TableSource):
         kind = FieldKind("float32", (None, 5), boxes="xywh")
         super().__init__(
             Table(
-                kind="coco",
-                root=where,
-                rows=TablePart(
+                SourceInfo(
+                    kind="coco",
+                    root=where,
+                    fields={"boxes": kind, "crowds": kind, "image_id": FieldKind("int64")},
+                    classes=classes,
+                    empty_classes=empty,
+                    options=given_options(images=images),
+                    counts={
+                        "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
+                        "empty_classes": len(empty),
+                        "segmentations": sum(
+                            bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations
+                        ),
+                    },
+                ),
+                TablePart(
                     listed.paths,
                     listed,
                     {
@@ -114,17 +128,7 @@ class CocoSource(TableSource):
                         "image_id": Numbers(np.array([image.id for image in coco.images], np.int64)),
                     },
                 ),
-                fields={"boxes": kind, "crowds": kind, "image_id": FieldKind("int64")},
-                classes=classes,
-                states=state,
-                empty_classes=empty,
-                counts={
-                    "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
-                    "empty_classes": len(empty),
-                    "segmentations": sum(
-                        bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations
-                    ),
-                },
+                state,
             )
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import FieldKind
+from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.cells import of_cell
 from rawpack_packer.sources.listing.numbers import NumberTaker
 from rawpack_packer.sources.listing.place import CellPosition, Lines, Taker, shown

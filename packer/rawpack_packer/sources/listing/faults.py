@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.files import printable
 
 MOST = 20
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import FieldKind
+from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.cells import Beyond, of_cell
 from rawpack_packer.sources.listing.place import CellPosition, Lines, shown
 from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import UNKNOWN, FieldKind, printable, reason_of, stop_if_of_any_file
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import UNKNOWN, printable, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import inferred_mask
 from rawpack_packer.sources.listing.columns import joined
 from rawpack_packer.sources.listing.faults import MOST

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import FieldKind
+from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.table import Column
 

@@ -13,7 +13,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import RESERVED, FieldKind, check_names, given_options, printable, reason_of
+from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
+from rawpack_packer.sources.files import printable, reason_of
 from rawpack_packer.sources.kinds import Declared, declared_kind
 from rawpack_packer.sources.listing.columns import ClassNumberTaker, ClassTaker, Growing, TextTaker
 from rawpack_packer.sources.listing.faults import Faults
@@ -65,7 +67,7 @@ class ListingSource(TableSource):
         """
         named = classes if isinstance(classes, str | os.PathLike) else None
         fields_given = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
-        self.options = given_options(field=tuple(fields_given), key=key, images=images, classes=named)
+        options = given_options(field=tuple(fields_given), key=key, images=images, classes=named)
         file = Path(path).absolute()
         where = printable(os.fsencode(file))
         if file.suffix.lower() not in SUFFIXES:
@@ -83,7 +85,7 @@ class ListingSource(TableSource):
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        super().__init__(columns.table(where, state))
+        super().__init__(columns.table(where, state, options))
 
 
 class _ListingColumns:
@@ -142,8 +144,8 @@ class _ListingColumns:
             if self._faults.enough:
                 break
 
-    def table(self, where: str, state: NDArray[np.int64]) -> Table:
-        """All of it. Raises BadListingError, UsageError where it lists nothing."""
+    def table(self, where: str, state: NDArray[np.int64], options: Mapping[str, str]) -> Table:
+        """All of it. options: see `SourceInfo.options`. Raises BadListingError, UsageError where it lists nothing."""
         if not self._lines:
             self._faults.stop()
             raise UsageError(f"{where} lists no image: it has no line after that of the names")
@@ -170,18 +172,23 @@ class _ListingColumns:
             numbers = [boxes.classes() for boxes in _boxes_of_classes(columns).values()]
         empty = _unused(classes or (), np.concatenate(numbers)) if numbers else ()
         return Table(
-            kind="listing",
-            root=where,
-            rows=TablePart(keys, images, columns),
-            fields=kinds,
-            classes=None if classes is None else tuple(classes),
-            states=state,
-            empty_classes=empty,
-            counts={
-                "unlabelled": sum(one.unlabelled for one in (self._label, self._label_numbers) if one is not None),
-                "empty_classes": len(empty),
-            },
-            problems=tuple(_plain_boxes(name, kind) for name, kind in kinds.items() if self._may_be_boxes(name, kind)),
+            SourceInfo(
+                kind="listing",
+                root=where,
+                fields=kinds,
+                classes=None if classes is None else tuple(classes),
+                empty_classes=empty,
+                options=options,
+                counts={
+                    "unlabelled": sum(one.unlabelled for one in (self._label, self._label_numbers) if one is not None),
+                    "empty_classes": len(empty),
+                },
+                problems=tuple(
+                    _plain_boxes(name, kind) for name, kind in kinds.items() if self._may_be_boxes(name, kind)
+                ),
+            ),
+            TablePart(keys, images, columns),
+            state,
         )
 
     def _growing(self, place: CellPosition) -> Growing:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import Boxes, BoxForm, FieldKind, Item, Value, read_file
-from rawpack_packer.sources.base_source import BaseSource
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
+from rawpack_packer.sources.fields import Boxes, BoxForm, Value
+from rawpack_packer.sources.files import read_file
 
 ListingRows = NDArray[np.int64]
 CLASS = 4
@@ -189,29 +190,19 @@ def _value(name: str, column: Column, i: int) -> Value:
 class Table:
     """All that was read of a listing."""
 
-    kind: str
-    root: str
-    """Where it lies, printable."""
+    info: SourceInfo
     rows: TablePart
-    fields: Mapping[str, FieldKind]
-    classes: tuple[str, ...] | None
     states: NDArray[np.int64]
     """(m, 2), of what is no image: see `Source.states`."""
-    empty_classes: tuple[str, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
 
 
 class TableSource(BaseSource):
     """A table as a `Source`."""
 
-    image = None
     _all: TablePart
 
     def __init__(self, table: Table) -> None:
-        self.kind, self.root = table.kind, table.root
-        self.fields, self.classes, self.empty_classes = table.fields, table.classes, table.empty_classes
-        self.counts, self.problems = table.counts, table.problems
+        self.info = table.info
         self._all, self._more = table.rows, table.states
 
     def pick(self, rows: ListingRows, /) -> TablePart:
@@ -221,7 +212,7 @@ class TableSource(BaseSource):
     def labels(self) -> ListingRows | None:
         """(n,): the number of each sample's class; None where there are none."""
         label = self._all.columns.get("label")
-        return label.values if self.classes is not None and isinstance(label, Numbers) else None
+        return label.values if self.info.classes is not None and isinstance(label, Numbers) else None
 
     def states(self) -> NDArray[np.int64]:
         """(n, 2): of the images, then of the masks column by column, then of what lists them; see `Source.states`."""

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack_packer.sources.base import NOT_SCANNED, UNKNOWN, FieldKind, given_options, opened, printable, reason_of
+from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.divided import is_split
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, printable, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.reading import Classes, classes_of
@@ -55,10 +58,10 @@ class YoloSource(TableSource):
 
         Raises UsageError where there is no image, BadListingError with the first twenty lines that are no boxes.
         """
-        self.options = given_options(classes=classes if isinstance(classes, str | os.PathLike) else None)
         root = Path(path).absolute()
         folder = FolderSource(root, skip_unreadable=skip_unreadable, progress=progress)
-        faults = Faults(folder.root)
+        where, counts = folder.info.root, folder.info.counts
+        faults = Faults(where)
         names = classes_of(classes) if classes is not None else _names(root)
         reading = _Labels(root, faults, None if names is None else len(names))
         paths = list[str]()
@@ -75,11 +78,11 @@ class YoloSource(TableSource):
         if not reading.read:
             first = paths[int(found.argmax())]
             raise UsageError(
-                f"{folder.root} has no text file of boxes for any image: that of {printable(first)} would be "
+                f"{where} has no text file of boxes for any image: that of {printable(first)} would be "
                 f"{printable(label_of(first))}; give the folder that holds images and labels"
             )
-        if folder.counts["bad_names"]:
-            raise UsageError(f"{folder.root} has names that are not UTF-8: rename these files")
+        if counts["bad_names"]:
+            raise UsageError(f"{where} has names that are not UTF-8: rename these files")
         texts = texts_of(paths)
         images = Files(str(root), texts, folder.states())
         boxes = reading.boxes()
@@ -87,23 +90,30 @@ class YoloSource(TableSource):
         empty = tuple(name for number, name in enumerate(names or ()) if number not in used)
         super().__init__(
             Table(
-                kind="yolo",
-                root=folder.root,
-                rows=TablePart(texts, images, {"boxes": boxes}),
-                fields={"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")},
-                classes=names,
-                states=np.array(reading.states, np.int64).reshape(-1, 2),
-                empty_classes=empty,
-                counts={
-                    **{name: folder.counts[name] for name in ("hidden", "special_files", "links", "loops", "problems")},
-                    "other_files": folder.counts["other_files"] - reading.read,
-                    "no_boxes": int(((np.diff(boxes.ends) == 0) & found).sum()),
-                    "empty_classes": len(empty),
-                },
-                problems=folder.problems,
+                SourceInfo(
+                    kind="yolo",
+                    root=where,
+                    fields={"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")},
+                    classes=names,
+                    empty_classes=empty,
+                    options=given_options(classes=classes if isinstance(classes, str | os.PathLike) else None),
+                    counts={
+                        **{name: counts[name] for name in ("hidden", "special_files", "links", "loops", "problems")},
+                        "other_files": counts["other_files"] - reading.read,
+                        "no_boxes": int(((np.diff(boxes.ends) == 0) & found).sum()),
+                        "empty_classes": len(empty),
+                    },
+                    problems=folder.info.problems,
+                ),
+                TablePart(texts, images, {"boxes": boxes}),
+                np.array(reading.states, np.int64).reshape(-1, 2),
             )
         )
-        self.unread = folder.unread
+        self._unread = folder.unread()
+
+    def unread(self) -> NDArray[np.int64]:
+        """See `HasUnread`."""
+        return self._unread
 
 
 class _Labels:

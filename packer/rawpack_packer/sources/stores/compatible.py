@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
-from rawpack_packer.sources.base import FieldKind, ImageKind
+from rawpack_packer.sources.fields import FieldKind, ImageKind
 
 IMAGE, KEY, LABEL = "image", "key", "label"
 

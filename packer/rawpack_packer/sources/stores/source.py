@@ -28,8 +28,9 @@ from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
 from rawpack_packer.destination.layout import runs_by
-from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, SourceChangedError, Value, printable
-from rawpack_packer.sources.base_source import BaseSource
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
+from rawpack_packer.sources.fields import Boxes, Value
+from rawpack_packer.sources.files import SourceChangedError, printable
 from rawpack_packer.sources.stores.compatible import (
     IMAGE,
     KEY,
@@ -40,8 +41,8 @@ from rawpack_packer.sources.stores.compatible import (
     numbers_of,
     united,
 )
-from rawpack_packer.sources.stores.video_numbers import VIDEO, Numbering, Videos, are_frames, videos_in
-from rawpack_packer.sources.stores.view import in_boxes
+from rawpack_packer.sources.video_numbers import VIDEO, Numbering, Videos, are_frames, videos_in
+from rawpack_packer.sources.view import in_boxes
 
 _SHOWN = 10
 _BLOCK = 1 << 16
@@ -161,9 +162,6 @@ class StoreSource(BaseSource):
     """
 
     _all: StorePart
-    kind = "store"
-    options: Mapping[str, str] = {}
-    problems: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -181,7 +179,6 @@ class StoreSource(BaseSource):
         named = [path] if isinstance(path, str | os.PathLike) else list(path)
         if not named:
             raise UsageError("no store was named")
-        self.counts: Mapping[str, int] = {}
         self.stores: list[Store] = []
         seen = 0
         for one in named:
@@ -191,21 +188,25 @@ class StoreSource(BaseSource):
             if progress is not None:
                 progress(seen)
         paths = [printable(os.fsencode(store.path)) for store in self.stores]
-        self.root = paths[0] if len(paths) == 1 else f"<{len(paths)} stores: {', '.join(paths)}>"
+        root = paths[0] if len(paths) == 1 else f"<{len(paths)} stores: {', '.join(paths)}>"
         if not seen:
-            raise UsageError(f"{self.root} has no samples")
+            raise UsageError(f"{root} has no samples")
         check_fields(self.stores)
-        self.classes = united(self.stores)
-        self.image: ImageKind | None = image_kind(self.stores)
-        self.fields: Mapping[str, FieldKind] = {
-            name: field_kind(name, self.stores) for name in self.stores[0].fields if name not in (IMAGE, KEY)
-        }
+        classes = united(self.stores)
         origins, first = [], 0
         for store, prefix in zip(self.stores, prefixes or [""] * len(named), strict=True):
-            labels = None if self.classes is None else numbers_of(store.manifest.classes or (), self.classes)
+            labels = None if classes is None else numbers_of(store.manifest.classes or (), classes)
             origins.append(Origin(str(store.path), store.digest, first, len(store), labels, prefix))
             first += len(store)
         self._all = StorePart(origins, range(first), {str(store.path): store for store in self.stores})
+        info = SourceInfo(
+            kind="store",
+            root=root,
+            fields={name: field_kind(name, self.stores) for name in self.stores[0].fields if name not in (IMAGE, KEY)},
+            image=image_kind(self.stores),
+            classes=classes,
+        )
+        self.info = replace(info, empty_classes=_empty(info, self._all))
         if len(self.stores) > 1:
             _check_keys(self)
             numbering = Numbering()
@@ -242,27 +243,11 @@ class StoreSource(BaseSource):
         first = self.stores[0].fields
         return any(field.shape != first[name].shape for store in self.stores for name, field in store.fields.items())
 
-    @property
-    def empty_classes(self) -> tuple[str, ...]:
-        """Those of `classes` that have no sample; none where boxes have the classes."""
-        labels = self.labels()
-        found = range(len(self.classes or ())) if labels is None else set(np.unique(labels).tolist())
-        return tuple(name for label, name in enumerate(self.classes or ()) if label not in found)
-
     def labels(self) -> NDArray[np.int64] | None:
         """The label of each sample: (n,), -1 of those without a class; None where there are no classes."""
-        if self.classes is None or LABEL not in self.fields:
-            return None
-        found = [np.empty(0, np.int64)]
-        for origin, store, rows in self._all.by_store():
-            assert origin.labels is not None
-            labels = np.empty(len(rows), np.int64)
-            store.columns.take(LABEL, rows, labels)
-            known = (labels >= 0) & (labels < len(origin.labels))
-            found.append(np.where(known, np.append(origin.labels, -1)[np.where(known, labels, -1)], -1))
-        return np.concatenate(found)
+        return _labels(self.info, self._all)
 
-    def of_videos(self) -> Videos | None:
+    def videos(self) -> Videos | None:
         """The video of each sample, where they are frames that rawpack took of videos; else None."""
         found = self._videos()
         if not found or any(videos.names is None for videos in found):
@@ -274,7 +259,7 @@ class StoreSource(BaseSource):
     def _videos(self) -> list[Videos]:
         """The videos of each store; none where samples are no frames of videos."""
         pairs = zip(self.stores, self._all.origins, strict=True)
-        return [videos_in(store, origin.prefix) for store, origin in pairs] if are_frames(self.fields) else []
+        return [videos_in(store, origin.prefix) for store, origin in pairs] if are_frames(self.info.fields) else []
 
     def _check_videos(self) -> None:
         """Raise UsageError where two stores have a video of one name, and nothing shows that it is the same video."""
@@ -299,24 +284,51 @@ class StoreSource(BaseSource):
             for key in store.columns.text(KEY, rows) if KEY in store.fields else map(numbered, rows.tolist()):
                 yield origin.prefix + key
 
-    def only(self, rows: NDArray[np.int64], classes: Sequence[str] | None = None) -> StoreSource:
+    def only(
+        self,
+        rows: NDArray[np.int64],
+        classes: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> StoreSource:
         """A source of some of the samples: `rows`, (m,), are their numbers here, rising.
 
         classes: those of `classes` that are left, whose labels are counted anew; None leaves them all. A sample of any
-        other has no class then.
+        other has no class then. options: by which they were chosen, see `SourceInfo.options`.
         """
         if len(rows) and (rows[0] < 0 or rows[-1] >= len(self) or (np.diff(rows) < 1).any()):
             raise UsageError(f"rows are to rise, from 0 to {len(self) - 1}")
         source = object.__new__(type(self))
         source.__dict__.update(self.__dict__)
-        origins = list(self._all.origins)
-        if classes is not None and self.classes is not None:
-            source.classes = tuple(classes)
-            anew = np.append(numbers_of(self.classes, source.classes), -1)
+        origins, info = list(self._all.origins), self.info
+        if classes is not None and info.classes is not None:
+            anew = np.append(numbers_of(info.classes, classes), -1)
+            info = replace(info, classes=tuple(classes))
             origins = [replace(one, labels=None if one.labels is None else anew[one.labels]) for one in origins]
         videos = None if self._all.videos is None else self._all.videos[rows]
         source._all = StorePart(origins, np.asarray(self._all.rows, np.int64)[rows], self._all.opened, videos)
+        source.info = replace(info, options=dict(options or {}), empty_classes=_empty(info, source._all))
         return source
+
+
+def _labels(info: SourceInfo, rows: StorePart) -> NDArray[np.int64] | None:
+    """See `StoreSource.labels`."""
+    if info.classes is None or LABEL not in info.fields:
+        return None
+    found = [np.empty(0, np.int64)]
+    for origin, store, block in rows.by_store():
+        assert origin.labels is not None
+        labels = np.empty(len(block), np.int64)
+        store.columns.take(LABEL, block, labels)
+        known = (labels >= 0) & (labels < len(origin.labels))
+        found.append(np.where(known, np.append(origin.labels, -1)[np.where(known, labels, -1)], -1))
+    return np.concatenate(found)
+
+
+def _empty(info: SourceInfo, rows: StorePart) -> tuple[str, ...]:
+    """The classes that have no sample; none where boxes have the classes."""
+    labels = _labels(info, rows)
+    found = range(len(info.classes or ())) if labels is None else set(np.unique(labels).tolist())
+    return tuple(name for label, name in enumerate(info.classes or ()) if label not in found)
 
 
 def key_of(store: Store, row: int) -> str:

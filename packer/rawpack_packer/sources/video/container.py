@@ -11,14 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import (
-    OPEN_FLAGS,
-    UNKNOWN,
-    changed,
-    check_unchanged,
-    reason_of,
-    stop_if_of_any_file,
-)
+from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.video.index import FramePosition
 from rawpack_packer.sources.video.names import SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.truncation import ends_early

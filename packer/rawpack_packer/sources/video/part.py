@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import NOT_SCANNED, Item, Value
+from rawpack_packer.sources.base import Item
+from rawpack_packer.sources.fields import Value
+from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.video.index import FramePosition, PacketRun
 
 if TYPE_CHECKING:

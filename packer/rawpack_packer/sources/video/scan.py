@@ -16,7 +16,7 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.system import machine
 from rawpack.system.child import GRACE_S, Channel, Child, Heartbeat
 from rawpack_packer.images.decoder_process import init_decoder_process
-from rawpack_packer.sources.base import printable
+from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.video.demux import make_index
 from rawpack_packer.sources.video.index import FramePosition, VideoIndex
 

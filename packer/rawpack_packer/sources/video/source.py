@@ -5,33 +5,26 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import (
-    NOT_SCANNED,
-    FieldKind,
-    Item,
-    bad_name,
-    given_options,
-    not_scanned,
-    printable,
-    text_of,
-)
+from rawpack_packer.sources.base import Item, SourceInfo, given_options
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, printable, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.stores.video_numbers import Videos
 from rawpack_packer.sources.video import need_av
 from rawpack_packer.sources.video.index import FramePosition, VideoIndex
 from rawpack_packer.sources.video.names import EXTENSIONS, SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.part import Shot, VideoPart, sample_key
 from rawpack_packer.sources.video.pixels import NOTES
 from rawpack_packer.sources.video.select import Selection, make_selection
+from rawpack_packer.sources.video_numbers import Videos
 
 OPTIONS = ("fps", "every", "start", "end", "max_frames")
 
@@ -72,13 +65,9 @@ class VideoSource:
     number of its video in that order; `frame`, the number of the frame among all frames of its video; and
     `pts_seconds`, when it is shown, as the file says. Folders are classes as those of images are.
 
-    `counts`: those of a folder, with images instead of videos; frames_left_out by the options; videos_without_frames,
-    where they leave none; and those of `pixels.NOTES`.
+    `info.counts`: those of a folder, with images instead of videos; frames_left_out by the options;
+    videos_without_frames, where they leave none; and those of `pixels.NOTES`.
     """
-
-    kind = "video"
-    noun = "frame"
-    image = None
 
     def __init__(
         self,
@@ -105,10 +94,10 @@ class VideoSource:
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a video, or a folder of videos")
         where = str(Path(path).absolute())
-        self.root = printable(os.fsencode(where))
-        need_av(self.root)
+        root = printable(os.fsencode(where))
+        need_av(root)
         selection = make_selection(fps, every, start, end, max_frames)
-        self.options = given_options(
+        options = given_options(
             fps=selection.fps,
             every=every,
             start=None if start is None else f"{float(selection.start):g}",
@@ -116,8 +105,7 @@ class VideoSource:
             max_frames=max_frames,
         )
         one = os.path.isfile(where)
-        files = _one_file(where) if one else _folder(where, self.root, skip_unreadable=skip_unreadable)
-        self.classes, self.empty_classes, self.problems = files.classes, files.empty_classes, files.problems
+        files = _one_file(where, root) if one else _folder(where, root, skip_unreadable=skip_unreadable)
         good = [number for number in range(len(files.places)) if number not in files.faults]
         found: dict[int, VideoIndex | DecodeError] = dict(files.faults)
         found.update(zip(good, make_indexes([files.places[number] for number in good], progress), strict=True))
@@ -126,17 +114,16 @@ class VideoSource:
             for number, place in enumerate(files.places)
         ]
         self._ends = np.cumsum([0, *map(len, self._videos)])
-        unread = [video.place.state[0] == NOT_SCANNED for video in self._videos]
-        self.unread = self._ends[:-1][np.array(unread, bool)]
-        self.fields: Mapping[str, FieldKind] = {
-            **({} if self.classes is None else {"label": FieldKind("int64")}),
-            "video": FieldKind("int64"),
-            "frame": FieldKind("int64"),
-            "pts_seconds": FieldKind("float64"),
-        }
-        self.counts: Mapping[str, int] = {**files.counts, **self._counted()}
+        times = {"video": FieldKind("int64"), "frame": FieldKind("int64"), "pts_seconds": FieldKind("float64")}
+        self.info = replace(
+            files.info,
+            fields={**files.info.fields, **times},
+            noun="frame",
+            options=options,
+            counts={**files.info.counts, **self._counted()},
+        )
         if not len(self):
-            raise UsageError(f"no frame of {self.root} lies in what --start, --end and the like leave: widen them")
+            raise UsageError(f"no frame of {root} lies in what --start, --end and the like leave: widen them")
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -164,11 +151,16 @@ class VideoSource:
 
     def labels(self) -> NDArray[np.int64] | None:
         """(n,): the label of each frame."""
-        if self.classes is None:
+        if self.info.classes is None:
             return None
         return np.repeat([-1 if video.label is None else video.label for video in self._videos], np.diff(self._ends))
 
-    def of_videos(self) -> Videos:
+    def unread(self) -> NDArray[np.int64]:
+        """See `HasUnread`."""
+        unread = [video.place.state[0] == NOT_SCANNED for video in self._videos]
+        return np.asarray(self._ends[:-1][np.array(unread, bool)], np.int64)
+
+    def videos(self) -> Videos:
         """The video of each frame."""
         frames = np.diff(self._ends)
         names = [video.place.key for video, count in zip(self._videos, frames, strict=True) for _ in range(count)]
@@ -215,18 +207,16 @@ class _Scanned:
     labels: list[int | None]
     faults: dict[int, DecodeError]
     """Of those that cannot be had for their names, and what could not be looked into."""
-    counts: dict[str, int]
-    classes: tuple[str, ...] | None = None
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    info: SourceInfo
+    """Of the files, before the frames are known."""
 
 
-def _one_file(where: str) -> _Scanned:
+def _one_file(where: str, shown: str) -> _Scanned:
     found = os.stat(where)
     name = os.fsencode(os.path.basename(where))
     scan = FolderScan(os.path.dirname(where), _WANTED, None)
     place = FramePosition(where, text_of(name), (found.st_size, found.st_mtime_ns))
-    return _Scanned([place], [None], _bad_names([name]), {**scan.counts, "unlabelled": 0, "empty_classes": 0})
+    return _Scanned([place], [None], _bad_names([name]), replace(scan.info("video", shown), flat=False))
 
 
 def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _Scanned:
@@ -249,16 +239,7 @@ def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _Scanned:
     labels: list[int | None] = [None] * len(paths)
     if files.labels is not None:
         labels = [int(files.labels[folder]) for folder in files.folder_of]
-    empty = tuple(name for name, count in zip(scan.classes, scan.class_samples, strict=True) if not count)
-    return _Scanned(
-        places,
-        labels,
-        _bad_names(paths) | _not_scanned(places),
-        scan.counts | {"unlabelled": scan.root_samples if scan.classes else 0, "empty_classes": len(empty)},
-        tuple(scan.classes) or None,
-        empty,
-        scan.told_problems(),
-    )
+    return _Scanned(places, labels, _bad_names(paths) | _not_scanned(places), scan.info("video", shown))
 
 
 def _bad_names(paths: Sequence[bytes]) -> dict[int, DecodeError]:

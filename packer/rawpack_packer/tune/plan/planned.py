@@ -153,8 +153,10 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
         free = machine.available_memory_bytes()
         memory = None if free is None else int(free * _SHARE)
     with scratch_folder(asked.tmp) as folder:
-        if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(source.root)):
-            raise UsageError(f"{folder.parent} lies inside the source {source.root}: name another folder with --tmp")
+        if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(source.info.root)):
+            raise UsageError(
+                f"{folder.parent} lies inside the source {source.info.root}: name another folder with --tmp"
+            )
         trials, sample = try_out(
             source,
             asked.candidates,

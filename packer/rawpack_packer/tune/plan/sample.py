@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources import FieldKind, Item, Samples, Source
-from rawpack_packer.sources.stores.view import unread_of
+from rawpack_packer.sources import Item, Samples, Source
+from rawpack_packer.sources.optional import unread_of
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,7 @@ class SampleSource:
 
     def __init__(self, source: Source, numbers: NDArray[np.int64]) -> None:
         self._source, self._numbers = source, numbers
-        self.kind, self.root = source.kind, source.root
-        self.image = source.image
-        self.fields: Mapping[str, FieldKind] = source.fields
-        self.classes, self.empty_classes = source.classes, source.empty_classes
-        self.counts: Mapping[str, int] = source.counts
-        self.problems = source.problems
+        self.info = source.info
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -24,7 +24,6 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.pack import pack
 from rawpack_packer.samples.image import prepare
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import noun_of
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
 from rawpack_packer.tune.measure.rounds import Case, Reading, Schedule, read_in_turn
 from rawpack_packer.tune.plan.candidates import Candidate
@@ -120,11 +119,11 @@ def try_out(
     def tell(step: str) -> None:
         say(step, max(0.0, began + budget - time.monotonic()))
 
-    tell(f"looking at some {noun_of(source)}s")
+    tell(f"looking at some {source.info.noun}s")
     sample = draw(source, sample_size(source, candidates, folder, budget, seed), seed)
     trials, meters = [], []
     for candidate in candidates:
-        tell(f"packing {text.count(len(sample), noun_of(source))} as {candidate.name}")
+        tell(f"packing {text.count(len(sample), source.info.noun)} as {candidate.name}")
         trial, meter = _packed(sample, candidate, folder)
         trials.append(trial)
         meters.append(meter)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.store.store import Store
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.stores.compatible import KEY
 from rawpack_packer.sources.video.part import frame_key
 
@@ -95,16 +94,6 @@ def videos_in(store: Store, prefix: str = "") -> Videos:
     blocks = (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK))
     keys = (prefix + key for block in blocks for key in store.columns.text(KEY, block))
     return Videos(numbers, _names(keys, numbers.tolist(), frames.tolist()))
-
-
-def videos_of(source: Source) -> Videos | None:
-    """The video of each sample of a source; None where samples are no frames that rawpack took of videos.
-
-    A source that knows them has a method `of_videos()`, which may return None as well.
-    """
-    videos = getattr(source, "of_videos", None)
-    found: Videos | None = None if videos is None else videos()
-    return found
 
 
 def _names(keys: Iterable[str], numbers: Sequence[int], frames: Sequence[int]) -> list[str] | None:

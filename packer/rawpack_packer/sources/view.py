@@ -3,7 +3,6 @@ or an append packs is one; workers get the samples of their part and nothing els
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import Boxes, FieldKind, ImageKind, Item, Samples, Source, Value
+from rawpack_packer.sources.base import Item, Samples, Source
+from rawpack_packer.sources.fields import Boxes, Value
+from rawpack_packer.sources.optional import CanPick, group_of, image_file_of, labels_of, unread_of
 
 Rows = NDArray[np.int64]
 EMPTY = "empty_classes"
@@ -53,7 +54,7 @@ class ViewPart:
         return piece.key(at) if self.first is None else number(self.first + i)
 
     def image_file(self, i: int, /) -> tuple[str, int] | None:
-        """See `image_file_of`."""
+        """See `HasImageFiles`."""
         return image_file_of(*self._at(i))
 
     def _at(self, i: int) -> tuple[Samples, int]:
@@ -81,29 +82,24 @@ class View:
         number that each sample's video is to have. counts: instead of the source's."""
         self._source, self._first, self._videos = source, first, videos
         self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
-        self.kind, self.root, self.noun = source.kind, source.root, noun_of(source)
-        self.options = options_of(source)
-        self.unread = np.flatnonzero(np.isin(self._rows, unread_of(source)))
-        self.image: ImageKind | None = source.image
-        self.fields: Mapping[str, FieldKind] = source.fields
-        self.problems = source.problems
-        own = source.classes
-        self.classes = own if own is None or classes is None else tuple(classes)
+        own, about = source.info.classes, source.info
+        names = own if own is None or classes is None else tuple(classes)
         self._labels: Rows | None = None
-        if own is not None and self.classes is not None and self.classes[: len(own)] != own:
-            numbers = {name: label for label, name in enumerate(self.classes)}
+        if own is not None and names is not None and names[: len(own)] != own:
+            numbers = {name: label for label, name in enumerate(names)}
             self._labels = np.array([numbers[name] for name in own], np.int64)
-        labels = self._present()
+        labels = None if names is None else self._present()
         if labels is None:
-            others = set(self.classes or ()) - set(own or ())
-            self.empty_classes = tuple(name for name in self.classes or () if name in others | {*source.empty_classes})
+            others = set(names or ()) - set(own or ())
+            empty = tuple(name for name in names or () if name in others | {*about.empty_classes})
         else:
-            self.empty_classes = tuple(name for label, name in enumerate(self.classes or ()) if label not in labels)
-        self.counts = dict(source.counts if counts is None else counts)
-        if EMPTY in self.counts:
-            self.counts[EMPTY] = len(self.empty_classes)
-        if labels is not None and "unlabelled" in self.counts:
-            self.counts["unlabelled"] = labels.get(-1, 0)
+            empty = tuple(name for label, name in enumerate(names or ()) if label not in labels)
+        counted = dict(about.counts if counts is None else counts)
+        if EMPTY in counted:
+            counted[EMPTY] = len(empty)
+        if labels is not None and "unlabelled" in counted:
+            counted["unlabelled"] = labels.get(-1, 0)
+        self.info = replace(about, classes=names, empty_classes=empty, counts=counted)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -115,7 +111,7 @@ class View:
         return self._source.key(self._row(i)) if self._first is None else number(self._first + i)
 
     def labels(self) -> Rows | None:
-        """See `labels_of`."""
+        """See `HasLabels`."""
         labels = labels_of(self._source)
         if labels is None or not len(labels):
             return labels
@@ -125,8 +121,12 @@ class View:
         known = (labels >= 0) & (labels < len(self._labels))
         return np.where(known, self._labels[np.where(known, labels, 0)], labels)
 
+    def unread(self) -> Rows:
+        """See `HasUnread`."""
+        return np.flatnonzero(np.isin(self._rows, unread_of(self._source)))
+
     def group(self, i: int, /) -> str:
-        """See `group_of`."""
+        """See `HasGroups`."""
         return group_of(self._source, self._row(i))
 
     def part(self, start: int, stop: int, /) -> ViewPart:
@@ -136,9 +136,8 @@ class View:
         rows = self._rows[start:stop]
         first = None if self._first is None else self._first + start
         videos = None if self._videos is None else self._videos[start:stop]
-        pick = getattr(self._source, "pick", None)
-        if pick is not None:
-            return ViewPart((pick(rows),), (len(rows),), self._labels, first, videos)
+        if isinstance(self._source, CanPick):
+            return ViewPart((self._source.pick(rows),), (len(rows),), self._labels, first, videos)
         runs = [
             (int(run[0]), int(run[-1]) + 1)
             for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
@@ -162,66 +161,11 @@ class View:
 
     def _present(self) -> dict[int, int] | None:
         """Label here -> samples; None where that is not known before they are read."""
-        labels = None if self.classes is None else labels_of(self)
+        labels = self.labels()
         if labels is None:
             return None
-        found, counts = np.unique(np.delete(labels, self.unread), return_counts=True)
+        found, counts = np.unique(np.delete(labels, self.unread()), return_counts=True)
         return dict(zip(found.tolist(), counts.tolist(), strict=True))
-
-
-def labels_of(source: Source) -> Rows | None:
-    """The label of each sample, (n,); None where they are not known before the samples are read.
-
-    A source that knows them has a method `labels()`, which may return None as well.
-    """
-    labels = getattr(source, "labels", None)
-    found = None if labels is None else labels()
-    return None if found is None else np.asarray(found, np.int64)
-
-
-def noun_of(source: Source) -> str:
-    """What one of its samples is called: "image". A source of other things, such as frames, has a `noun`."""
-    noun: str = getattr(source, "noun", "image")
-    return noun
-
-
-def options_of(source: Source) -> dict[str, str]:
-    """The options of a command that chose its samples, as a user writes them: "--fps" -> "5".
-
-    A source that takes options has a mapping `options` of those that were given.
-    """
-    return dict(getattr(source, "options", {}))
-
-
-def unread_of(source: Source) -> Rows:
-    """The numbers, ascending, of samples that stand for a folder or file that could not be looked into.
-
-    A source that skips such has an array `unread`.
-    """
-    return np.asarray(getattr(source, "unread", ()), np.int64)
-
-
-def is_flat(source: Source) -> bool:
-    """Whether a source is a folder that could have classes and has no folders for them."""
-    return source.kind in ("folder", "video") and source.classes is None and os.path.isdir(source.root)  # noqa: PTH112
-
-
-def image_file_of(samples: Samples, i: int) -> tuple[str, int] | None:
-    """The path by which the image of sample i is read, and its size in bytes; None where it is no file of its own.
-
-    Samples that are files have a method `image_file(i)`: a packer asks the disk for what it reads soon.
-    """
-    file = getattr(samples, "image_file", None)
-    return None if file is None else file(i)
-
-
-def group_of(source: Source, i: int) -> str:
-    """What sample i must not be parted from: samples of one group go into one split. Its key, where there is no more.
-
-    A source of groups, such as the frames of videos, has a method `group(i)`.
-    """
-    group = getattr(source, "group", None)
-    return source.key(i) if group is None else group(i)
 
 
 def number(i: int) -> str:

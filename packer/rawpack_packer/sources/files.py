@@ -1,0 +1,147 @@
+"""Files of a source: read only while they are what was found when packing began."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rawpack.errors import DecodeError, PackError
+
+MAX_FILE_BYTES = 2**31 - 1
+"""No decoder takes more in one buffer."""
+_PIECE = 1 << 20
+UNKNOWN = (-1, -1)
+"""Size and mtime of what has none, such as a broken link."""
+NOT_SCANNED = -2
+"""Stands for the size of what could not be looked into; in place of its mtime is the number of the error."""
+
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+"""O_NONBLOCK: a pipe that took a file's place must not hang the open."""
+_OF_ANY_FILE = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EMFILE", "ENFILE", "ENOMEM", "ENODEV", "ENOTCONN", "ESTALE",
+        "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
+)  # fmt: skip
+
+
+class UnreadableError(PackError):
+    """Folders or files of the source could not be looked into, and `skip_unreadable` was not given."""
+
+    def __init__(self, root: str, count: int, problems: Iterable[str]) -> None:
+        """root: of the source, printable. problems: a printable line each, of all or the first."""
+        what = "1 folder or file" if count == 1 else f"{count:,} folders or files"
+        lines = "\n".join(f"  {line}" for line in problems)
+        super().__init__(
+            f"{what} of {root} could not be looked into, and nothing was written:\n{lines}\n"
+            "Make all of it readable, or take it out of the source, and run the same command again; --skip-unreadable "
+            "packs the rest (in Python: skip_unreadable=True)"
+        )
+
+
+class SourceChangedError(PackError):
+    """A file of the source is no longer the one that was found when packing began.
+
+    Packing stops, and no sample is rejected: a store must be what an undisturbed run makes of one source.
+    """
+
+
+def text_of(path: bytes) -> str:
+    """`path` as text: UTF-8 whatever the locale is, odd bytes as \\xff."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def bad_name(path: bytes) -> DecodeError | None:
+    """Why a file of this path is rejected for its name alone; None where it is not."""
+    try:
+        path.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return DecodeError("bad_name", f"byte {error.start} of the path is not UTF-8: rename the file")
+    return None
+
+
+def printable(path: str | bytes) -> str:
+    """`path` as it can stand in a message: one line, no control codes, odd bytes as \\xff."""
+    text = text_of(path) if isinstance(path, bytes) else path
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
+    """All bytes of the file at `path`, whose size in bytes and mtime in ns were `scanned` when it was found.
+
+    Both are compared before and after reading, so the bytes are those of one state of the file, the one that
+    was found. Raises as `Samples.__getitem__` does; `key` names the file in messages.
+    """
+    if (unread := not_scanned(scanned)) is not None:
+        raise unread
+    try:
+        with opened(path) as fd:
+            check_unchanged(fd, scanned, key)
+            if scanned[0] > MAX_FILE_BYTES:
+                raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
+            data = os.read(fd, scanned[0] + 1)
+            # A read may give less than there is, and some systems know no sizes.
+            while more := os.read(fd, _PIECE):
+                data += more
+            check_unchanged(fd, scanned, key)
+    except OSError as error:
+        stop_if_of_any_file(error, key)
+        if error.errno in (errno.ENOENT, errno.ENOTDIR) and scanned != UNKNOWN:
+            raise changed(key, "it is gone") from None
+        raise DecodeError("unreadable", reason_of(error)) from None
+    if not data:
+        raise DecodeError("empty", "the file has no bytes")
+    return data
+
+
+def not_scanned(scanned: tuple[int, int]) -> DecodeError | None:
+    """Why what was found in this state is rejected unread; None where it could be looked into."""
+    if scanned[0] != NOT_SCANNED:
+        return None
+    return DecodeError("not_scanned", reason_of(OSError(scanned[1], os.strerror(scanned[1]))))
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """A descriptor to read `path` by; never waits for a pipe's other end."""
+    fd = os.open(path, OPEN_FLAGS)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
+    """Raise SourceChangedError where the open file is not the one whose size and mtime were `scanned`."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise changed(key, "it is no file any more")
+    if scanned == UNKNOWN:
+        raise changed(key, "it could not be read then, and now it can")
+    if found.st_size != scanned[0]:
+        raise changed(key, f"it had {scanned[0]} bytes and has {found.st_size}")
+    if found.st_mtime_ns != scanned[1]:
+        raise changed(key, "it was written to")
+
+
+def changed(key: str, how: str) -> SourceChangedError:
+    """The error to raise for a file that is another than when it was found."""
+    cure = "leave the source alone and run the same command again"
+    return SourceChangedError(f"{printable(key)} changed since packing began: {how}; {cure}")
+
+
+def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
+    """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
+    if error.errno in _OF_ANY_FILE:
+        cure = "mend that and run the same command again"
+        raise PackError(f"{printable(where)} cannot be read now: {reason_of(error)}; {cure}") from error
+
+
+def reason_of(error: OSError) -> str:
+    """The error without its path, which differs between machines."""
+    return f"[Errno {error.errno}] {error.strerror}"
