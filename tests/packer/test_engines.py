@@ -52,6 +52,7 @@ from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.part import PartTask
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
+from rawpack_packer.testing import EngineConformance
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
@@ -247,6 +248,18 @@ def test_what_stops_a_worker_stops_the_run(
         assert not (store / ".rawpack" / "run").exists()
         run(source, store, engine)
     assert settled(store) == undisturbed("memmap")
+
+
+class TestEngines(EngineConformance):
+    """What `rawpack_packer.testing` asks of engines of others, of ours."""
+
+    @pytest.fixture(autouse=True, params=ENGINES)
+    def named(self, request: pytest.FixtureRequest, opened: Opened) -> None:
+        self._opened, self._name = opened, request.param
+        self.in_this_process = self._name == "here"
+
+    def start(self) -> AbstractContextManager[Engine]:
+        return self._opened(self._name)
 
 
 # ---------------------------------------------------------------------------------------------- deaths

@@ -92,7 +92,8 @@ class DatasetPart:
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
         keys = self.keys[start:stop]
-        if isinstance(self.dataset, SLICEABLE):
+        # What a subclass of list makes of a slice is its own affair: its samples need not be those of its slices.
+        if isinstance(self.dataset, np.ndarray) or type(self.dataset) in SLICEABLE:
             first = self.start + start
             return replace(self, dataset=self.dataset[first : first + stop - start], start=0, keys=keys)
         return replace(self, start=self.start + start, keys=keys)

@@ -1,0 +1,16 @@
+"""Classes by which a source or an engine of your own proves itself: subclass one in a test, and pytest does the rest.
+
+    class TestTapes(SourceConformance):
+        def open(self, folder):
+            return TapeSource(write_tapes(folder))
+
+Nothing here imports pytest. Methods take pytest's `tmp_path`; a failure is an `AssertionError` that says what was
+expected.
+"""
+
+from __future__ import annotations
+
+from rawpack_packer.testing.engines import EngineConformance
+from rawpack_packer.testing.sources import SourceConformance
+
+__all__ = ["EngineConformance", "SourceConformance"]

@@ -1,0 +1,217 @@
+"""What every engine must do, as tests that an engine inherits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rawpack_packer
+from rawpack.errors import DecodeError, PackError
+from rawpack_packer.engines.contract import Engine, Report
+from rawpack_packer.engines.inline import InlineEngine
+from rawpack_packer.part.part import PartTask, Tick
+from rawpack_packer.sources import ImageKind, Item, SourceInfo
+
+COUNT = 200
+"""Samples: four parts, of at most 64."""
+_AT = 100
+_SHAPE = (24, 32, 3)
+Trouble = Literal["none", "reject", "stop", "kill once", "kill"]
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Images that are made from their numbers; and trouble, in the process that reads it, at sample 100."""
+
+    trouble: Trouble = "none"
+    folder: str = ""
+    """Where it is noted that the process was killed."""
+    start: int = 0
+    stop: int = COUNT
+
+    @property
+    def info(self) -> SourceInfo:
+        image = ImageKind("uint8", _SHAPE, pictures=True)
+        return SourceInfo(kind="patterns", root=f"<{COUNT} patterns>", image=image, numbered=True)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, i: int, /) -> Item:
+        key, number = self.key(i), self.start + i
+        if number == _AT:
+            self._make_trouble()
+        return Item(key, np.random.default_rng(number).integers(0, 255, _SHAPE, np.uint8), {})
+
+    def key(self, i: int, /) -> str:
+        if not 0 <= i < len(self):
+            raise IndexError(f"sample {i} of a source of {len(self)}")
+        return f"{self.start + i:08d}"
+
+    def part(self, start: int, stop: int, /) -> Patterns:
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
+        return replace(self, start=self.start + start, stop=self.start + stop)
+
+    def states(self) -> NDArray[np.int64]:
+        return np.empty((0, 2), np.int64)
+
+    def _make_trouble(self) -> None:
+        if self.trouble == "reject":
+            raise DecodeError("corrupt", "it is a test")
+        if self.trouble == "stop":
+            raise PackError("the disk of the patterns is gone; mount it again")
+        if self.trouble == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.trouble == "kill once":
+            try:
+                (Path(self.folder) / "killed").touch(exist_ok=False)
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class Recorded:
+    """An engine, and what it reported."""
+
+    engine: Engine
+    interrupt: bool = False
+    """Whether the user presses Ctrl-C when the first part has ended."""
+    finished_parts: Counter[int] = field(default_factory=Counter)
+    given: list[int] = field(default_factory=list)
+    last: dict[int, Tick] = field(default_factory=dict)
+
+    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        self._report = report
+        self.engine.run(self._noted(tasks), self)
+
+    def _noted(self, tasks: Iterator[PartTask]) -> Iterator[PartTask]:
+        for task in tasks:
+            self.given.append(task.number)
+            yield task
+
+    def ticked(self, number: int, tick: Tick, /) -> None:
+        self.last[number] = tick
+        self._report.ticked(number, tick)
+
+    def finished(self, number: int, /) -> None:
+        self.finished_parts[number] += 1
+        self._report.finished(number)
+        if self.interrupt:
+            raise KeyboardInterrupt
+
+    def waits(self, why: str, /) -> None:
+        self._report.waits(why)
+
+
+class EngineConformance:
+    """Subclass it as `Test...` and write `start`. Workers must see the folder of the tests."""
+
+    in_this_process = False
+    """Whether samples are read in the process that runs the tests: then no test kills it."""
+    resumes_after_a_death = True
+    """Whether a run survives that the process that reads samples is killed."""
+
+    def start(self) -> AbstractContextManager[Engine]:
+        """The engine, ready to run parts while the context is entered."""
+        raise NotImplementedError
+
+    def test_every_part_is_done_once(self, tmp_path: Path) -> None:
+        """Every part is taken once and reported as finished once, and its ticks come to its samples."""
+        with self.start() as engine:
+            recorded = Recorded(engine)
+            _pack(tmp_path / "store", recorded)
+        assert sorted(recorded.given) == [0, 1, 2, 3], f"parts taken: {recorded.given}"
+        assert recorded.finished_parts == Counter(range(4)), f"parts finished: {dict(recorded.finished_parts)}"
+        ticks = {number: tick.samples for number, tick in recorded.last.items()}
+        assert ticks == {0: 64, 1: 64, 2: 64, 3: 8}, f"samples by the last tick of each part: {ticks}"
+
+    def test_bytes_are_those_of_one_process(self, tmp_path: Path) -> None:
+        """The store is byte for byte the one that this process makes, sample after sample, in every format."""
+        for layout in ("memmap", "lmdb", "hdf5"):
+            with self.start() as engine:
+                made = _pack(tmp_path / layout, engine, format=layout)
+            alone = _pack(tmp_path / f"{layout}-alone", InlineEngine(), format=layout)
+            _check_files(made, alone)
+
+    def test_a_killed_worker_s_part_is_done_again(self, tmp_path: Path) -> None:
+        """A process that is killed in the middle of a part loses nothing: the store is that of an undisturbed run."""
+        if self.in_this_process or not self.resumes_after_a_death:
+            return
+        with self.start() as engine:
+            made = _pack(tmp_path / "store", engine, Patterns("kill once", str(tmp_path)))
+        assert (tmp_path / "killed").exists(), "no process was killed: the test did not test"
+        _check_files(made, _pack(tmp_path / "alone", InlineEngine()))
+
+    def test_a_sample_that_kills_costs_itself_alone(self, tmp_path: Path) -> None:
+        """A sample that kills its process each time is rejected as crashed; all others are packed."""
+        if self.in_this_process or not self.resumes_after_a_death:
+            return
+        with self.start() as engine:
+            summary = rawpack_packer.pack(Patterns("kill"), tmp_path / "store", engine=engine, **_OPTIONS)
+        assert dict(summary.manifest.rejects.reasons) == {"crashed": 1}, f"rejects: {summary.manifest.rejects.reasons}"
+        assert summary.manifest.samples == COUNT - 1, f"{summary.manifest.samples} samples were packed"
+
+    def test_a_reject_is_no_error(self, tmp_path: Path) -> None:
+        """A sample that cannot be read is rejected with its reason, as one process rejects it."""
+        with self.start() as engine:
+            made = _pack(tmp_path / "store", engine, Patterns("reject"))
+        _check_files(made, _pack(tmp_path / "alone", InlineEngine(), Patterns("reject")))
+
+    def test_errors_reach_the_caller(self, tmp_path: Path) -> None:
+        """What ends a worker's part ends the run as a PackError that says why; strict names the reject."""
+        with self.start() as engine:
+            assert "disk of the patterns is gone" in _error(tmp_path / "store", engine, Patterns("stop"))
+            assert f"{_AT:08d}" in _error(tmp_path / "strict", engine, Patterns("reject"), strict=True)
+
+    def test_a_stopped_run_resumes(self, tmp_path: Path) -> None:
+        """Ctrl-C reaches the caller; the same call then does the parts that are left, to the same bytes."""
+        with self.start() as engine:
+            stopped = Recorded(engine, interrupt=True)
+            try:
+                _pack(tmp_path / "store", stopped)
+            except KeyboardInterrupt:
+                pass
+            else:
+                raise AssertionError("KeyboardInterrupt, raised by a report, did not reach the caller of run()")
+            again = Recorded(engine)
+            made = _pack(tmp_path / "store", again)
+        assert not set(stopped.finished_parts) & set(again.given), "a part that had finished was done again"
+        _check_files(made, _pack(tmp_path / "alone", InlineEngine()))
+
+
+_OPTIONS: dict[str, Any] = {"size": "keep", "shard_size": 1, "max_rejects": 20}
+
+
+def _pack(store: Path, engine: Any, source: Patterns | None = None, **options: Any) -> dict[str, bytes]:
+    """Pack; the store's files, but for provenance."""
+    rawpack_packer.pack(source or Patterns(), store, engine=engine, **_OPTIONS, **options)
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and not path.name.startswith("provenance")
+    }
+
+
+def _error(store: Path, engine: Engine, source: Patterns, **options: Any) -> str:
+    try:
+        _pack(store, engine, source, **options)
+    except PackError as error:
+        return str(error)
+    raise AssertionError("the run ended without a PackError")
+
+
+def _check_files(made: dict[str, bytes], alone: dict[str, bytes]) -> None:
+    assert sorted(made) == sorted(alone), f"files are {sorted(made)}, one process makes {sorted(alone)}"
+    differing = [name for name in made if made[name] != alone[name]]
+    assert not differing, f"{', '.join(differing)}: other bytes than one process makes"

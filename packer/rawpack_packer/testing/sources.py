@@ -1,0 +1,295 @@
+"""What every source must do, as tests that a source inherits."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+import rawpack_packer
+from rawpack.errors import DecodeError
+from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
+from rawpack_packer.sources.fields import Boxes, check_names
+from rawpack_packer.sources.optional import (
+    CanPick,
+    HasGroups,
+    HasImageFiles,
+    HasLabels,
+    HasUnread,
+    HasVideos,
+    image_file_of,
+    labels_of,
+    unread_of,
+    videos_of,
+)
+
+Read = Item | DecodeError
+
+
+class SourceConformance:
+    """Subclass it as `Test...` and write `open`. A source of few samples, some of which cannot be read, tells most."""
+
+    def open(self, folder: Path) -> Source:
+        """The source. `folder` is one for each test, empty at the first call; later calls open the same samples."""
+        raise NotImplementedError
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]] | None:
+        """Key and image of every sample in their order, known without this source; an image None is not compared. None
+        where nothing is known."""
+        return None
+
+    def change(self, folder: Path) -> bool:
+        """Change a file that sample 0 is read from, after the source was opened. False where there are no files."""
+        return False
+
+    # ------------------------------------------------------------------------------------------ what is known before
+
+    def test_is_a_source(self, tmp_path: Path) -> None:
+        """It has all members of `Source`, at least one sample, and info with names that a store can have."""
+        source = self.open(tmp_path)
+        assert isinstance(source, Source), f"{type(source).__name__} lacks a member of rawpack_packer.sources.Source"
+        info = source.info
+        assert isinstance(info, SourceInfo), f"info is a {type(info).__name__}"
+        assert len(source) > 0, "a source without samples raises UsageError when it is opened"
+        check_names(info.fields)
+        assert all(isinstance(kind, FieldKind) for kind in info.fields.values()), f"fields are {info.fields}"
+        assert info.root.isprintable(), f"root {info.root!r} has characters that no message can show"
+        assert all(line.isprintable() for line in info.problems), f"problems {info.problems}: one printable line each"
+        if info.classes is not None:
+            assert len(set(info.classes)) == len(info.classes), f"classes {info.classes}: a name is there twice"
+        assert set(info.empty_classes) <= set(info.classes or ()), (
+            f"empty_classes {info.empty_classes}: not all are classes"
+        )
+
+    def test_is_the_same_when_opened_again(self, tmp_path: Path) -> None:
+        """Opened twice it has equal info, keys and states: a run that was stopped resumes from another process."""
+        one, two = self.open(tmp_path), self.open(tmp_path)
+        assert one.info == two.info, f"{one.info} when opened first, {two.info} then"
+        assert _keys(one) == _keys(two), "keys differ when it is opened again"
+        assert np.array_equal(one.states(), two.states()), "states differ when it is opened again"
+
+    def test_refuses_numbers_outside(self, tmp_path: Path) -> None:
+        """Sample -1, sample n and parts outside 0 to n raise IndexError, of the source and of its parts."""
+        source = self.open(tmp_path)
+        count = len(source)
+        for samples in (source, source.part(0, count), source.part(0, 1)):
+            for i in (-1, len(samples)):
+                _raises_index_error(lambda samples=samples, i=i: samples[i], f"sample {i} of {len(samples)}")
+                _raises_index_error(lambda samples=samples, i=i: samples.key(i), f"key {i} of {len(samples)}")
+        for start, stop in ((-1, 0), (0, count + 1), (1, 0)):
+            _raises_index_error(lambda start=start, stop=stop: source.part(start, stop), f"part {start} to {stop}")
+
+    def test_keys_are_unique_texts(self, tmp_path: Path) -> None:
+        """No key is there twice, and each is text that UTF-8 can hold."""
+        keys = _keys(self.open(tmp_path))
+        assert len(set(keys)) == len(keys), f"keys are there twice: {sorted(k for k in keys if keys.count(k) > 1)[:5]}"
+        for key in keys:
+            key.encode()
+
+    def test_states_are_sizes_and_times(self, tmp_path: Path) -> None:
+        """They are int64, (n, 2)."""
+        states = self.open(tmp_path).states()
+        assert states.dtype.name == "int64", f"states are {states.dtype}"
+        assert states.shape == (len(states), 2), f"states have shape {states.shape}"
+
+    # ------------------------------------------------------------------------------------------ samples
+
+    def test_samples_are_what_info_says(self, tmp_path: Path) -> None:
+        """Each has its key, every field and no other, of the kinds that info says; labels number the classes."""
+        source = self.open(tmp_path)
+        for i in range(len(source)):
+            item = _read(source, i)
+            if isinstance(item, Item):
+                assert item.key == source.key(i), f"sample {i} has key {item.key!r}, and key({i}) is {source.key(i)!r}"
+                _check_item(item, source.info)
+
+    def test_samples_are_the_expected_ones(self, tmp_path: Path) -> None:
+        """Keys, order and images are those that are known without this source."""
+        source = self.open(tmp_path)
+        expected = self.expected(tmp_path)
+        if expected is None:
+            return
+        assert _keys(source) == [key for key, _ in expected], "keys or their order are not the expected ones"
+        for i, (key, image) in enumerate(expected):
+            item = _read(source, i)
+            assert image is None or (isinstance(item, Item) and _equal(item.image, image)), f"image of {key!r} differs"
+
+    def test_what_cannot_be_read_has_a_reason(self, tmp_path: Path) -> None:
+        """Where a sample cannot be read, it is a DecodeError with a documented reason that names no absolute path."""
+        source = self.open(tmp_path)
+        for i in range(len(source)):
+            error = _read(source, i)
+            if isinstance(error, DecodeError):
+                assert error.reason in REASONS, f"sample {i}: reason {error.reason!r} is none of {', '.join(REASONS)}"
+                assert str(tmp_path) not in error.detail, (
+                    f"sample {i}: rejects must not name {tmp_path}: {error.detail}"
+                )
+
+    def test_a_sample_is_the_same_each_time(self, tmp_path: Path) -> None:
+        """Read backwards, and again by another opening, every sample is what it was."""
+        source = self.open(tmp_path)
+        first = _all(source)
+        for samples in (source, self.open(tmp_path)):
+            for i in reversed(range(len(first))):
+                assert _same(_read(samples, i), first[i]), f"sample {i} is another one when it is read again"
+
+    def test_parts_are_equal_to_the_whole(self, tmp_path: Path) -> None:
+        """However it is divided, the parts have the samples of the whole: a store does not depend on how it was cut."""
+        source = self.open(tmp_path)
+        whole, keys, count = _all(source), _keys(source), len(source)
+        assert len(source.part(0, 0)) == len(source.part(count, count)) == 0, "an empty part has samples"
+        for size in sorted({1, 2, 3, max(count // 2, 1), count}):
+            for start in range(0, count, size):
+                stop = min(start + size, count)
+                part = source.part(start, stop)
+                assert len(part) == stop - start, f"part {start} to {stop} has {len(part)} samples"
+                for i in range(len(part)):
+                    assert part.key(i) == keys[start + i], f"key {i} of part {start} to {stop} is not that of the whole"
+                    assert _same(_read(part, i), whole[start + i]), f"sample {i} of part {start} to {stop} differs"
+
+    def test_parts_can_be_sent(self, tmp_path: Path) -> None:
+        """A part that was pickled, before or after it was read, has the same samples: workers get it so."""
+        source = self.open(tmp_path)
+        whole, count = _all(source), len(source)
+        part = source.part(count // 3, count)
+        for _ in range(2):
+            sent = pickle.loads(cloudpickle.dumps(part))
+            for i in range(len(sent)):
+                assert _same(_read(sent, i), whole[count // 3 + i]), f"sample {i} of a part that was pickled differs"
+                _read(part, i)
+
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """The store that two worker processes make is byte for byte that of one process."""
+        folder = tmp_path / "source"
+        folder.mkdir()
+        source = self.open(folder)
+        made = []
+        for workers in (0, 2):
+            store = tmp_path / f"store-{workers}"
+            rawpack_packer.pack(source, store, workers=workers, max_rejects=len(source), shard_size=1)
+            made.append(
+                {
+                    path.relative_to(store): path.read_bytes()
+                    for path in store.rglob("*")
+                    if path.is_file() and not path.name.startswith("provenance")
+                }
+            )
+        assert made[0] == made[1], f"these files differ: {[str(p) for p in made[0] if made[0][p] != made[1].get(p)]}"
+
+    def test_a_change_is_noticed(self, tmp_path: Path) -> None:
+        """A file that changes while it is packed raises SourceChangedError; opened again, states are others."""
+        source = self.open(tmp_path)
+        states, part = source.states(), source.part(0, 1)
+        if not self.change(tmp_path):
+            return
+        try:
+            part[0]
+        except SourceChangedError:
+            pass
+        else:
+            raise AssertionError("sample 0 was read from a file that changed since the source was opened")
+        assert not np.array_equal(self.open(tmp_path).states(), states), "states do not show that a file changed"
+
+    # ------------------------------------------------------------------------------------------ optional
+
+    def test_what_is_optional_agrees_with_the_samples(self, tmp_path: Path) -> None:
+        """Labels, groups, unread samples, videos, image files and picks, of a source that has them, fit its samples."""
+        source = self.open(tmp_path)
+        count, whole = len(source), _all(source)
+        if isinstance(source, HasLabels) and (labels := labels_of(source)) is not None:
+            assert labels.shape == (count,), f"labels have shape {labels.shape}, for {count} samples"
+            for i, item in enumerate(whole):
+                if isinstance(item, Item):
+                    assert int(np.asarray(item.fields["label"])) == labels[i], f"labels()[{i}] is not sample {i}'s"
+        if isinstance(source, HasGroups):
+            assert all(isinstance(source.group(i), str) for i in range(count)), "a group is not a str"
+        if isinstance(source, HasUnread):
+            for i in unread_of(source).tolist():
+                assert isinstance(whole[i], DecodeError), f"sample {i} is in unread() and can be read"
+        if isinstance(source, HasVideos) and (videos := videos_of(source)) is not None:
+            assert len(videos.numbers) == count, f"videos() has {len(videos.numbers)} numbers, for {count} samples"
+        if isinstance(source, CanPick):
+            rows = np.arange(count, dtype=np.int64)[::2]
+            picked = source.pick(rows)
+            for i, row in enumerate(rows.tolist()):
+                assert _same(_read(picked, i), whole[row]), f"sample {i} of pick({rows.tolist()}) is not sample {row}"
+        part = source.part(0, count)
+        if isinstance(part, HasImageFiles):
+            for i, item in enumerate(whole):
+                found = image_file_of(part, i)
+                if found is not None and isinstance(item, Item) and isinstance(item.image, bytes):
+                    assert Path(found[0]).read_bytes() == item.image, f"image_file({i}) is another file than the image"
+
+
+def _raises_index_error(call: Any, what: str) -> None:
+    try:
+        call()
+    except IndexError:
+        return
+    raise AssertionError(f"{what}: no IndexError")
+
+
+def _keys(samples: Samples) -> list[str]:
+    return [samples.key(i) for i in range(len(samples))]
+
+
+def _read(samples: Samples, i: int) -> Read:
+    """Sample i, or why it cannot be read. Any other exception is a fault of the source and ends the test."""
+    try:
+        return samples[i]
+    except DecodeError as error:
+        return error
+
+
+def _all(samples: Samples) -> list[Read]:
+    return [_read(samples, i) for i in range(len(samples))]
+
+
+def _same(one: Read, two: Read) -> bool:
+    if isinstance(one, DecodeError) or isinstance(two, DecodeError):
+        return (
+            isinstance(one, DecodeError)
+            and isinstance(two, DecodeError)
+            and (one.reason, one.detail) == (two.reason, two.detail)
+        )
+    if (one.key, one.file_bytes, list(one.fields)) != (two.key, two.file_bytes, list(two.fields)):
+        return False
+    return _equal(one.image, two.image) and all(_equal(value, two.fields[name]) for name, value in one.fields.items())
+
+
+def _equal(one: Any, two: Any) -> bool:
+    if isinstance(one, Boxes) and isinstance(two, Boxes):
+        return (one.form, one.size) == (two.form, two.size) and _equal(one.rows, two.rows)
+    if isinstance(one, bytes | str) or isinstance(two, bytes | str):
+        return type(one) is type(two) and bool(one == two)
+    a, b = np.asarray(one), np.asarray(two)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _check_item(item: Item, info: SourceInfo) -> None:
+    where = f"sample {item.key!r}"
+    assert set(item.fields) == set(info.fields), f"{where} has fields {sorted(item.fields)}, info {sorted(info.fields)}"
+    assert isinstance(item.image, bytes | np.ndarray), f"{where}: the image is a {type(item.image).__name__}"
+    if info.image is not None and isinstance(item.image, np.ndarray):
+        assert item.image.dtype == info.image.dtype, f"{where}: {item.image.dtype}, info says {info.image.dtype}"
+        assert _fits(item.image.shape, info.image.shape), f"{where}: {item.image.shape}, info says {info.image.shape}"
+    for name, kind in info.fields.items():
+        value = item.fields[name]
+        if kind.dtype == "str":
+            assert isinstance(value, str), f"{where}: {name} is a {type(value).__name__}, info says str"
+        elif isinstance(value, Boxes):
+            assert value.form == kind.boxes, f"{where}: {name} has boxes {value.form}, info says {kind.boxes}"
+        elif not kind.mask:
+            assert _fits(np.shape(value), kind.shape), f"{where}: {name} is {np.shape(value)}, info says {kind.shape}"
+    if info.classes is not None and "label" in item.fields:
+        label = int(np.asarray(item.fields["label"]))
+        assert -1 <= label < len(info.classes), f"{where}: label {label}, of {len(info.classes)} classes"
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(expected) and all(n is None or m == n for m, n in zip(shape, expected, strict=True))

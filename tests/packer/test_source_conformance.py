@@ -1,0 +1,198 @@
+"""One contract, every kind of source: the tests that `rawpack_packer.testing` gives to sources of others, too."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import picture, save
+from videos import encode
+
+import rawpack_packer
+from rawpack_packer.sources import DatasetSource, Source, StoreSource, open_source
+from rawpack_packer.sources.view import View
+from rawpack_packer.testing import SourceConformance
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
+
+
+def once(folder: Path, name: str = "source") -> tuple[Path, bool]:
+    """Where a source is written, and whether that is still to be done."""
+    return folder / name, not (folder / name).exists()
+
+
+def write_again(path: Path) -> None:
+    """Write a file's own bytes again, at another time."""
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(10**18, 10**18))
+
+
+class TestFolder(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            for i in range(7):
+                save(root / "ab"[i % 2] / f"{i}.png", picture(20, 30, i))
+            (root / "a" / "bad.jpg").write_text("no image")
+            (root / "b" / "empty.jpg").touch()
+            (root / "b" / "link.jpg").symlink_to("nowhere")
+            (root / "c").mkdir()
+        return open_source(root)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        root = folder / "source"
+        names = sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
+        broken = ("b/empty.jpg", "b/link.jpg")
+        return [(name, None if name in broken else (root / name).read_bytes()) for name in names]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "source" / "a" / "0.png")
+        return True
+
+
+class TestListing(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            for i in range(6):
+                save(root / f"{i}.png", picture(20, 30, i))
+                save(root / f"mask {i}.png", picture(20, 30, i)[..., 0])
+            with (root / "set.csv").open("w", newline="") as file:
+                rows = [[f"{i}.png", "xy"[i % 2], i / 3, f"text {i}", f"mask {i}.png"] for i in range(6)]
+                csv.writer(file).writerows([["path", "label", "score", "note", "mask"], *rows])
+        return open_source(root / "set.csv", fields={"mask": "mask"})
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i}.png", (folder / "source" / f"{i}.png").read_bytes()) for i in range(6)]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "source" / "0.png")
+        return True
+
+
+class TestCoco(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            for i in range(4):
+                save(root / f"{i}.png", picture(20, 30, i))
+            boxes = [{"id": k, "image_id": k % 3, "category_id": 7, "bbox": [1, 2, 3, 4 + k]} for k in range(5)]
+            images = [{"id": i, "file_name": f"{i}.png", "height": 20, "width": 30} for i in range(4)]
+            categories = [{"id": 7, "name": "cat"}]
+            whole = {"images": images, "annotations": boxes, "categories": categories}
+            (root / "set.json").write_text(json.dumps(whole))
+        return open_source(root / "set.json")
+
+
+class TestYolo(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            for i in range(4):
+                save(root / "images" / f"{i}.png", picture(20, 30, i))
+            (root / "labels").mkdir()
+            (root / "labels" / "1.txt").write_text("0 .5 .5 .2 .2\n1 .25 .5 .1 .1\n")
+            (root / "classes.txt").write_text("cat\ndog\n")
+        return open_source(root)
+
+
+class TestArrays(SourceConformance):
+    images = np.random.default_rng(0).integers(0, 60_000, (5, 4, 6, 2), np.uint16)
+
+    def open(self, folder: Path) -> Source:
+        path, new = once(folder, "set.npy")
+        if new:
+            np.save(path, self.images)
+        return open_source(path)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", image) for i, image in enumerate(self.images)]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set.npy")
+        return True
+
+
+class TestZippedArrays(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        path, new = once(folder, "set.npz")
+        if new:
+            texts = np.array(["a", "bb", "", "dd"])
+            np.savez(path, image=np.zeros((4, 3, 5, 3), np.uint8), label=[0, 1, 0, 1], note=texts)
+        return open_source(path)
+
+
+class Faulty(list[Any]):
+    """A list that raises for one of its samples."""
+
+    targets = (0, 1, 0)
+
+    def __getitem__(self, i: Any) -> Any:
+        if i == 1:
+            raise OSError("the tape broke")
+        return super().__getitem__(i)
+
+
+class TestDataset(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        return DatasetSource(Faulty((picture(8, 9, i), [0, 1, 0][i]) for i in range(3)), classes=["a", "b"])
+
+
+class TestVideo(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            for name in ("a/one.mp4", "b/two.mp4"):
+                (root / name).parent.mkdir(parents=True)
+                encode(root / name, "libx264", 9)
+            (root / "b" / "bad.mp4").write_bytes(b"no video")
+        return open_source(root)
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "source" / "a" / "one.mp4")
+        return True
+
+
+class TestStore(SourceConformance):
+    layout = "memmap"
+
+    def open(self, folder: Path) -> Source:
+        store, new = once(folder, "packed")
+        if new:
+            for i in range(6):
+                save(folder / "images" / "ab"[i % 2] / f"{i}.png", picture(20, 30, i))
+            rawpack_packer.pack(folder / "images", store, size=16, workers=0, format=self.layout)
+        return StoreSource(store)
+
+
+class TestLmdbStore(TestStore):
+    layout = "lmdb"
+
+
+class TestSubset(TestStore):
+    def open(self, folder: Path) -> Source:
+        source = super().open(folder)
+        assert isinstance(source, StoreSource)
+        return source.only(np.array([1, 3, 4]), ["b"])
+
+
+class TestView(TestFolder):
+    def open(self, folder: Path) -> Source:
+        return View(super().open(folder), np.array([0, 1, 4, 5, 9]), classes=("new", "b", "a", "c"))
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        whole = super().expected(folder)
+        return [whole[i] for i in (0, 1, 4, 5, 9)]
+
+
+class TestFramesInAView(TestVideo):
+    def open(self, folder: Path) -> Source:
+        rows = np.array([0, 1, 5, 9, 12])
+        return View(super().open(folder), rows, videos=np.array([4, 4, 4, 7, 7]))
