@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources import FieldKind, Item, Samples, SourceChangedError, open_source
 from rawpack_packer.sources import files as reading
@@ -730,3 +731,13 @@ def test_field_kinds_are_checked() -> None:
     for dtype, shape in (("object", ()), ("colour", ()), ("str", (4,)), ("S3", ()), ("int8", (2, None))):
         with pytest.raises(UsageError):
             FieldKind(dtype, shape)
+
+
+@linux_only
+def test_no_store_is_packed_into_a_source_of_an_odd_name(tmp_path: Path) -> None:
+    """A destination inside the source is refused also where messages cannot show the source's name as it is."""
+    root = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n")
+    put(Path(root), "a/1.jpg", "a/2.jpg")
+    with pytest.raises(UsageError, match="inside"):
+        rawpack_packer.pack(open_source(root), Path(root) / "store", workers=0)
+    assert [path.name for path in Path(root).iterdir()] == ["a"]

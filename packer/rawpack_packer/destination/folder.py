@@ -21,13 +21,13 @@ _CLEARING = "clearing"
 _BEFORE_JOB = {*LOCKS, f"{JOB}.tmp", f"{APPEND}.tmp"}
 
 
-def check(destination: Path, source: str) -> None:
+def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     """Raise UsageError where a store may not be packed into `destination`. Nothing is written.
 
-    A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or be
-    inside the source.
+    A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or lie
+    inside one of the sources.
     """
-    if not source.startswith("<"):  # a dataset has no folder
+    for source in sources:
         check_apart(destination, source)
     if not os.path.lexists(destination):
         check_parent(destination)

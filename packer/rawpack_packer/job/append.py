@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def append(
     """
     began = time.monotonic()
     how, path = how or RunOptions(), Path(destination)
-    store = open_store(path, source.info.root)
+    store = open_store(path, source.info.paths)
     recipe = recipe_of(path, store.manifest, other_libraries=other_libraries)
     _check_fields(path, store.manifest, recipe, source)
     begun = None if how.restart else journal.read_append(path)
@@ -116,7 +117,7 @@ def append(
     return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)
 
 
-def open_store(path: Path, source: str) -> Store:
+def open_store(path: Path, sources: Sequence[str | Path]) -> Store:
     """The finished store that is to be appended to. Raises UsageError where there is none, or it may not be."""
     names = splits.stores_of(path) if path.is_dir() else {}
     if names:
@@ -125,7 +126,7 @@ def open_store(path: Path, source: str) -> Store:
         unfinished = destinations.is_begun(path) if path.is_dir() else False
         cure = "packing did not finish: the same `rawpack pack` resumes" if unfinished else "`rawpack pack` makes one"
         raise UsageError(f"there is no store at {path} to append to: {cure}")
-    destinations.check(path, source)
+    destinations.check(path, sources)
     try:
         store = Store(path)
         check_sizes(path, store.manifest)

@@ -84,7 +84,7 @@ def dry_run(
 
 def _job(source: Source, destination: str | os.PathLike[str], recipe: Recipe, called: str = "") -> Job:
     path = Path(destination)
-    destinations.check(path, source.info.root)
+    destinations.check(path, source.info.paths)
     return Job(
         path, source, made_here(recipe, source), store_fields(recipe, source), dict(source.info.counts), called=called
     )

@@ -126,7 +126,7 @@ def prepare_pack(
         raise UsageError(f"--scratch applies to URLs; {os.fspath(destination)} is a folder")
     _check_recipe(source, recipe)
     if url is None:
-        destinations.check(local_path(destination), _root(source))
+        destinations.check(local_path(destination), _paths(source))
     how = how.connected()
     colors = recipe.get("color") is not None
     opened = _open(source, about, how, colors, "DST" if url is not None else os.fspath(destination), scan=scan)
@@ -160,7 +160,7 @@ def prepare_splits(
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
     chosen_set = splits.set_of(list(source) if divided is not None else names, amounts, seed)
     where = Path(destination)
-    splits.check(where, _root(source), chosen_set, restart=how.restart)
+    splits.check(where, _paths(source), chosen_set, restart=how.restart)
     how = how.connected()
     colors, drawn = recipe.get("color") is not None, None
 
@@ -192,7 +192,7 @@ def prepare_append(
     where = os.fspath(destination)
     if is_url(where):
         raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, and copy it there, store.json last")
-    append.open_store(Path(where), _root(source))
+    append.open_store(Path(where), _paths(source))
     how = how.connected()
     other = ("rawpack", "append", "SRC", where)
     opened = _open(source, about, how, colors=True, destination="NEW", other=other, scan=scan)
@@ -215,7 +215,7 @@ def prepare_derived(
         raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
     for store in stores:
         destinations.check_apart(Path(destination), store_folder(os.fspath(store)))
-    destinations.check(Path(destination), "<stores>")
+    destinations.check(Path(destination))
     how = how.connected()
     if merge:
         return Prepared(*derive.merging(stores, recipe, prefix, scan), destination, how)
@@ -231,11 +231,11 @@ def _check_recipe(source: Any, recipe: Mapping[str, Any]) -> None:
         check_options(recipe)
 
 
-def _root(source: Any) -> str:
-    """Where a source is, for what must not overlap with it."""
+def _paths(source: Any) -> list[str | Path]:
+    """Where a source is, for what must not overlap with it; a dataset has no folder."""
     if isinstance(source, str | os.PathLike):
-        return os.fspath(source)
-    return source.info.root if isinstance(source, Source) else "<dataset>"
+        return [os.fspath(source)]
+    return list(source.info.paths) if isinstance(source, Source) else []
 
 
 def _open(

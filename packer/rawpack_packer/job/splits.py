@@ -102,7 +102,7 @@ def draw(source: Source, chosen: SplitSet) -> tuple[dict[str, Source], holdout.D
     return {name: View(source, rows) for name, rows in found.rows.items()}, found
 
 
-def check(destination: Path, source: str, chosen: SplitSet, *, restart: bool) -> None:
+def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *, restart: bool) -> None:
     """Raise UsageError where this set of splits may not be packed into `destination`. Nothing is written.
 
     A destination may be missing, an empty folder, or this very set, finished or not. A set whose source came divided
@@ -111,13 +111,13 @@ def check(destination: Path, source: str, chosen: SplitSet, *, restart: bool) ->
     there = {path.name for path in destination.iterdir()} if destination.is_dir() else set[str]()
     there -= {_TEMPORARY}  # by a run that was killed
     if not there:
-        destinations.check(destination / chosen.splits[0] if destination.is_dir() else destination, source)
+        destinations.check(destination / chosen.splits[0] if destination.is_dir() else destination, sources)
         return
     if manifests.NAME in there:
         raise UsageError(f"{destination} is a store without splits; name an empty or a new folder")
     before = read_splits(destination)
     if before is None:
-        destinations.check(destination, source)
+        destinations.check(destination, sources)
         raise UsageError(f"{destination} holds a store that was begun without splits; name an empty or a new folder")
     others = sorted(there - {SPLITS, *before.splits})
     if others:
@@ -130,7 +130,7 @@ def check(destination: Path, source: str, chosen: SplitSet, *, restart: bool) ->
     for name in (*before.splits, *chosen.splits):
         if (destination / name).is_symlink():
             raise UsageError(f"{destination / name} is a symbolic link; splits must be in the folder of their set")
-        destinations.check(destination / name, source)
+        destinations.check(destination / name, sources)
 
 
 def check_sources(
@@ -139,7 +139,7 @@ def check_sources(
     """Raise UsageError where samples of one split have other fields than those of another, where one that is there was
     begun with another recipe or other classes, where there is too little space for all, or as `check`."""
     for source in sources.values():
-        check(destination, source.info.root, chosen, restart=how.restart)
+        check(destination, source.info.paths, chosen, restart=how.restart)
     fields = {name: store_fields(recipes[name], source) for name, source in sources.items()}
     first, *others = fields
     for other in others:

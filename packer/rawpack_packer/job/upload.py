@@ -60,7 +60,7 @@ def pack_to_url(
     """
     how = how or RunOptions()
     target, place = Target(url, storage_options), _RemoteDestination(url, scratch)
-    destinations.check(place.store, source.info.root)
+    destinations.check(place.store, source.info.paths)
     there = target.sizes()
     _check_foreign(target, there)
     with files.refusals_named(place.store), place.locked():

@@ -157,6 +157,7 @@ class ArraySource(BaseSource):
         self.info = SourceInfo(
             kind="arrays",
             root=root,
+            paths=(str(file),),
             fields={
                 name: FieldKind("str") if values.dtype.kind == "U" else inferred_kind(name, values[0])
                 for name, values in fields.items()

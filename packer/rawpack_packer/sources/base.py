@@ -26,8 +26,9 @@ class SourceInfo:
     kind: str
     """The name that `--source` knows it by: "folder"."""
     root: str
-    """Its location, for messages and provenance: printable, of a folder or file the absolute path; in angle brackets,
-    "<list of 7 samples>", of what has no path."""
+    """Its name in messages and provenance: printable, of a folder or file the absolute path."""
+    paths: tuple[str, ...] = ()
+    """Folders and files that it is read from, absolute: no store is packed into, around or inside one."""
     fields: Mapping[str, FieldKind] = field(default_factory=dict)
     """The fields of every sample beyond its image and key, in the order in which they are stored."""
     image: ImageKind | None = None

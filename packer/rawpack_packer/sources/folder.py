@@ -304,6 +304,7 @@ class FolderScan:
         return SourceInfo(
             kind=kind,
             root=root,
+            paths=(self._root,),
             fields={"label": FieldKind("int64")} if self.classes else {},
             classes=tuple(self.classes) or None,
             empty_classes=empty,

@@ -107,6 +107,7 @@ class CocoSource(TableSource):
                 SourceInfo(
                     kind="coco",
                     root=where,
+                    paths=(str(file),),
                     fields={"boxes": kind, "crowds": kind, "image_id": FieldKind("int64")},
                     classes=classes,
                     empty_classes=empty,

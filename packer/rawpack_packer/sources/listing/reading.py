@@ -85,7 +85,7 @@ class ListingSource(TableSource):
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        super().__init__(columns.table(where, state, options))
+        super().__init__(columns.table(where, str(file), state, options))
 
 
 class _ListingColumns:
@@ -144,7 +144,7 @@ class _ListingColumns:
             if self._faults.enough:
                 break
 
-    def table(self, where: str, state: NDArray[np.int64], options: Mapping[str, str]) -> Table:
+    def table(self, where: str, path: str, state: NDArray[np.int64], options: Mapping[str, str]) -> Table:
         """All of it. options: see `SourceInfo.options`. Raises BadListingError, UsageError where it lists nothing."""
         if not self._lines:
             self._faults.stop()
@@ -175,6 +175,7 @@ class _ListingColumns:
             SourceInfo(
                 kind="listing",
                 root=where,
+                paths=(path,),
                 fields=kinds,
                 classes=None if classes is None else tuple(classes),
                 empty_classes=empty,

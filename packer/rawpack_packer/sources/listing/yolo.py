@@ -93,6 +93,7 @@ class YoloSource(TableSource):
                 SourceInfo(
                     kind="yolo",
                     root=where,
+                    paths=(str(root),),
                     fields={"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")},
                     classes=names,
                     empty_classes=empty,

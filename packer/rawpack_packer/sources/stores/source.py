@@ -202,6 +202,7 @@ class StoreSource(BaseSource):
         info = SourceInfo(
             kind="store",
             root=root,
+            paths=tuple(str(store.path) for store in self.stores),
             fields={name: field_kind(name, self.stores) for name in self.stores[0].fields if name not in (IMAGE, KEY)},
             image=image_kind(self.stores),
             classes=classes,

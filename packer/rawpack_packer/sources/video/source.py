@@ -216,7 +216,7 @@ def _one_file(where: str, shown: str) -> _Scanned:
     name = os.fsencode(os.path.basename(where))
     scan = FolderScan(os.path.dirname(where), _WANTED, None)
     place = FramePosition(where, text_of(name), (found.st_size, found.st_mtime_ns))
-    return _Scanned([place], [None], _bad_names([name]), replace(scan.info("video", shown), flat=False))
+    return _Scanned([place], [None], _bad_names([name]), replace(scan.info("video", shown), paths=(where,), flat=False))
 
 
 def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _Scanned:

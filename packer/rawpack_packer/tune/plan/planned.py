@@ -153,7 +153,7 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
         free = machine.available_memory_bytes()
         memory = None if free is None else int(free * _SHARE)
     with scratch_folder(asked.tmp) as folder:
-        if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(source.info.root)):
+        if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)) for path in source.info.paths):
             raise UsageError(
                 f"{folder.parent} lies inside the source {source.info.root}: name another folder with --tmp"
             )
