@@ -122,7 +122,7 @@ class DatasetSource(BaseSource):
         count = _length(dataset)
         root = f"<{called} of {count} samples>"
         about = getattr(dataset, "fields", None)
-        said = dict(about if isinstance(about, Mapping) else {}) | dict(fields or {})
+        declared = dict(about if isinstance(about, Mapping) else {}) | dict(fields or {})
         self._names = None if names is None else tuple(names)
         doubles = [name for name in self._names or () if (self._names or ()).count(name) > 1]
         if doubles:
@@ -130,7 +130,7 @@ class DatasetSource(BaseSource):
         first = _first(dataset, count, self._names, root)
         if "image" not in first:
             raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
-        for name in said:
+        for name in declared:
             if name not in first:
                 raise UsageError(f"there is no field {name!r} in the first sample, which has {', '.join(first)}")
         if "key" in first:
@@ -144,7 +144,7 @@ class DatasetSource(BaseSource):
         if kind is None and is_pillow(first["image"]):
             kind = _one_size(dataset, count, self._names)
             grey = kind is not None and kind.shape[2] == 1 and not colors
-        kinds = {name: _field_kind(name, value, said, kind) for name, value in first.items() if name != "image"}
+        kinds = {name: _field_kind(name, value, declared, kind) for name, value in first.items() if name != "image"}
         about = getattr(dataset, "classes", None)
         about = about if isinstance(about, list | tuple) and all(isinstance(name, str) for name in about) else None
         named = _classes(kinds.get("label"), classes, about)
@@ -266,10 +266,10 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
     return np.array(array)  # a dataset may fill the same array again for the next sample, before this one is stored
 
 
-def _image_kind(value: Any, said: Any) -> ImageKind | None:
+def _image_kind(value: Any, declared: Any) -> ImageKind | None:
     """What all images are, by what was said or by the first; None for pictures."""
-    if said is not None:
-        dtype, shape = (said.dtype, said.shape) if isinstance(said, ImageKind) else said
+    if declared is not None:
+        dtype, shape = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
         return ImageKind(plain_dtype(dtype), tuple(shape))
     if isinstance(value, bytes | bytearray | str | os.PathLike):
         return None

@@ -19,17 +19,17 @@ Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
 """How a caller says what a field is: a word; dtype and shape; or the whole."""
 
 
-def declared_kind(name: str, said: Declared) -> FieldKind | None:
+def declared_kind(name: str, declared: Declared) -> FieldKind | None:
     """What was said of a field; None for "mask", of which a first one must be seen. UsageError for nonsense."""
-    if isinstance(said, FieldKind) or said == "mask":
-        return said if isinstance(said, FieldKind) else None
-    if isinstance(said, tuple):
-        dtype, shape = said
+    if isinstance(declared, FieldKind) or declared == "mask":
+        return declared if isinstance(declared, FieldKind) else None
+    if isinstance(declared, tuple):
+        dtype, shape = declared
         return FieldKind(plain_dtype(dtype), tuple(shape))
-    match = _WORD.fullmatch(said.strip()) if isinstance(said, str) else None
+    match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
     if not match:
         raise UsageError(
-            f"field {name}: {said!r} is no dtype; write float32, float32[4], float32[?,5], str, mask, or of boxes "
+            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, mask, or of boxes "
             f"{', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
@@ -43,12 +43,12 @@ def declared_kind(name: str, said: Declared) -> FieldKind | None:
     return FieldKind(plain_dtype(dtype), shape)
 
 
-def plain_dtype(said: Any) -> str:
+def plain_dtype(declared: Any) -> str:
     """A dtype by the one name that stores know it by: "float64" for "double", "d", "<f8". Nonsense stays as it is."""
     try:
-        return str(np.dtype(said).name)
+        return str(np.dtype(declared).name)
     except TypeError:
-        return str(said)
+        return str(declared)
 
 
 def inferred_kind(name: str, value: Any) -> FieldKind:

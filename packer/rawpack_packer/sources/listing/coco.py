@@ -15,7 +15,7 @@ from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import printable, reason_of
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.paths import PathTaker
+from rawpack_packer.sources.listing.paths import PathParser
 from rawpack_packer.sources.listing.place import CellPosition
 from rawpack_packer.sources.listing.reading import folder_of, state_of
 from rawpack_packer.sources.listing.table import Numbers, RaggedColumn, Table, TablePart, TableSource
@@ -94,7 +94,7 @@ class CocoSource(TableSource):
         faults = Faults(where)
         classes, class_of = _classes(coco.categories, faults)
         root = folder_of(images, _folder(file, coco.images[0].file_name))
-        files = PathTaker(_FileName("", 0, faults, cells=False), root)
+        files = PathParser(_FileName("", 0, faults, cells=False), root)
         _add_files(files, coco.images, faults, progress)
         boxes, crowds = _boxes(coco, class_of, faults)
         faults.stop()
@@ -156,7 +156,7 @@ def _classes(categories: Sequence[_Category], faults: Faults) -> tuple[tuple[str
 
 
 def _add_files(
-    files: PathTaker, images: Sequence[_Image], faults: Faults, progress: Callable[[int], None] | None
+    files: PathParser, images: Sequence[_Image], faults: Faults, progress: Callable[[int], None] | None
 ) -> None:
     names: dict[str, int] = {}
     for number, image in enumerate(images):

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.cells import of_cell
-from rawpack_packer.sources.listing.numbers import NumberTaker
-from rawpack_packer.sources.listing.place import CellPosition, Lines, Taker, shown
+from rawpack_packer.sources.listing.numbers import NumberParser
+from rawpack_packer.sources.listing.place import CellPosition, ColumnParser, Lines, shown
 from rawpack_packer.sources.listing.table import Column, Numbers, Texts, texts_of
 
 
@@ -26,50 +26,50 @@ class Growing:
     def __init__(
         self,
         place: CellPosition,
-        said: FieldKind | None,
-        texts: Callable[[CellPosition], Taker],
-        single: Callable[[CellPosition, FieldKind | None], Taker],
+        declared: FieldKind | None,
+        texts: Callable[[CellPosition], ColumnParser],
+        single: Callable[[CellPosition, FieldKind | None], ColumnParser],
     ) -> None:
         """texts, single: make what takes the texts, and the single numbers, of a column that is seen to hold such."""
         self._place, self._texts, self._single = place, texts, single
-        whole = said is not None and not said.shape and said.dtype[0] in "iu"
-        self._taker: Taker | None = single(place, said) if whole else _taker_said(place, said)
+        whole = declared is not None and not declared.shape and declared.dtype[0] in "iu"
+        self._parser: ColumnParser | None = single(place, declared) if whole else _declared_parser(place, declared)
         self._empty: list[tuple[Sequence[Any], Lines]] = []
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        if self._taker is None:
+        if self._parser is None:
             first = next((value for value in values if not self._place.empty(value)), None)
             if first is None:
                 self._empty.append((values, lines))
                 return
             value = of_cell(first) if self._place.cells else first
             if isinstance(value, str):
-                self._taker = self._texts(self._place)
+                self._parser = self._texts(self._place)
             elif isinstance(value, int | float) and not isinstance(value, bool):
-                self._taker = self._single(self._place, None)
+                self._parser = self._single(self._place, None)
             else:
-                self._taker = NumberTaker(self._place, None)
+                self._parser = NumberParser(self._place, None)
             # Together: what takes numbers finds in the first ones whether they are single.
             values = [value for some, _ in [*self._empty, (values, lines)] for value in some]
             lines = np.concatenate([*(some for _, some in self._empty), lines])
             self._empty = []
-        self._taker.add(values, lines)
+        self._parser.add(values, lines)
 
     def finish(self) -> tuple[FieldKind, Column]:
-        if self._taker is None:
-            self._taker = TextTaker(self._place)
+        if self._parser is None:
+            self._parser = TextParser(self._place)
             for before in self._empty:
-                self._taker.add(*before)
-        return self._taker.finish()
+                self._parser.add(*before)
+        return self._parser.finish()
 
 
-def _taker_said(place: CellPosition, said: FieldKind | None) -> Taker | None:
-    if said is None:
+def _declared_parser(place: CellPosition, declared: FieldKind | None) -> ColumnParser | None:
+    if declared is None:
         return None
-    return TextTaker(place) if said.dtype == "str" else NumberTaker(place, said)
+    return TextParser(place) if declared.dtype == "str" else NumberParser(place, declared)
 
 
-class TextTaker:
+class TextParser:
     """Texts as they are."""
 
     def __init__(self, place: CellPosition) -> None:
@@ -97,7 +97,7 @@ class TextTaker:
         return ""
 
 
-class ClassTaker:
+class ClassParser:
     """Labels that are names of classes: their numbers, by sorted names or by those that are given."""
 
     def __init__(self, place: CellPosition, names: Sequence[str] | None) -> None:
@@ -143,12 +143,12 @@ class ClassTaker:
         return self._codes.setdefault(name, len(self._codes))
 
 
-class ClassNumberTaker:
+class ClassNumberParser:
     """Labels that are the numbers of classes: int64, -1 where there is none; also where all are whole and written as
     floats, as some tools write them beside an empty one. Other floats are measures, and NaN where they are empty."""
 
-    def __init__(self, place: CellPosition, said: FieldKind | None) -> None:
-        self._place, self._said, self._numbers = place, said, NumberTaker(place, said)
+    def __init__(self, place: CellPosition, declared: FieldKind | None) -> None:
+        self._place, self._declared, self._numbers = place, declared, NumberParser(place, declared)
         self._none: Any = "-1" if place.cells else -1
         self._empty: list[NDArray[np.bool_]] = []
 
@@ -163,7 +163,7 @@ class ClassNumberTaker:
 
     def finish(self) -> tuple[FieldKind, Column]:
         kind, column = self._numbers.finish()
-        if self._said is not None or kind != FieldKind("float64") or not isinstance(column, Numbers):
+        if self._declared is not None or kind != FieldKind("float64") or not isinstance(column, Numbers):
             return kind, column
         values = column.values
         if np.array_equal(values, np.rint(values)) and (np.abs(values) < 1 << 53).all():

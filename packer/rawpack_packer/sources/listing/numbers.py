@@ -15,20 +15,22 @@ from rawpack_packer.sources.listing.place import CellPosition, Lines, shown
 from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn
 
 
-class NumberTaker:
+class NumberParser:
     """Numbers, one each or arrays of them."""
 
-    def __init__(self, place: CellPosition, said: FieldKind | None) -> None:
-        self._place, self._said = place, said
-        self._single: bool | None = None if said is None else not said.shape
+    def __init__(self, place: CellPosition, declared: FieldKind | None) -> None:
+        self._place, self._declared = place, declared
+        self._single: bool | None = None if declared is None else not declared.shape
         """Whether values are numbers, and not arrays."""
-        self._truth: bool | None = None if said is None else False
+        self._truth: bool | None = None if declared is None else False
         """Whether they are true and false; None before the first one."""
         self._axes: tuple[int, ...] | None = None
         """Of arrays, all but the first."""
-        if said is not None and said.shape:
-            self._axes = tuple(n or 0 for n in said.shape[1:])
-        self._float = np.dtype(said.dtype if said is not None and np.dtype(said.dtype).kind == "f" else np.float64)
+        if declared is not None and declared.shape:
+            self._axes = tuple(n or 0 for n in declared.shape[1:])
+        self._float = np.dtype(
+            declared.dtype if declared is not None and np.dtype(declared.dtype).kind == "f" else np.float64
+        )
         """What whole numbers become where floats come too."""
         self._exact = 2 ** (int(np.finfo(self._float).nmant) + 1)
         """Up to here it holds any of them."""
@@ -90,15 +92,15 @@ class NumberTaker:
 
     @property
     def _unsigned_said(self) -> bool:
-        return self._said is not None and np.dtype(self._said.dtype).kind == "u"
+        return self._declared is not None and np.dtype(self._declared.dtype).kind == "u"
 
     def _below(self, value: int, line: int) -> None:
-        assert self._said is not None
-        self._place.fault(line, f"{value} is nothing that {self._said.dtype} can hold")
+        assert self._declared is not None
+        self._place.fault(line, f"{value} is nothing that {self._declared.dtype} can hold")
 
     @property
     def _to_floats(self) -> bool:
-        return self._said is not None and np.dtype(self._said.dtype).kind == "f"
+        return self._declared is not None and np.dtype(self._declared.dtype).kind == "f"
 
     def _unsigned(self, arrays: list[NDArray[Any]], each: Sequence[Lines]) -> list[NDArray[Any]]:
         """The same, where some are uint64 as they hold numbers from 2^63 on: the signed ones so as well, which may hold
@@ -130,7 +132,7 @@ class NumberTaker:
 
     @property
     def _takes_bool(self) -> bool:
-        return self._said is not None and self._said.dtype == "bool"
+        return self._declared is not None and self._declared.dtype == "bool"
 
     def _plain(self, given: list[Any], lines: Lines) -> NDArray[Any]:
         if set(map(type, given)) <= {bool, int}:
@@ -168,9 +170,9 @@ class NumberTaker:
             return True
 
     def _rounded(self, value: Any, line: int) -> None:
-        said = self._said is not None and np.dtype(self._said.dtype) == self._float
-        what = f"{shown(value)} is nothing that {self._float}{'' if said else ', as others need,'} can hold"
-        self._place.fault(line, what if self._said is not None else f"{what}: {self._place.keep_texts}")
+        declared = self._declared is not None and np.dtype(self._declared.dtype) == self._float
+        what = f"{shown(value)} is nothing that {self._float}{'' if declared else ', as others need,'} can hold"
+        self._place.fault(line, what if self._declared is not None else f"{what}: {self._place.keep_texts}")
 
     def _beyond(self, value: Any, line: int) -> None:
         within = isinstance(value, int) and 0 <= value < 1 << 64
@@ -179,21 +181,23 @@ class NumberTaker:
 
     def _wrong(self, value: Any, line: int) -> None:
         what = "no number" if self._single else "no array"
-        if self._said is not None:
-            self._place.fault(line, f"{shown(value)} is {what}; {_named(self._said)} was said")
+        if self._declared is not None:
+            self._place.fault(line, f"{shown(value)} is {what}; {_named(self._declared)} was said")
         else:
             cure = f"mend it, or {self._place.keep_texts}"
             self._place.fault(line, f"{shown(value)} is {what}, as those before are: {cure}")
 
     def _finish_singles(self, values: NDArray[Any], lines: Lines, empty: NDArray[np.bool_]) -> tuple[FieldKind, Column]:
-        kind = self._said or FieldKind(values.dtype.name)
+        kind = self._declared or FieldKind(values.dtype.name)
         made = self._cast(values, kind, lines)
         if empty.any():
             if made.dtype.kind == "f":
                 made[empty] = np.nan
             else:
                 cure = (
-                    "give a value" if self._said else f"give a value, or say --field {self._place.name}:float64 (NaN)"
+                    "give a value"
+                    if self._declared
+                    else f"give a value, or say --field {self._place.name}:float64 (NaN)"
                 )
                 for line in lines[empty]:
                     self._place.fault(line, f"is empty, in a column of {kind.dtype}: {cure}")
@@ -242,7 +246,7 @@ class NumberTaker:
             if types != {bool}:
                 cure = "mend it, or write 1 and 0 in those"
                 self._place.fault(line, f"{shown(raw)} is not of true and false alone, as those before are: {cure}")
-        elif bool in types and (self._said is None or types != {bool}):
+        elif bool in types and (self._declared is None or types != {bool}):
             self._place.fault(line, f"{shown(raw)} has true or false in a column of numbers: write 1 and 0")
 
     def _array(self, value: Any, raw: Any, line: int) -> NDArray[Any] | None:
@@ -272,12 +276,12 @@ class NumberTaker:
             return None
         if not array.size:
             return array
-        if self._said is not None and self._said.boxes and array.ndim == 1:
+        if self._declared is not None and self._declared.boxes and array.ndim == 1:
             array = array[None]
         if self._axes is None:
             self._axes = array.shape[1:]
         if array.shape[1:] != self._axes:
-            wanted = self._said.shape if self._said is not None else ("?", *self._axes)
+            wanted = self._declared.shape if self._declared is not None else ("?", *self._axes)
             self._place.fault(line, f"has shape {_by(array.shape)}; the column's is {_by(wanted)}")
             return None
         return array
@@ -288,7 +292,7 @@ class NumberTaker:
         axes = self._axes or ()
         values = values.reshape(-1, *axes) if values.size else np.empty((0, *axes), values.dtype)
         alike = len(lengths) > 0 and bool((lengths == lengths[0]).all()) and lengths[0] > 0
-        kind = self._said or FieldKind(values.dtype.name, (int(lengths[0]) if alike else None, *axes))
+        kind = self._declared or FieldKind(values.dtype.name, (int(lengths[0]) if alike else None, *axes))
         if kind.shape[0] is not None and (lengths != kind.shape[0]).any():
             for line, length in zip(lines, lengths.tolist(), strict=True):
                 if length != kind.shape[0]:

@@ -20,7 +20,7 @@ from rawpack_packer.sources.listing.place import CellPosition, Lines
 from rawpack_packer.sources.listing.table import Files, Texts, texts_of
 
 
-class PathTaker:
+class PathParser:
     """The paths of images, or of masks."""
 
     def __init__(self, place: CellPosition, root: str) -> None:

@@ -41,7 +41,7 @@ class CellPosition:
         return f"--field {self.name}:str takes all as texts"
 
 
-class Taker(Protocol):
+class ColumnParser(Protocol):
     """Takes the values of a column of one kind."""
 
     def add(self, values: Sequence[Any], lines: Lines, /) -> None:

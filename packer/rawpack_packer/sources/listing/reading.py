@@ -17,12 +17,12 @@ from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
 from rawpack_packer.sources.files import printable, reason_of
 from rawpack_packer.sources.kinds import Declared, declared_kind
-from rawpack_packer.sources.listing.columns import ClassNumberTaker, ClassTaker, Growing, TextTaker
+from rawpack_packer.sources.listing.columns import ClassNumberParser, ClassParser, Growing, TextParser
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.lines import SUFFIXES, ListingRows, long_cells, rows_of
-from rawpack_packer.sources.listing.numbers import NumberTaker
-from rawpack_packer.sources.listing.paths import PathTaker
-from rawpack_packer.sources.listing.place import CellPosition, Lines, Taker
+from rawpack_packer.sources.listing.numbers import NumberParser
+from rawpack_packer.sources.listing.paths import PathParser
+from rawpack_packer.sources.listing.place import CellPosition, ColumnParser, Lines
 from rawpack_packer.sources.listing.table import (
     Column,
     Numbers,
@@ -73,15 +73,15 @@ class ListingSource(TableSource):
         if file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"{where}: a listing is named {', '.join(SUFFIXES)}: rename it by what it holds")
         faults = Faults(where)
-        said = said_of(fields)
+        declared = declared_fields(fields)
         root = folder_of(images, file.parent)
         names = None if classes is None else classes_of(classes)
         try:
-            state = state_of(file, repr((sorted(said.items(), key=lambda item: item[0]), names)))
+            state = state_of(file, repr((sorted(declared.items(), key=lambda item: item[0]), names)))
             with file.open("rb") as opened, long_cells():
                 rows = rows_of(file, opened, faults)
                 faults.stop()
-                columns = _ListingColumns(rows, said, key, root, names, faults, where)
+                columns = _ListingColumns(rows, declared, key, root, names, faults, where)
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
@@ -94,7 +94,7 @@ class _ListingColumns:
     def __init__(
         self,
         rows: ListingRows,
-        said: Mapping[str, FieldKind | None],
+        declared: Mapping[str, FieldKind | None],
         key: str | None,
         root: str,
         classes: Sequence[str] | None,
@@ -109,25 +109,25 @@ class _ListingColumns:
             raise UsageError(f"{where} has no column {key!r} to take keys from: it has {_listed(names)}")
         others = [name for name in names if name not in (path, key)]
         _check_header(names, others, faults)
-        for name in said:
+        for name in declared:
             if name not in others:
                 raise UsageError(f"--field {name}: {where} has no such column beside its paths: {_listed(others)}")
-        self._faults, self._classes, self._said = faults, classes, said
+        self._faults, self._classes, self._declared = faults, classes, declared
         self._places = [
             CellPosition(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)
         ]
-        self._label: ClassTaker | None = None
-        self._label_numbers: ClassNumberTaker | None = None
-        self._paths = PathTaker(self._places[names.index(path)], root)
-        self._keys = None if key is None else _KeyTaker(self._places[names.index(key)])
+        self._label: ClassParser | None = None
+        self._label_numbers: ClassNumberParser | None = None
+        self._paths = PathParser(self._places[names.index(path)], root)
+        self._keys = None if key is None else _KeyParser(self._places[names.index(key)])
         self._key_place = self._places[names.index(path if key is None else key)]
-        self._takers: dict[str, Taker] = {}
+        self._parsers: dict[str, ColumnParser] = {}
         for place in self._places:
             if place.name in others:
-                masks = place.name in said and (said[place.name] is None or _is_mask(said[place.name]))
-                self._takers[place.name] = PathTaker(place, root) if masks else self._growing(place)
+                masks = place.name in declared and (declared[place.name] is None or _is_mask(declared[place.name]))
+                self._parsers[place.name] = PathParser(place, root) if masks else self._growing(place)
         self._all: list[Any] = [
-            self._paths if name == path else self._keys if name == key else self._takers[name] for name in names
+            self._paths if name == path else self._keys if name == key else self._parsers[name] for name in names
         ]
         self._lines: list[Lines] = []
 
@@ -136,8 +136,8 @@ class _ListingColumns:
         count = 0
         for lines, columns in _blocks(rows):
             self._lines.append(lines)
-            for taker, values in zip(self._all, columns, strict=True):
-                taker.add(values, lines)
+            for parser, values in zip(self._all, columns, strict=True):
+                parser.add(values, lines)
             count += len(lines)
             if progress is not None:
                 progress(count)
@@ -157,12 +157,12 @@ class _ListingColumns:
         if len(keys) == len(lines):
             self._check_unique(keys, lines)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
-        for name, taker in self._takers.items():
-            if len(self._faults) and isinstance(taker, PathTaker):
+        for name, parser in self._parsers.items():
+            if len(self._faults) and isinstance(parser, PathParser):
                 continue  # the first mask may be what is missing
-            kinds[name], columns[name] = taker.finish()
-            said = self._said.get(name)
-            kinds[name] = kinds[name] if said is None else said
+            kinds[name], columns[name] = parser.finish()
+            declared = self._declared.get(name)
+            kinds[name] = kinds[name] if declared is None else declared
         self._check_labels(columns, kinds, lines)
         self._faults.stop()
         classes = self._classes if self._label is None else self._label.classes
@@ -194,15 +194,15 @@ class _ListingColumns:
 
     def _growing(self, place: CellPosition) -> Growing:
         label = place.name == "label"
-        texts, single = (self._classed, self._numbered) if label else (TextTaker, NumberTaker)
-        return Growing(place, self._said.get(place.name), texts, single)
+        texts, single = (self._classed, self._numbered) if label else (TextParser, NumberParser)
+        return Growing(place, self._declared.get(place.name), texts, single)
 
-    def _numbered(self, place: CellPosition, said: FieldKind | None) -> ClassNumberTaker:
-        self._label_numbers = ClassNumberTaker(place, said)
+    def _numbered(self, place: CellPosition, declared: FieldKind | None) -> ClassNumberParser:
+        self._label_numbers = ClassNumberParser(place, declared)
         return self._label_numbers
 
-    def _classed(self, place: CellPosition) -> ClassTaker:
-        self._label = ClassTaker(place, self._classes)
+    def _classed(self, place: CellPosition) -> ClassParser:
+        self._label = ClassParser(place, self._classes)
         return self._label
 
     def _check_labels(self, columns: Mapping[str, Column], kinds: Mapping[str, FieldKind], lines: Lines) -> None:
@@ -258,14 +258,16 @@ class _ListingColumns:
         """Whether a field that was only looked at looks like boxes."""
         lengths = kind.shape[-1:]
         named = name.lower() in _BOX_NAMES and kind.dtype != "str"
-        return name not in self._said and (named or (len(kind.shape) == 2 and kind.ragged and lengths in ((4,), (5,))))
+        return name not in self._declared and (
+            named or (len(kind.shape) == 2 and kind.ragged and lengths in ((4,), (5,)))
+        )
 
 
-class _KeyTaker:
+class _KeyParser:
     """Texts that name samples; whole numbers as they are written."""
 
     def __init__(self, place: CellPosition) -> None:
-        self._place, self._texts = place, TextTaker(place)
+        self._place, self._texts = place, TextParser(place)
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
         texts = [str(value) if type(value) is int else value for value in values]
@@ -280,19 +282,19 @@ class _KeyTaker:
         return column
 
 
-def said_of(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, FieldKind | None]:
+def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, FieldKind | None]:
     """What was said of fields; None for masks, of which one must be seen. Raises UsageError for nonsense."""
     if isinstance(fields, Mapping):
-        return {name: declared_kind(name, said) for name, said in fields.items()}
-    said: dict[str, FieldKind | None] = {}
+        return {name: declared_kind(name, declared) for name, declared in fields.items()}
+    declared: dict[str, FieldKind | None] = {}
     for text in fields:
         name, colon, word = text.partition(":")
         if not colon or not name:
             raise UsageError(f"--field {text!r}: NAME:DTYPE, such as score:float32 or boxes:xyxy")
-        if name in said:
+        if name in declared:
             raise UsageError(f"--field {name} is said twice")
-        said[name] = declared_kind(name, word)
-    return said
+        declared[name] = declared_kind(name, word)
+    return declared
 
 
 def classes_of(classes: Classes) -> tuple[str, ...]:
@@ -327,9 +329,9 @@ def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
     return str(folder)
 
 
-def state_of(file: Path, said: str) -> NDArray[np.int64]:
+def state_of(file: Path, declared: str) -> NDArray[np.int64]:
     """What stands for a listing in `Source.states`: (1, 2), its size, and a hash of its bytes and of what was said."""
-    digest = xxhash.xxh3_64(said.encode("utf-8", "surrogatepass"))
+    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
     size = 0
     with file.open("rb") as opened:
         while data := opened.read(1 << 20):

@@ -137,9 +137,9 @@ def _read(video: OpenVideo, beat: Callable[[int], None]) -> _Read:
 
 def _told(words: list[tuple[int, str, str]], container: str) -> str:
     """What the container's demuxer complained of since it was last asked."""
-    said = next((text.strip() for _, name, text in words if name == container), "")
+    declared = next((text.strip() for _, name, text in words if name == container), "")
     words.clear()
-    return said
+    return declared
 
 
 def _add(read: _Read, packet: Any, *, vp8: bool) -> None:

@@ -65,7 +65,7 @@ def notes_of(frame: VideoFrame) -> tuple[str, ...]:
     """What is to be told of a video, by its first frame."""
     matrix, format = turn_of(frame), frame.format
     rgb = bool(format.is_rgb)
-    said = {
+    declared = {
         "rotated": matrix is not None and _straight(matrix) and not _upright(matrix),
         "odd_rotation": matrix is not None and not _straight(matrix),
         "interlaced": frame.interlaced_frame,
@@ -74,7 +74,7 @@ def notes_of(frame: VideoFrame) -> tuple[str, ...]:
         "transparent": any(component.is_alpha for component in format.components),
         "colors_unsaid": not rgb and frame.colorspace == _UNSPECIFIED and len(format.components) > 1,
     }
-    return tuple(name for name, holds in said.items() if holds)
+    return tuple(name for name, holds in declared.items() if holds)
 
 
 def _turned(image: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:

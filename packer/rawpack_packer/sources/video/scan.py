@@ -134,8 +134,8 @@ class _VideoScan:
         _, _, beats = seat.child.notes.read()
         seat.child.kill(GRACE_S)
         if not beats:
-            said = seat.child.last_words()
-            raise PackError(f"the process that looks through videos cannot start here: {said}")
+            declared = seat.child.last_words()
+            raise PackError(f"the process that looks through videos cannot start here: {declared}")
         self._found[seat.number] = DecodeError("crashed", "the process that looked through it died")
         self._tell()
         self._seats.remove(seat)
