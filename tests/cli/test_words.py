@@ -117,5 +117,5 @@ def test_a_reject_quotes_nothing_of_what_is_no_image(tmp_path: Path) -> None:
     (yolo / "labels" / "a.txt").symlink_to(secret)
     ran = run_here("pack", "--workers", 0, "--source", "yolo", yolo, tmp_path / "other")
     assert ran.code == 2
-    assert "a value of a linked file: is no number of a class" in ran.err
+    assert "a value of a linked file: is not a class number" in ran.err
     assert "root:x" not in ran.err

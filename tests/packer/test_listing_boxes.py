@@ -137,13 +137,13 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
     [
         ("0 0.5 0.5 0.2 0.2\n0 0.5 0.5 0.2\n", "labels/train/0.txt, line 2, column 5: 4 values"),
         ("0 0.1 0.1 0.2 0.2 0.3 0.3\n", "labels/train/0.txt, line 1, column 6: 7 values, and a box is"),
-        ("0 0.5 x 0.2 0.2\n", "labels/train/0.txt, line 1, column 3 (y): 'x': is no share of the image"),
-        ("0 0.5 0.5 12 0.2\n", "line 1, column 4 (width): '12': is no share of the image, from 0 to 1"),
+        ("0 0.5 x 0.2 0.2\n", "labels/train/0.txt, line 1, column 3 (y): 'x': is not a share of the image"),
+        ("0 0.5 0.5 12 0.2\n", "line 1, column 4 (width): '12': is not a share of the image, from 0 to 1"),
         ("7 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '7': there are 4 classes"),
-        ("cat 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'cat': is no number of a class"),
-        ("inf 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'inf': is no number of a class"),
-        ("0_1 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '0_1': is no number of a class"),
-        ("1 0.5 0.5 0.2 0_0.2\n", "line 1, column 5 (height): '0_0.2': is no share of the image"),
+        ("cat 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'cat': is not a class number"),
+        ("inf 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'inf': is not a class number"),
+        ("0_1 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '0_1': is not a class number"),
+        ("1 0.5 0.5 0.2 0_0.2\n", "line 1, column 5 (height): '0_0.2': is not a share of the image"),
     ],
 )
 def test_bad_text_files_are_refused(text: str, words: str, yolo: Path, tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def test_a_file_that_is_no_json_is_refused(coco: Path, tmp_path: Path) -> None:
     coco.write_text('{"images": [')
     ran = run_here("pack", coco, tmp_path / "s")
     assert ran.code == 2
-    assert "is no JSON of COCO" in ran.err
+    assert "is not COCO's JSON" in ran.err
     assert "instances_tiny.json" in ran.err

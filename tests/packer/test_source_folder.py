@@ -520,7 +520,7 @@ def test_a_failing_machine_rejects_nothing(tmp_path: Path, monkeypatch: pytest.M
     """When descriptors run out or a mount is dead, packing stops with a cure; no sample is blamed."""
     source = FolderSource(put(tmp_path, "a/0.jpg"))
     deny(monkeypatch, "open", errno.EMFILE, lambda path: path.endswith("0.jpg"))
-    with pytest.raises(PackError, match=r"a/0\.jpg cannot be read now: .*; mend that and run the same command again"):
+    with pytest.raises(PackError, match=r"a/0\.jpg cannot be read now: .*; fix that and run the same command again"):
         source[0]
 
 

@@ -217,7 +217,7 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
             arrays = {name: file[name] for name in file.files}
     strange = [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]
     if strange:
-        raise UsageError(f"{path}: {strange[0]!r} in it is no array: take it out")
+        raise UsageError(f"{path}: {strange[0]!r} in it is not an array: take it out")
     image = next((name for name in IMAGE_NAMES if name in arrays), None)
     if image is None:
         raise UsageError(

@@ -408,12 +408,12 @@ def _first(dataset: Any, count: int, names: tuple[str, ...] | None, root: str) -
 
 def _length(dataset: Any) -> int:
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise UsageError(f"a {type(dataset).__name__} is no source: it needs len(source) and source[i]")
+        raise UsageError(f"a {type(dataset).__name__} is not a source: it needs len(source) and source[i]")
     try:
         count = len(dataset)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise UsageError(f"a {type(dataset).__name__} is no source: its len() raises {what}") from error
+        raise UsageError(f"a {type(dataset).__name__} is not a source: its len() raises {what}") from error
     if not count:
         raise UsageError(f"the {type(dataset).__name__} has no samples")
     return count

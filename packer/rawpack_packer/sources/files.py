@@ -138,7 +138,7 @@ def changed(key: str, how: str) -> SourceChangedError:
 def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
     """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
     if error.errno in _OF_ANY_FILE:
-        cure = "mend that and run the same command again"
+        cure = "fix that and run the same command again"
         raise PackError(f"{printable(where)} cannot be read now: {reason_of(error)}; {cure}") from error
 
 

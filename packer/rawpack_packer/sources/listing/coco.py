@@ -87,7 +87,7 @@ class CocoSource(TableSource):
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(
-                f"{where} is no JSON of COCO, with images, annotations with boxes, and categories: {error}"
+                f"{where} is not COCO's JSON, with images, annotations with boxes, and categories: {error}"
             ) from None
         if not coco.images:
             raise UsageError(f"{where} lists no image")

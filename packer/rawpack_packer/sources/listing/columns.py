@@ -86,14 +86,14 @@ class TextParser:
         except UnicodeEncodeError:
             for text, line in zip(texts, lines, strict=True):
                 if any("\ud800" <= c <= "\udfff" for c in text):
-                    self._place.fault(line, "half of a surrogate pair is no text that UTF-8 can hold")
+                    self._place.fault(line, "half of a surrogate pair is not text that UTF-8 can hold")
 
     def finish(self) -> tuple[FieldKind, Column]:
         return FieldKind("str"), joined(self._blocks)
 
     def _other(self, value: Any, line: int) -> str:
         if value is not None:
-            self._place.fault(line, f"{shown(value)} is no text: quote it")
+            self._place.fault(line, f"{shown(value)} is not text: quote it")
         return ""
 
 
@@ -110,7 +110,7 @@ class ClassParser:
         codes = np.empty(len(values), np.int64)
         for i, value in enumerate(values):
             if not isinstance(value, str) and value is not None:
-                self._place.fault(lines[i], f"{shown(value)} is no text, as those before are: quote it")
+                self._place.fault(lines[i], f"{shown(value)} is not text, as those before are: quote it")
             elif self._place.empty(value):
                 codes[i] = -1
                 self.unlabelled += 1
@@ -139,7 +139,7 @@ class ClassParser:
             self._place.fault(line, f"{shown(name)} is none of the {len(self._given)} classes")
             return 0
         if any("\ud800" <= c <= "\udfff" for c in name):
-            self._place.fault(line, "half of a surrogate pair is no text that UTF-8 can hold")
+            self._place.fault(line, "half of a surrogate pair is not text that UTF-8 can hold")
         return self._codes.setdefault(name, len(self._codes))
 
 

@@ -59,7 +59,7 @@ def texts_of(file: BinaryIO, faults: Faults) -> Iterator[str]:
             yield line.decode()
         except UnicodeDecodeError as error:
             cure = "save the file as UTF-8, as `iconv -f latin1 -t UTF-8 FILE > NEW` does, if it is Latin-1"
-            faults.add(number, error.start + 1, "", f"byte {line[error.start]:02X} is no UTF-8: {cure}")
+            faults.add(number, error.start + 1, "", f"byte {line[error.start]:02X} is not UTF-8: {cure}")
             yield line.decode("utf-8", "replace")
 
 
@@ -146,13 +146,13 @@ class JsonRows:
         try:
             row = json.loads(line, parse_float=of_float)
         except json.JSONDecodeError as error:
-            self._faults.add(number, error.colno, "", f"is no JSON: {error.msg}")
+            self._faults.add(number, error.colno, "", f"is not JSON: {error.msg}")
             return None
         except (RecursionError, ValueError):
             self._faults.add(number, 1, "", "is nested too deeply, or has a number of thousands of digits")
             return None
         if not isinstance(row, dict):
-            self._faults.add(number, 1, "", "is no JSON object: {...}")
+            self._faults.add(number, 1, "", "is not a JSON object: {...}")
             return None
         return row
 

@@ -184,7 +184,7 @@ class NumberParser:
         if self._declared is not None:
             self._place.fault(line, f"{shown(value)} is {what}; {_named(self._declared)} was said")
         else:
-            cure = f"mend it, or {self._place.keep_texts}"
+            cure = f"fix it, or {self._place.keep_texts}"
             self._place.fault(line, f"{shown(value)} is {what}, as those before are: {cure}")
 
     def _finish_singles(self, values: NDArray[Any], lines: Lines, empty: NDArray[np.bool_]) -> tuple[FieldKind, Column]:
@@ -244,7 +244,7 @@ class NumberParser:
     def _check_truth(self, types: set[type], raw: Any, line: int) -> None:
         if self._truth:
             if types != {bool}:
-                cure = "mend it, or write 1 and 0 in those"
+                cure = "fix it, or write 1 and 0 in those"
                 self._place.fault(line, f"{shown(raw)} is not of true and false alone, as those before are: {cure}")
         elif bool in types and (self._declared is None or types != {bool}):
             self._place.fault(line, f"{shown(raw)} has true or false in a column of numbers: write 1 and 0")
@@ -254,7 +254,7 @@ class NumberParser:
         try:
             array = np.array(value)
         except (ValueError, OverflowError):
-            self._place.fault(line, f"{shown(raw)} is no array: its rows differ in length")
+            self._place.fault(line, f"{shown(raw)} is not an array: its rows differ in length")
             return None
         if array.dtype.kind == "f" and not self._to_floats and isinstance(value, list) and _types([value]) == {int}:
             # numpy makes floats of int64 and uint64 side by side.

@@ -61,7 +61,7 @@ class PathParser:
 
     def _state(self, path: str, value: Any, line: int) -> tuple[int, int]:
         if not path or "\0" in path:
-            what = "is empty" if value in (None, "") else f"{value!r} is no path"
+            what = "is empty" if value in (None, "") else f"{value!r} is not a path"
             self._place.fault(line, f"{what}: give the path of a file")
             return UNKNOWN
         try:
@@ -73,7 +73,7 @@ class PathParser:
             self._place.fault(line, f"there is no file {path}{where}{hint}")
             return UNKNOWN
         except UnicodeEncodeError:
-            self._place.fault(line, "half of a surrogate pair is no path")
+            self._place.fault(line, "half of a surrogate pair is not a path")
             return UNKNOWN
         except OSError as error:
             stop_if_of_any_file(error, path)

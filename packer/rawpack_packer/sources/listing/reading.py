@@ -306,7 +306,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
         except OSError as error:
             raise UsageError(f"{where}, the names of classes, cannot be read: {reason_of(error)}") from None
         except UnicodeDecodeError as error:
-            raise UsageError(f"{where}, the names of classes, is no UTF-8 at byte {error.start}") from None
+            raise UsageError(f"{where}, the names of classes, is not UTF-8 at byte {error.start}") from None
         names = tuple(line.strip() for line in text.splitlines())
         while names and not names[-1]:
             names = names[:-1]

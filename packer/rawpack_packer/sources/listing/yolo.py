@@ -178,11 +178,11 @@ class _Labels:
         wrong = ""
         if column == 0:
             if not (value >= 0 and value.is_integer()):
-                wrong = "is no number of a class"
+                wrong = "is not a class number"
             elif self._classes is not None and value >= self._classes:
                 wrong = f"there are {self._classes} classes, counted from 0"
         elif not 0 <= value <= 1:
-            wrong = "is no share of the image, from 0 to 1"
+            wrong = "is not a share of the image, from 0 to 1"
         if wrong:
             # A link may lead out of the source, to what its owner would not show.
             linked = os.path.islink(self._root / name)  # noqa: PTH114

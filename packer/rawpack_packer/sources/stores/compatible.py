@@ -51,7 +51,7 @@ def _shape(name: str, stores: Sequence[Store]) -> tuple[int | None, ...]:
 def check_fields(stores: Sequence[Store]) -> None:
     """Raise UsageError, naming what differs, where stores do not have the same fields."""
     first = stores[0]
-    cure = "the same fields are needed: `rawpack export` one, mend its listing, and pack that"
+    cure = "all stores need the same fields: `rawpack export` one, fix its listing, and pack that"
     for other in stores[1:]:
         for name in [*first.fields, *other.fields]:
             was, now = first.fields.get(name), other.fields.get(name)
@@ -59,10 +59,10 @@ def check_fields(stores: Sequence[Store]) -> None:
                 has, lacks = (first, other) if now is None else (other, first)
                 raise UsageError(f"{has.path} has a field {name!r}, and {lacks.path} has none; {cure}")
             if _sort(was) != _sort(now):
-                mend = "`rawpack convert --color` brings channels together" if name == IMAGE else cure
+                fix = "`rawpack convert --color` gives all the same channels" if name == IMAGE else cure
                 raise UsageError(
                     f"{name!r} is {was.kind} {was.dtype} {_text(was)} in {first.path}, and {now.kind} {now.dtype} "
-                    f"{_text(now)} in {other.path}; {mend}"
+                    f"{_text(now)} in {other.path}; {fix}"
                 )
         if (first.manifest.classes is None) != (other.manifest.classes is None):
             has, lacks = (first, other) if other.manifest.classes is None else (other, first)

@@ -348,7 +348,7 @@ def _opened(path: str, digest: str) -> Store:
     try:
         store = Store(Path(path))
     except RawpackError as error:
-        raise PackError(f"{error}; mend that and run the same command again") from error
+        raise PackError(f"{error}; fix that and run the same command again") from error
     if store.digest != digest:
         raise SourceChangedError(f"{printable(path)} is another store than when packing began; run the command again")
     return store
