@@ -52,7 +52,7 @@ def _write_page(path: Path, planned: Plan, size: Draw, curve: Draw) -> None:
         legend=text.legend(planned),
         frontier=both(size, "Size of each candidate against its speed", "frontier"),
         scaling=both(curve, "Images per second by workers", "scaling"),
-        strips=strips(planned.sample, planned.asked.candidates),
+        strips=strips(planned.sample, [one.candidate for one in planned.predictions]),
     )
 
 

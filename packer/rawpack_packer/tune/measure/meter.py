@@ -32,6 +32,8 @@ _LONG = 1 << 18
 """Samples of an epoch: far more than a slice reads."""
 _POOL_BYTES = 2 << 30
 """What is read again and again of a store: more than a processor's cache, less than most memories."""
+_FEW_BYTES = 16 << 20
+"""Of a pool that this process reads quickly."""
 _STARTED = 2
 """Batches after which all workers have begun."""
 _COLD_BATCHES = 8
@@ -190,6 +192,8 @@ class StoreMeter:
 
     def _touch(self, reader: Reader, setting: Setting) -> None:
         """Read each row of the pool once."""
+        if len(self._pool) * self.sample_bytes < _FEW_BYTES:
+            setting = replace(setting, workers=0)  # done before workers have started
         epoch = iter(_batches(reader, setting, self._pool))
         for _ in epoch:
             pass

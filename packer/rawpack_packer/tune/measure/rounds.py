@@ -42,9 +42,15 @@ class Schedule:
     a second cold round only in the first third of the time."""
     latest: float | None = None
     """After this no measurement begins, once each store was measured once."""
+    end: float | None = None
+    """No measurement begins that would end after this, if it took a quarter longer than the longest so far; once one
+    store was measured. The others are then left without rounds."""
 
     def too_late(self) -> bool:
         return self.latest is not None and time.monotonic() > self.latest
+
+    def too_late_for(self, seconds: float) -> bool:
+        return self.end is not None and time.monotonic() + 1.25 * seconds > self.end
 
 
 @dataclass
@@ -119,7 +125,8 @@ class Reading:
 def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], object] = lambda: None) -> list[Reading]:
     """Measure all cases, first cold and then warm, every second round in reverse. tick: told after each measurement.
 
-    A reading of a case that is only for the curve can be without rounds, where the schedule has a deadline.
+    Where the schedule has a deadline, cold measurements begin in the first half of the time only, and a reading of a
+    case that is only for the curve can be without rounds; where it has an end, any but one.
     """
     readings = [Reading(case) for case in cases]
     first = [reading for reading in readings if not reading.case.curve]
@@ -129,7 +136,7 @@ def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], o
         if number and schedule.deadline is not None and time.monotonic() > (2 * began + schedule.deadline) / 3:
             break
         for reading in _turn(first, number):
-            if schedule.too_late():
+            if schedule.deadline is not None and time.monotonic() > (began + schedule.deadline) / 2:
                 break
             pace = reading.case.meter.cold(reading.case.setting, 2 * schedule.seconds)
             if pace is not None:
@@ -142,7 +149,8 @@ def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], o
             break
         limits: dict[tuple[StoreMeter, int], float] = {}
         for reading in _turn(first, number):
-            if number and schedule.too_late():
+            late = schedule.too_late() if number else schedule.too_late_for(max(spent.values(), default=0.0))
+            if late and spent:
                 break
             spent[id(reading)] = _timed(reading, schedule, limits)
             tick()

@@ -15,6 +15,10 @@ from rawpack_packer.recipe.recipe import Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
 
+Group = tuple[object, ...]
+"""Size and color: what candidates have in common that hold the same pixels."""
+
+
 class TrialRecipe(Recipe, frozen=True, kw_only=True):
     """A recipe whose parts are small, so that all workers have something to do on a sample."""
 
@@ -45,7 +49,12 @@ class Candidate:
         return codec_of(self.recipe.encoding).lossy and not self.recipe.passes_through
 
     @property
-    def group(self) -> tuple[object, ...]:
+    def raw_pixels(self) -> bool:
+        """Whether what is read are the very pixels that were packed, and nothing else is ever stored."""
+        return self.recipe.encoding in ("raw", "deflate")
+
+    @property
+    def group(self) -> Group:
         """What candidates have in common that hold the same pixels, but for what is lost of them."""
         return self.recipe.size, self.recipe.pixels
 
@@ -60,8 +69,8 @@ class Candidate:
     @property
     def raw_recipe(self) -> Recipe:
         """The recipe of the same pixels before anything is lost of them."""
-        pixels = self.recipe.pixels
-        return msgspec.structs.replace(self.recipe, format="memmap", color=pixels, quality=None, subsampling=None)
+        values = {"quality": None, "check": None, "subsampling": None, "compression": None, "chunk": None}
+        return msgspec.structs.replace(self.recipe, format="memmap", color=self.recipe.pixels, **values)
 
     def trial(self, rows: int) -> TrialRecipe:
         """The recipe with parts of so many samples."""

@@ -63,6 +63,8 @@ class Plan:
     sample: SampleSource
     memory: int | None
     predictions: list[Prediction]
+    left_out: list[Candidate]
+    """Candidates for which the budget left no time."""
     recommendation: Recommendation
     load: float | None
     """The load average for each CPU before the start."""
@@ -120,6 +122,7 @@ class Plan:
             "memory_bytes": self.memory,
             "measured_in": self.where,
             "candidates": [self._candidate(one) for one in self.predictions],
+            "left_out": [one.name for one in self.left_out],
             "recommended": None if taken is None else taken.candidate.name,
             "command": None if taken is None else taken.candidate.command(asked.source, asked.source_options),
             "why": self.recommendation.why,
@@ -155,9 +158,9 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
     with scratch_folder(asked.tmp) as folder:
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)) for path in source.info.paths):
             raise UsageError(
-                f"{folder.parent} lies inside the source {source.info.root}: name another folder with --tmp"
+                f"{folder.parent} is inside the source {source.info.root}: name another folder with --tmp"
             )
-        trials, sample = try_out(
+        tried = try_out(
             source,
             asked.candidates,
             folder,
@@ -170,6 +173,6 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
             say=say,
         )
         where = str(folder.parent)
-    predictions = predict(trials, len(source), memory)
-    recommendation = recommend(predictions, asked.goals)
-    return Plan(asked, len(source), sample, memory, predictions, recommendation, load, where)
+    predictions = predict(tried.trials, len(source), memory)
+    advice = recommend(predictions, asked.goals)
+    return Plan(asked, len(source), tried.sample, memory, predictions, tried.left_out, advice, load, where)

@@ -126,7 +126,11 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
     }
     lines += [f"{name}: {note}." for name, note in notes.items() if note and name in shown]
     if best.cold_images_per_s is not None:
-        lines.append(f"from disk: with nothing in memory, by a block shuffle, on the disk of {planned.where}.")
+        some = any(one.trial.best.cold_images_per_s is None for one in planned.predictions)
+        lines.append(
+            f"from disk: with nothing in memory, by a block shuffle, on the disk of {planned.where}"
+            + ("; measured for some candidates only, because --budget was used up." if some else ".")
+        )
     elif any(one.trial.disk_bytes_per_s is not None for one in planned.predictions):
         lines.append("from disk: not measured, as --budget was used up.")
     elif not planned.asked.tmp:
@@ -152,6 +156,11 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
 def warnings(planned: Plan) -> list[str]:
     """What may be wrong with the figures."""
     lines = []
+    if planned.left_out:
+        lines.append(
+            f"Not tried, because --budget {about(planned.asked.budget)} was used up: "
+            f"{', '.join(one.name for one in planned.left_out)}. Give more time, or name fewer candidates."
+        )
     cache = cache_bytes()
     small = [one.candidate.name for one in planned.predictions if _in_cache(one, cache)]
     if small and cache is not None:
