@@ -14,7 +14,6 @@ from rawpack.errors import UsageError
 from rawpack_packer.recipe.recipe import Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
-
 Group = tuple[object, ...]
 """Size and color: what candidates have in common that hold the same pixels."""
 
