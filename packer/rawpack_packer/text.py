@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 _NOUNS = {
     "images": "image", "frames": "frame", "files": "file", "classes": "class", "videos": "video", "links": "link",
@@ -18,11 +19,14 @@ _OTHERS_DO = r"(?<!pixels )(?<!bytes )(?<!colours )(?<!timestamps )(?<!there )(?
 """Before a verb: it speaks of what one file may have several of."""
 
 
-def plain(text: str, *, lines: bool = False) -> str:
+def plain(text: str | bytes, *, lines: bool = False) -> str:
     """`text` without anything that a terminal would obey: control codes, and what turns the direction of writing.
 
-    lines: let line breaks stand. Keys and paths come from strangers.
+    Bytes are a path's: UTF-8 whatever the locale is, odd ones as \\xff. lines: keep line breaks. Keys and paths come
+    from strangers.
     """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() or (lines and c == "\n") else _escaped(c) for c in text)
 
 
@@ -65,6 +69,15 @@ def counted(number: int, what: str, noun: str = "image") -> str:
     return re.sub(rf"{_OTHERS_DO}\b({'|'.join(_VERBS)})\b", lambda found: _VERBS[found[0]], what)
 
 
+def listed(texts: Sequence[str], most: int, *, total: int | None = None, separator: str = ", ") -> str:
+    """The first `most` texts, safe to show, and how many more there are: "a, b, and 3 more".
+
+    total: how many there are, where `texts` does not hold all of them.
+    """
+    rest = (len(texts) if total is None else total) - min(most, len(texts))
+    return separator.join([plain(one) for one in texts[:most]] + ([f"and {rest:,} more"] if rest > 0 else []))
+
+
 def times(ratio: float) -> str:
     """A quotient: "0.023 times", "1.25 times", "102 times", "1,234 times"; of equal amounts "as much"."""
     if f"{ratio:.3g}" == "1":
@@ -74,10 +87,11 @@ def times(ratio: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} times" if ratio >= 0.001 else "under 0.001 times"
 
 
-def table(rows: list[tuple[str, str]], indent: str = "  ") -> str:
-    """Names and values, the values under one another."""
+def table(rows: Sequence[tuple[str, str]], indent: str = "  ", *, rest: int = 0) -> str:
+    """Names and values, the values under one another. rest: rows that are not shown; how many, the last line says."""
     width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(f"{indent}{name:<{width}}  {value}" for name, value in rows)
+    lines = [f"{indent}{name:<{width}}  {value}" for name, value in rows]
+    return "\n".join(lines + ([f"{indent}... and {rest:,} more"] if rest > 0 else []))
 
 
 def grid(rows: list[tuple[str, ...]], indent: str = "  ") -> str:
@@ -89,4 +103,6 @@ def grid(rows: list[tuple[str, ...]], indent: str = "  ") -> str:
 
 
 def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte of a path that is no UTF-8, as Python holds it
+        return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape", "backslashreplace").decode("ascii")

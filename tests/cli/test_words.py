@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import picture, run_here, save
 
-from rawpack_packer import text as show
+from rawpack_packer import text
 from rawpack_packer.job.counts import COUNTS
 
 WRONG = re.compile(
@@ -45,7 +45,7 @@ def test_one_of_everything_is_told_in_the_singular(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(COUNTS))
 def test_every_count_has_a_singular(name: str) -> None:
     """For one, each count's words begin with a noun in the singular."""
-    words = show.counted(1, COUNTS[name]).split()
+    words = text.counted(1, COUNTS[name]).split()
     assert not WRONG.search(f"1 {' '.join(words)}")
     assert any(not word.endswith("s") or word == "class" for word in words[:4])
 
@@ -63,12 +63,12 @@ def test_every_count_has_a_singular(name: str) -> None:
 )
 def test_these_read_well(name: str, words: str) -> None:
     """The verb follows what is counted, and other nouns stay."""
-    assert show.counted(1, COUNTS[name]) == words
+    assert text.counted(1, COUNTS[name]) == words
 
 
 def test_a_quotient_is_a_number_that_people_write() -> None:
     """Large and small ones without an exponent, and equal amounts not as "1 times"."""
-    told = {ratio: show.times(ratio) for ratio in (102.3, 1234.0, 1.0, 1.25, 0.0234, 1e-6, 2.0)}
+    told = {ratio: text.times(ratio) for ratio in (102.3, 1234.0, 1.0, 1.25, 0.0234, 1e-6, 2.0)}
     assert told == {
         102.3: "102 times", 1234.0: "1,234 times", 1.0: "as much", 1.25: "1.25 times", 0.0234: "0.023 times",
         1e-6: "under 0.001 times", 2.0: "2 times",

@@ -15,8 +15,7 @@ from rawpack import Reader
 from rawpack.disk.manifest import load
 from rawpack.errors import RawpackError, UsageError
 from rawpack.remote.url import is_url, shown
-from rawpack_packer import api
-from rawpack_packer import text as show
+from rawpack_packer import api, text
 from rawpack_packer.cli.arguments import output_file, report_file
 from rawpack_packer.destination.named import one_store, store_folders
 from rawpack_packer.inspect import describe
@@ -57,7 +56,7 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
     page = None if html is None else report_file("--html", html)
     if grid is not None:
         drawn = draw(dst if is_url(dst) else one_store(dst, "--grid"), output_file(grid))
-        click.echo(f"rawpack: {show.count(drawn, 'sample')} drawn into {show.plain(grid)}", err=True)
+        click.echo(f"rawpack: {text.count(drawn, 'sample')} drawn into {text.plain(grid)}", err=True)
     if page is not None and not is_url(dst):
         one_store(dst, "--html")
     found = [_look(path, page, full=full, quick=quick) for path in stores.values()]
@@ -69,9 +68,9 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
             whole["problems"] = [{"where": where, "what": what} for where, what in class_problems]
         click.echo(json.dumps(found[0][0] if "" in stores else whole, indent=1))
     else:
-        click.echo("\n\n\n".join(text for _, text in found))
+        click.echo("\n\n\n".join(block for _, block in found))
         for where, what in class_problems:
-            click.echo(f"\n{show.plain(where)}: {what}")
+            click.echo(f"\n{text.plain(where)}: {what}")
     if any(about.get("problems") for about, _ in found) or (class_problems and (full or quick)):
         sys.exit(1)
 
@@ -80,11 +79,11 @@ def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tu
     """The description of one store, in a folder or behind a URL: for a program, and for a person."""
     problems = check(path, quick=quick and not full) if isinstance(path, Path) and (full or quick) else None
     about: dict[str, Any] = {"path": shown(str(path))}
-    text = []
+    blocks = []
     try:
         store = open_store(str(path))
         about = describe.describe(store)
-        text.append(describe.as_text(about))
+        blocks.append(describe.as_text(about))
         if page is not None:
             from rawpack_packer.report import store_page
 
@@ -96,8 +95,8 @@ def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tu
             raise
     if problems is not None:
         about["problems"] = [{"where": one.where, "what": one.what} for one in problems]
-        text.append(verdict(problems, quick=quick and not full))
-    return about, "\n\n".join(text)
+        blocks.append(verdict(problems, quick=quick and not full))
+    return about, "\n\n".join(blocks)
 
 
 def _classes_apart(stores: dict[str, Path]) -> list[tuple[str, str]]:
@@ -127,6 +126,5 @@ def verdict(problems: list[Problem], *, quick: bool) -> str:
     if not problems:
         what = "sizes and headers are" if quick else "every checksum fits and every sample reads: the store is"
         return f"checked: {what} sound"
-    rows = [(show.plain(one.where), show.plain(one.what)) for one in problems[:_SHOWN]]
-    more = f"\n  ... and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
-    return f"checked: {show.count(len(problems), 'problem')}\n" + show.table(rows) + more
+    rows = [(text.plain(one.where), text.plain(one.what)) for one in problems[:_SHOWN]]
+    return f"checked: {text.count(len(problems), 'problem')}\n" + text.table(rows, rest=len(problems) - _SHOWN)

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from rawpack_packer import text as show
+from rawpack_packer import text
 
 _LINE_EVERY_S = 10.0
 _MIN_S = 1.0
@@ -43,7 +43,7 @@ class Bar:
         seconds = max(time.monotonic() - self._began, 1e-3)
         notes = f"{bytes_in / seconds / 1e6:.0f} MB/s in"
         if rejects:
-            notes += f", {show.count(rejects, 'reject')}"
+            notes += f", {text.count(rejects, 'reject')}"
         self._bar.set_postfix_str(notes, refresh=False)
         self._bar.update(self._before + samples - self._bar.n)
 
@@ -81,7 +81,7 @@ class Lines:
         self._total, self._before, self._began, self._noun = samples, done, time.monotonic(), noun
         self._next = self._began + _LINE_EVERY_S
         if done:
-            self._say(f"resuming after {show.count(done, noun)} of {samples:,}")
+            self._say(f"resuming after {text.count(done, noun)} of {samples:,}")
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         now = time.monotonic()
@@ -93,8 +93,8 @@ class Lines:
         left = (self._total - self._before - samples) / rate if rate else 0.0
         self._say(
             f"{self._before + samples:,} of {self._total:,} {self._noun}s, {rate:,.0f} {self._noun}s/s, "
-            f"{bytes_in / seconds / 1e6:.0f} MB/s in, {show.duration(left)} left"
-            + (f", {show.count(rejects, 'reject')}" if rejects else "")
+            f"{bytes_in / seconds / 1e6:.0f} MB/s in, {text.duration(left)} left"
+            + (f", {text.count(rejects, 'reject')}" if rejects else "")
         )
 
     def waits(self, why: str) -> None:
@@ -103,5 +103,5 @@ class Lines:
     def commit(self) -> None: ...
     def end(self) -> None: ...
 
-    def _say(self, text: str) -> None:
-        print(f"rawpack: {text}", file=self._stream, flush=True)
+    def _say(self, line: str) -> None:
+        print(f"rawpack: {line}", file=self._stream, flush=True)

@@ -88,4 +88,4 @@ def _about_draw(source: Source, drawn: Draw) -> list[str]:
 
 
 def _names(classes: list[str]) -> str:
-    return ", ".join(map(text.plain, classes[:_SHOWN])) + (", ..." if len(classes) > _SHOWN else "")
+    return text.listed(classes, _SHOWN)

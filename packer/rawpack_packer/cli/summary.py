@@ -191,7 +191,7 @@ def _a(noun: str) -> str:
 
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:
-    return ", ".join(text.plain(name) for name in names[:most]) + (", ..." if len(names) > most else "")
+    return text.listed(names, most)
 
 
 def _place(destination: str) -> str:

@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import APPEND, JOB, WORK, is_of_run
 from rawpack_packer.destination.lock import LOCKS
-from rawpack_packer.sources.files import printable
+from rawpack_packer.text import listed
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _CLEARING = "clearing"
@@ -52,7 +52,7 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     if (destination / WORK).is_symlink():
         names.append(WORK)
     if names:
-        shown = ", ".join(printable(os.fsencode(name)) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        shown = listed(names, 3)
         raise UsageError(f"{destination} holds other files ({shown}); name an empty or a new folder")
 
 

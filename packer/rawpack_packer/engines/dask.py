@@ -148,5 +148,4 @@ class _Dask:
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(_ASK_S)
-        more = f"; and {len(said) - _NAMED:,} more" if len(said) > _NAMED else ""
-        return "; ".join(said[:_NAMED]) + more
+        return text.listed(said, _NAMED, separator="; ")

@@ -18,10 +18,10 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.pixels import png
 from rawpack_packer.destination.layout import REJECTS, WORK
-from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.stores.compatible import IMAGE
 from rawpack_packer.sources.stores.source import numbered
+from rawpack_packer.text import count, listed, plain
 
 LISTING, NOTE, CLASSES, MASKS = "listing.jsonl", "export.json", "classes.txt", "masks"
 OURS = (LISTING, NOTE, CLASSES, REJECTS, WORK)
@@ -83,16 +83,16 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
         spelled = [folded(path) for path in names.paths(row, key).values()]
         for one in spelled:
             if _hash(one) in doubles and (one in found.folders or one in first):
-                file = printable(names.paths(row, key)[IMAGE])
-                same = f"and {printable(first.get(one, ''))!r} would be one file, {file!r}, on some disk"
+                file = plain(names.paths(row, key)[IMAGE])
+                same = f"and {plain(first.get(one, ''))!r} would be one file, {file!r}, on some disk"
                 found.problem(key, "is a folder of other keys" if one in found.folders else same)
                 break
         first |= dict.fromkeys((one for one in spelled if _hash(one) in doubles), key)
     if found.count:
-        more = f"; and {found.count - _SHOWN:,} more" if found.count > _SHOWN else ""
         raise UsageError(
-            f"{found.count:,} keys cannot be names of files: {'; '.join(found.shown)}{more}. --numbered names files by "
-            "their row, and the listing has the keys"
+            f"{count(found.count, 'key')} cannot be {'the name of a file' if found.count == 1 else 'names of files'}: "
+            f"{listed(found.shown, _SHOWN, total=found.count, separator='; ')}. --numbered names files by their row, "
+            "and the listing has the keys"
         )
 
 
@@ -154,7 +154,7 @@ class _Found:
     def problem(self, key: str, reason: str) -> None:
         self.count += 1
         if len(self.shown) < _SHOWN:
-            self.shown.append(f"{printable(key)!r} {reason}")
+            self.shown.append(f"{plain(key)!r} {reason}")
 
     def add(self, path: str) -> str | None:
         """Note the path of a file; what is wrong with its folders."""
@@ -164,9 +164,9 @@ class _Found:
             folder = path[:at]
             spelled = self.folders.setdefault(folded(folder), folder)
             if spelled != folder:
-                return f"lies in the same folder as {printable(spelled)!r} where case or Unicode form do not count"
+                return f"lies in the same folder as {plain(spelled)!r} where case or Unicode form do not count"
             if folder.lower() in OURS:
-                return f"lies in a folder {printable(folder)!r}, which is the name of a file beside it"
+                return f"lies in a folder {plain(folder)!r}, which is the name of a file beside it"
             at = path.find("/", at + 1)
         return None
 

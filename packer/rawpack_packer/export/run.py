@@ -22,7 +22,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
-from rawpack_packer import text as show
+from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import REJECTS, WORK
@@ -33,7 +33,7 @@ from rawpack_packer.export.listing import again, note, write_listing
 from rawpack_packer.export.names import LISTING, NOTE, Names, check_names, suffix_of
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.sources.files import printable
+from rawpack_packer.text import listed, plain
 
 _BEGUN = "export"
 """In WORK: which store is being exported, and how its files are named."""
@@ -121,7 +121,7 @@ class Export:
             need, free = self.need_bytes(), destinations.free_bytes(self.folder)
             if need > free:
                 raise UsageError(
-                    f"the files need about {show.size(need)}, and {self.folder} has {show.size(free)} free: free some "
+                    f"the files need about {text.size(need)}, and {self.folder} has {text.size(free)} free: free some "
                     "space, or name a folder on another disk"
                 )
         with files.refusals_named(self.folder):
@@ -156,7 +156,7 @@ class Export:
             first = done.rejects[0]
             files.write_whole(work / REJECTS, lines, work / f"{REJECTS}.tmp")
             raise PackError(
-                f"{len(done.rejects)} samples are damaged in the store ({printable(first.key)}: {first.detail}, ...), "
+                f"{len(done.rejects)} samples are damaged in the store ({plain(first.key)}: {first.detail}, ...), "
                 f"and --max-rejects allows {allowed}; those seen so far are listed in {work / REJECTS}. The same "
                 "command with a larger --max-rejects goes on"
             )
@@ -230,8 +230,7 @@ class Export:
         if not names or (names == [WORK] and before is None and _is_only_locks(folder / WORK)):
             return False
         if before is None or (folder / WORK).is_symlink():
-            shown = ", ".join(map(printable, names[:3])) + (", ..." if len(names) > 3 else "")
-            raise UsageError(f"{folder} holds other files ({shown}); name an empty or a new folder")
+            raise UsageError(f"{folder} holds other files ({listed(names, 3)}); name an empty or a new folder")
         if {name: before.get(name) for name in self._about} != self._about:
             raise UsageError(
                 f"{folder} holds the files of another store, or named in another way ({LISTING} lists them); name "

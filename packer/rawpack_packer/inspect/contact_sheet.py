@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.errors import PackError, UsageError
-from rawpack_packer import text as show
+from rawpack_packer.text import plain
 
 _CELL = 160
 _TEXT = 34
@@ -60,8 +60,8 @@ def _draw(cell: NDArray[np.uint8], reader: Reader, row: int) -> None:
     if reader.classes is not None and "label" in sample:
         label = int(sample["label"])
         name = reader.classes[label] if 0 <= label < len(reader.classes) else "(no class)"
-    _write(cell, show.plain(name), _CELL + 13, (20, 20, 20))
-    _write(cell, show.plain(str(sample.get("key", row)).rpartition("/")[2]), _CELL + 28, (110, 110, 110))
+    _write(cell, plain(name), _CELL + 13, (20, 20, 20))
+    _write(cell, plain(str(sample.get("key", row)).rpartition("/")[2]), _CELL + 28, (110, 110, 110))
 
 
 def _write(cell: NDArray[np.uint8], text: str, baseline: int, color: tuple[int, int, int]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from rawpack.disk.manifest import Field
 from rawpack.errors import RawpackError
 from rawpack.store.store import Store
-from rawpack_packer import text as show
+from rawpack_packer import text
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending
 from rawpack_packer.destination.layout import runs_by
@@ -70,40 +70,40 @@ def as_text(about: dict[str, Any]) -> str:
     rows = [
         ("format", f"{about['format']}, version {about['version']}"),
         ("samples", f"{about['samples']:,}"),
-        ("shards", f"{about['shards']:,}, {show.size(size['shards'])} and {show.size(size['columns'])} of columns"),
-        ("a sample", f"{show.size(size['per_sample'])}{of_raw(about)}"),
+        ("shards", f"{about['shards']:,}, {text.size(size['shards'])} and {text.size(size['columns'])} of columns"),
+        ("a sample", f"{text.size(size['per_sample'])}{of_raw(about)}"),
     ]
     if size["source"]:
         files = "video files" if about["noun"] == "frame" else "source files"
-        rows.append(("packed from", f"{show.size(size['source'])} of {files}: {show.times(size['of_source'])}"))
+        rows.append(("packed from", f"{text.size(size['source'])} of {files}: {text.times(size['of_source'])}"))
     rows += [
         (f"field {name}", " ".join(filter(None, (field["dtype"], field["shape"], field["encoding"], field["boxes"]))))
         for name, field in about["fields"].items()
     ]
     rows.append(("digest", about["digest"]))
-    blocks = [f"{show.plain(about['path'])}\n{show.table(rows)}"]
+    blocks = [f"{text.plain(about['path'])}\n{text.table(rows)}"]
     if about["classes"] is not None:
         blocks.append(_class_text(about["classes"]))
     if about["sizes"] is not None:
         blocks.append(
-            "sizes, height x width\n" + show.table([(name, f"{count:,}") for name, count in about["sizes"].items()])
+            "sizes, height x width\n" + text.table([(name, f"{count:,}") for name, count in about["sizes"].items()])
         )
     shown_apart = ("libraries", "origin")
     recipe = {name: value for name, value in about["recipe"].items() if value is not None and name not in shown_apart}
     made = about["recipe"].get("libraries")
     made = made if isinstance(made, dict) else {}
-    recipe_rows = [(name, show.plain(str(value))) for name, value in recipe.items()]
-    recipe_rows.append(("made with", show.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
-    blocks.append("recipe\n" + show.table(recipe_rows))
+    recipe_rows = [(name, text.plain(str(value))) for name, value in recipe.items()]
+    recipe_rows.append(("made with", text.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
+    blocks.append("recipe\n" + text.table(recipe_rows))
     if about["recipe"].get("origin"):
         blocks.append(_origin_text(about["recipe"]["origin"]))
     counted = [
-        (f"{count:,}", show.counted(count, count_of(name, about["noun"]), about["noun"]))
+        (f"{count:,}", text.counted(count, count_of(name, about["noun"]), about["noun"]))
         for name, count in about["counts"].items()
         if count
     ]
     if counted:
-        blocks.append("counted while packing\n" + show.table(counted))
+        blocks.append("counted while packing\n" + text.table(counted))
     blocks.append(_reject_text(about["rejects"]))
     if about["provenance"]:
         blocks.append("made\n" + _provenance_text(about["provenance"]))
@@ -200,20 +200,20 @@ def _provenance(path: Path, run: int) -> dict[str, Any]:
 
 def _class_text(classes: dict[str, int]) -> str:
     shown = sorted(classes.items(), key=lambda item: -item[1])
-    rows = [(show.plain(name) or "(no class)", f"{count:,}") for name, count in shown[:_SHOWN]]
+    rows = [(text.plain(name) or "(no class)", f"{count:,}") for name, count in shown[:_SHOWN]]
     if len(shown) > _SHOWN:
         rows.append(("...", f"{len(shown) - _SHOWN} more classes, down to {shown[-1][1]:,}"))
-    return f"{show.count(len(classes) - ('' in classes), 'class', 'classes')}\n" + show.table(rows)
+    return f"{text.count(len(classes) - ('' in classes), 'class', 'classes')}\n" + text.table(rows)
 
 
 def _reject_text(rejects: dict[str, Any]) -> str:
     if not rejects["count"]:
         return "nothing was rejected"
     reasons = ", ".join(f"{reason} {count}" for reason, count in rejects["reasons"].items())
-    rows = [(show.plain(one["key"]), show.plain(f"{one['reason']}: {one['detail']}")) for one in rejects["first"]]
-    more = rejects["count"] - len(rows)
-    text = f"{show.count(rejects['count'], 'reject')} ({reasons})\n" + show.table(rows)
-    return text + (f"\n  ... and {more:,} more in its file of rejects" if more > 0 else "")
+    rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in rejects["first"]]
+    return f"{text.count(rejects['count'], 'reject')} ({reasons})\n" + text.table(
+        rows, rest=rejects["count"] - len(rows)
+    )
 
 
 def _origin_text(origin: Any) -> str:
@@ -224,18 +224,17 @@ def _origin_text(origin: Any) -> str:
         recipe = one.get("recipe")
         said = {name: recipe.get(name) for name in ("format", "size", "quality")} if isinstance(recipe, dict) else {}
         words = ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
-        rows.append((show.plain(str(one.get("digest"))), show.plain(words)))
-    more = f"\n  ... and {len(stores) - _SHOWN:,} more" if len(stores) > _SHOWN else ""
-    return "made of stores\n" + show.table(rows) + more
+        rows.append((text.plain(str(one.get("digest"))), text.plain(words)))
+    return "made of stores\n" + text.table(rows, rest=len(stores) - _SHOWN)
 
 
 def _provenance_text(provenance: dict[str, Any]) -> str:
     source = provenance.get("source")
     root = source.get("root", "") if isinstance(source, dict) else ""
-    rows = [("from", show.plain(str(root)))]
+    rows = [("from", text.plain(str(root)))]
     rows += [
-        (name, show.plain(str(provenance[name])))
+        (name, text.plain(str(provenance[name])))
         for name in ("started", "finished", "host", "rawpack")
         if name in provenance
     ]
-    return show.table(rows)
+    return text.table(rows)

@@ -16,10 +16,11 @@ from rawpack.store.store import Store
 from rawpack_packer.destination import journal
 from rawpack_packer.job.differences import mixes_videos
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.files import UNKNOWN, printable
+from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.optional import videos_of
 from rawpack_packer.sources.video_numbers import Numbering, videos_in
 from rawpack_packer.sources.view import View
+from rawpack_packer.text import listed
 
 _SHOWN = 10
 _DIGITS = 15
@@ -109,10 +110,9 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
 
 
 def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:
-    shown = ", ".join(printable(source.key(i)) for i in rows[:_SHOWN].tolist())
-    more = f", and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    shown = listed([source.key(i) for i in rows[:_SHOWN].tolist()], _SHOWN, total=len(rows))
     return (
-        f"{where} has or has rejected {len(rows):,} of {len(source):,} samples already, by their keys ({shown}{more}); "
+        f"{where} has or has rejected {len(rows):,} of {len(source):,} samples already, by their keys ({shown}); "
         + (
             "the others are frames of the same videos: give --fps, --every and the like as when the store was packed"
             if mixed

@@ -22,8 +22,9 @@ from rawpack_packer.destination.layout import WORK, runs_by
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.files import NOT_SCANNED, printable
+from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.optional import group_of
+from rawpack_packer.text import plain
 
 _SHOWN = 10
 _OPTIONS = (
@@ -161,10 +162,10 @@ def check_source(there: There, known: Known, source: Source) -> None:
     lines += [f"added: {key}" for key in now if key not in was and not _unread(key, now)]
     lines += [f"removed: {key}" for key in was if key not in now and not _unread(key, was)]
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
-    shown = "; ".join(printable(line) for line in lines[:_SHOWN])
+    shown = "; ".join(plain(line) for line in lines[:_SHOWN])
     more = f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else ""
     if known.root and known.root != source.info.root and not set(was) & set(now):
-        shown, more = f"{printable(known.root)} then, {printable(source.info.root)} now", ""
+        shown, more = f"{plain(known.root)} then, {plain(source.info.root)} now", ""
     raise _other_source(there, f"another source ({shown or 'other files, fields or order'}{more})", known, source)
 
 
@@ -285,7 +286,7 @@ def _libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     was, here = before.get("libraries"), now.get("libraries")
     was, here = (one if isinstance(one, dict) else {} for one in (was, here))
     return [
-        f"{name} was {printable(str(was[name]))}, now {here[name]}"
+        f"{name} was {text.plain(str(was[name]))}, now {here[name]}"
         for name in sorted({*was} & {*here})
         if was[name] != here[name]
     ]
@@ -297,7 +298,7 @@ def _source_options(known: Known, source: Source) -> list[str]:
         return []
     was, now = known.options, source.info.options
     return [
-        f"{name} was {printable(str(was.get(name, 'not given')))}, now {printable(now.get(name, 'not given'))}"
+        f"{name} was {text.plain(str(was.get(name, 'not given')))}, now {text.plain(now.get(name, 'not given'))}"
         for name in dict.fromkeys([*was, *now])
         if was.get(name) != now.get(name)
     ]
@@ -317,7 +318,7 @@ def _shown(name: str, value: Any) -> str:
         for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
             if value % size == 0:
                 return f"{value // size}{unit}"
-    return printable(str(value))
+    return text.plain(str(value))
 
 
 def _classes(was: tuple[str, ...] | None, now: tuple[str, ...] | None) -> str:
@@ -325,9 +326,7 @@ def _classes(was: tuple[str, ...] | None, now: tuple[str, ...] | None) -> str:
         return "none then" if was is None else "none now"
     lines = [f"added: {name}" for name in now if name not in was]
     lines += [f"removed: {name}" for name in was if name not in now]
-    shown = "; ".join(printable(line) for line in lines[:_SHOWN])
-    more = f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else ""
-    return (shown or "their order") + more
+    return text.listed(lines, _SHOWN, separator="; ") or "their order"
 
 
 def _amount(samples: int | None, size: int) -> str:

@@ -27,8 +27,8 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.view import View
+from rawpack_packer.text import listed, plain
 
 _SHOWN = 20
 _TEMPORARY = f"{SPLITS}.tmp"
@@ -54,14 +54,12 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
     Raises UsageError where one is missing, or they do not go together.
     """
     if not Path(root).is_dir():
-        raise UsageError(f"{printable(root)} is no folder; --splits names folders in it")
+        raise UsageError(f"{plain(root)} is no folder; --splits names folders in it")
     missing = [name for name in names if not _is_there(Path(root) / name)]
     if missing:
-        there = sorted(printable(entry.name) for entry in os.scandir(root) if entry.is_dir())
-        shown = ", ".join(there[:_SHOWN]) + (f", and {len(there) - _SHOWN} more" if len(there) > _SHOWN else "")
-        raise UsageError(
-            f"there is no {missing[0]!r} in {printable(root)} for --splits: it holds {shown or 'no folder'}"
-        )
+        there = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        shown = listed(there, _SHOWN)
+        raise UsageError(f"there is no {missing[0]!r} in {plain(root)} for --splits: it holds {shown or 'no folder'}")
     return one_numbering({name: open_one(str(Path(root) / name)) for name in names})
 
 
@@ -121,9 +119,7 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         raise UsageError(f"{destination} holds a store that was begun without splits; name an empty or a new folder")
     others = sorted(there - {SPLITS, *before.splits})
     if others:
-        raise UsageError(
-            f"{destination} holds other files ({', '.join(map(printable, others[:3]))}); name another folder"
-        )
+        raise UsageError(f"{destination} holds other files ({listed(others, 3)}); name another folder")
     came_divided = before.holdout is None and chosen.holdout is None
     if not restart and chosen != before and not (came_divided and set(before.splits) <= set(chosen.splits)):
         raise UsageError(differences.other_splits(destination, f"{_shown(before)} then, {_shown(chosen)} now"))
@@ -243,10 +239,10 @@ def _shown(chosen: SplitSet) -> str:
 def _checked(names: Sequence[str], where: str) -> tuple[str, ...]:
     for name in names:
         if not is_split_name(name):
-            raise UsageError(f"{where}: {printable(name)!r} cannot be the name of a split: it is one of a folder")
+            raise UsageError(f"{where}: {plain(name)!r} cannot be the name of a split: it is one of a folder")
     folded = [name.casefold() for name in names]
     if not names or len(set(folded)) != len(folded):
-        raise UsageError(f"{where}: {', '.join(map(printable, names)) or 'none'}: names that differ, by more than case")
+        raise UsageError(f"{where}: {', '.join(map(plain, names)) or 'none'}: names that differ, by more than case")
     return tuple(names)
 
 

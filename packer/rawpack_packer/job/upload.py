@@ -34,7 +34,7 @@ from rawpack_packer.job.run import Summary
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.files import printable
+from rawpack_packer.text import listed
 
 BEGUN = f"{WORK}/begun"
 """At the URL as long as packing takes: it marks the folder as ours."""
@@ -282,8 +282,8 @@ def _check_foreign(target: Target, there: Mapping[str, int]) -> None:
     """Raise UsageError where other files than a store's are at the URL."""
     names = sorted(name for name in there if not destinations.is_ours(name.split("/")[0]))
     if names:
-        listed = ", ".join(printable(os.fsencode(name)) for name in names[:3]) + (", ..." if len(names) > 3 else "")
-        raise UsageError(f"{target} holds other files ({listed}); name an empty or a new folder")
+        shown = listed(names, 3)
+        raise UsageError(f"{target} holds other files ({shown}); name an empty or a new folder")
     if there and not {manifests.NAME, BEGUN} & set(there):
         raise UsageError(
             f"{target} holds what looks like a store without its {manifests.NAME}: put that back, or remove the "

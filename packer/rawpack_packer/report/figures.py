@@ -19,7 +19,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from rawpack_packer import text as show
+from rawpack_packer import text
 from rawpack_packer.tune.measure.interval import Figure
 
 WIDE, NARROW = (8.4, 4.8), (4.4, 4.6)
@@ -128,14 +128,14 @@ def frontier(points: Sequence[Point], levels: Sequence[Level], most_bytes: int |
         if wall is not None:
             axes.axvline(wall, color=_MARK, lw=1.1, zorder=0)
             axes.annotate(
-                f"--disk {show.size(wall)}", (wall, 0), xycoords=("data", "axes fraction"),
+                f"--disk {text.size(wall)}", (wall, 0), xycoords=("data", "axes fraction"),
                 xytext=(-4, 4), textcoords="offset points", ha="right", color=_MARK, fontsize=8.5,
             )  # fmt: skip
         for point in points:
             _place(axes, point.label, (point.store_bytes, point.warm.median), _INK, taken, bold=point.marked)
         axes.set_xlabel("bytes of the whole store")
         axes.set_ylabel("images/s")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: show.size(value)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.size(value)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
         _ticks(axes.xaxis, 0.16 * axes.get_window_extent().width / 10)
         _ticks(axes.yaxis, 8)
@@ -214,18 +214,18 @@ def svg(draw: Draw, size: tuple[float, float], title: str, name: str) -> str:
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}), _quietly():
         out = io.StringIO()
         _drawing([draw], size).savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    text = out.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
     # The drawing's own size is a hint: the page says how wide it is.
-    text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
-    text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)
-    text = re.sub(r"(font: [^;\"]*?px) [^;\"]*", r"\1 system-ui, sans-serif", text)
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)
+    svg = re.sub(r"(font: [^;\"]*?px) [^;\"]*", r"\1 system-ui, sans-serif", svg)
     # Ids of two plots in one page must differ.
-    text = re.sub(r'(\bid="|"#|url\(#)', rf"\g<1>{name}-", text)
+    svg = re.sub(r'(\bid="|"#|url\(#)', rf"\g<1>{name}-", svg)
     for color, variable in _NAMES.items():
-        text = text.replace(color, f"var(--{variable})")
-    return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+        svg = svg.replace(color, f"var(--{variable})")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
 
 
 def write_png(path: Path, draws: Sequence[Draw]) -> None:
@@ -321,5 +321,5 @@ def _thousands(value: float) -> str:
 
 
 def _cut(name: str) -> str:
-    name = show.plain(name)
+    name = text.plain(name)
     return name if len(name) <= 28 else name[:27] + "…"

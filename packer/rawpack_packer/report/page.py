@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import rawpack
 from rawpack.errors import PackError
 from rawpack.system import machine
-from rawpack_packer import text as show
+from rawpack_packer import text
 from rawpack_packer.report.figures import NARROW, WIDE, Draw, svg
 
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
@@ -33,15 +33,15 @@ def write_page(path: Path, template: str, **values: Any) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["size"] = show.size
-    environment.filters["plain"] = show.plain
-    text = environment.get_template(template).render(
+    environment.filters["size"] = text.size
+    environment.filters["plain"] = text.plain
+    page = environment.get_template(template).render(
         **values,
-        command=show.plain(shlex.join(["rawpack", *sys.argv[1:]])),
+        command=text.plain(shlex.join(["rawpack", *sys.argv[1:]])),
         machine=[
             (
                 name.removesuffix("_bytes").replace("_", " "),
-                show.size(value) if name.endswith("_bytes") and not isinstance(value, str) else value,
+                text.size(value) if name.endswith("_bytes") and not isinstance(value, str) else value,
             )
             for name, value in machine.describe().items()
             if name in _SHOWN and value is not None
@@ -49,7 +49,7 @@ def write_page(path: Path, template: str, **values: Any) -> None:
         version=rawpack.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    path.write_text(text, "utf-8")
+    path.write_text(page, "utf-8")
 
 
 def both(draw: Draw, title: str, name: str, height: float | None = None) -> Markup:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from rawpack.system import machine
-from rawpack_packer import text as show
 from rawpack_packer.report.crops import strips
 from rawpack_packer.report.figures import (
     Curve,
@@ -17,6 +16,7 @@ from rawpack_packer.report.figures import (
     write_png,
 )
 from rawpack_packer.report.page import both, write_page
+from rawpack_packer.text import plain
 from rawpack_packer.tune.plan import text
 from rawpack_packer.tune.plan.planned import Plan
 
@@ -36,7 +36,7 @@ def _write_page(path: Path, planned: Plan, size: Draw, curve: Draw) -> None:
         path,
         "plan.html.jinja",
         title=f"{planned.asked.source}: size against speed",
-        source=show.plain(planned.asked.source),
+        source=plain(planned.asked.source),
         samples=planned.samples,
         sampled=len(planned.sample),
         taken=taken,

@@ -18,8 +18,9 @@ from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.files import SourceChangedError, printable
+from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.kinds import inferred_kind
+from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
 LABEL_NAMES = ("label", "labels", "y", "Y")
@@ -121,7 +122,7 @@ class ArraySource(BaseSource):
     def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
         """Raises UsageError where `path` is no such file, or its arrays do not go together."""
         file = Path(path).absolute()
-        root = printable(os.fsencode(file))
+        root = plain(os.fsencode(file))
         labels = None
         image: NDArray[Any] | Mapped
         fields: dict[str, NDArray[Any]] = {}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.text import listed
 
 _SHOWN = 5
 _NO_COLUMN = (str, bytes, bytearray, Mapping)
@@ -81,5 +82,4 @@ def _length(name: str, column: Any, what: str) -> int:
 
 
 def _listed(names: Mapping[str, Any]) -> str:
-    shown = ", ".join(map(repr, list(names)[:_SHOWN]))
-    return f"{shown}, ..." if len(names) > _SHOWN else shown
+    return listed([repr(name) for name in names], _SHOWN)

@@ -16,8 +16,9 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.columns import Columns, as_columns
 from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value
-from rawpack_packer.sources.files import printable, reason_of
+from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
+from rawpack_packer.text import plain
 
 SLICEABLE = (list, tuple, np.ndarray, Columns)
 """Of these a worker gets its own samples only."""
@@ -294,7 +295,7 @@ def _plain(value: Any, kind: FieldKind | None) -> Value:
         return value
     array = as_array(value)
     if array is None:
-        raise DecodeError("bad_field", f"a value is {printable(type(value).__name__)}, no number, text or array")
+        raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")
     array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.folder import first_image
+from rawpack_packer.text import plain
 
 _NAMES = (
     ("train", "training", "trn", "trainval"),
@@ -42,9 +42,9 @@ class DividedError(UsageError):
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         super().__init__(
-            f"the folders in {printable(source)} are splits by their names, not classes: `{printable(pack)}` packs "
+            f"the folders in {plain(source)} are splits by their names, not classes: `{plain(pack)}` packs "
             f"each into a store of its own; "
-            + (f"`{printable(shlex.join(one))}` takes one of them; " if one else "")
+            + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
             + f"{_AS_ONE[kind]} (in Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
         )
 

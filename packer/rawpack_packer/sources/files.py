@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rawpack.errors import DecodeError, PackError
+from rawpack_packer.text import plain
 
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
@@ -63,12 +64,6 @@ def bad_name(path: bytes) -> DecodeError | None:
     except UnicodeDecodeError as error:
         return DecodeError("bad_name", f"byte {error.start} of the path is not UTF-8: rename the file")
     return None
-
-
-def printable(path: str | bytes) -> str:
-    """`path` as it can stand in a message: one line, no control codes, odd bytes as \\xff."""
-    text = text_of(path) if isinstance(path, bytes) else path
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
@@ -132,14 +127,14 @@ def check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
 def changed(key: str, how: str) -> SourceChangedError:
     """The error to raise for a file that is another than when it was found."""
     cure = "leave the source alone and run the same command again"
-    return SourceChangedError(f"{printable(key)} changed since packing began: {how}; {cure}")
+    return SourceChangedError(f"{plain(key)} changed since packing began: {how}; {cure}")
 
 
 def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
     """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
     if error.errno in _OF_ANY_FILE:
         cure = "fix that and run the same command again"
-        raise PackError(f"{printable(where)} cannot be read now: {reason_of(error)}; {cure}") from error
+        raise PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; {cure}") from error
 
 
 def reason_of(error: OSError) -> str:

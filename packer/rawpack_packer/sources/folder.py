@@ -32,13 +32,13 @@ from rawpack_packer.sources.files import (
     bad_name,
     not_scanned,
     opened,
-    printable,
     read_file,
     reason_of,
     stop_if_of_any_file,
     text_of,
 )
 from rawpack_packer.sources.video.names import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.text import plain
 
 EXTENSIONS = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".tga"}
@@ -193,7 +193,7 @@ class FolderSource(BaseSource):
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
-        root = printable(os.fsencode(where))
+        root = plain(os.fsencode(where))
         check_folder(where, root)
         scan = FolderScan(where, _images(), progress)
         scan.run()
@@ -236,7 +236,7 @@ def holds_image(path: Path) -> bool:
 def first_image(path: Path) -> FolderScan:
     """A scan of a folder that ends at the first image. Raises UsageError where the folder cannot be read."""
     where = str(path.absolute())
-    check_folder(where, printable(os.fsencode(where)))
+    check_folder(where, plain(os.fsencode(where)))
     scan = FolderScan(where, _images(), None)
     scan.run(most=1)
     return scan
@@ -425,21 +425,21 @@ class FolderScan:
     def _problem(self, where: bytes, error: OSError) -> tuple[int, int]:
         """Note what cannot be looked into; what stands for its size and mtime."""
         if not where:
-            raise PackError(f"{printable(self._root)} cannot be read: {reason_of(error)}; run the same command again")
+            raise PackError(f"{plain(self._root)} cannot be read: {reason_of(error)}; run the same command again")
         if error.errno != getattr(errno, "ESTALE", None):  # which a single folder of a network disk can have for good
             stop_if_of_any_file(error, where)
         if error.errno in _BROKEN:
             self._check_there(where)
         self.counts["problems"] += 1
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(f"{printable(where)} cannot be read: {reason_of(error)}")
+            self.problems.append(f"{plain(where)} cannot be read: {reason_of(error)}")
         return NOT_SCANNED, error.errno or errno.EIO
 
     def _check_there(self, where: bytes) -> None:
         """Raise SourceChangedError where what was found a moment ago is gone. A link that leads nowhere is there."""
         if not os.path.lexists(os.path.join(self._root, os.fsdecode(where).rstrip("/"))):
             raise SourceChangedError(
-                f"{printable(where)} went away while the source was scanned: leave the source alone and run the same "
+                f"{plain(where)} went away while the source was scanned: leave the source alone and run the same "
                 "command again"
             )
 

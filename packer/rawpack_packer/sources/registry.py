@@ -19,13 +19,13 @@ from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
-from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.stores.source import StoreSource, is_store
 from rawpack_packer.sources.video.names import is_video
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
 from rawpack_packer.sources.video.source import VideoSource
+from rawpack_packer.text import plain
 
 Progress = Callable[[int], None]
 GROUP = "rawpack.sources"
@@ -108,7 +108,7 @@ def _open(
             homes = [home for home, known in KINDS.items() if name in known.options]
             belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it speaks of a dataset in memory"
             raise UsageError(
-                f"{printable(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
+                f"{plain(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if kind in KINDS:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import printable, reason_of
+from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.paths import PathParser
 from rawpack_packer.sources.listing.place import CellPosition
 from rawpack_packer.sources.listing.reading import folder_of, state_of
 from rawpack_packer.sources.listing.table import Numbers, RaggedColumn, Table, TablePart, TableSource
+from rawpack_packer.text import plain
 
 _ROWS = 1 << 14
 
@@ -79,7 +80,7 @@ class CocoSource(TableSource):
         Raises UsageError where it is no COCO file, BadListingError with the first twenty faults.
         """
         file = Path(path).absolute()
-        where = printable(os.fsencode(file))
+        where = plain(os.fsencode(file))
         try:
             state = state_of(file, "")
             coco = msgspec.json.decode(file.read_bytes(), type=_Coco)

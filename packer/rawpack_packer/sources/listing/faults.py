@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.files import printable
+from rawpack_packer.text import plain
 
 MOST = 20
 
@@ -31,11 +31,11 @@ class Faults:
     def add(self, line: int, column: int, name: str, what: str, *, file: str = "") -> None:
         """A fault in the given line and column, counted from 1; 0 where there is none. name: of the column. file: where
         it is not in the listing itself."""
-        place = [printable(file)] if file else []
+        place = [plain(file)] if file else []
         place += [f"line {line}"] if line else []
         place += [f"column {column}" if column else "column"] if column or (name and line) else []
-        label = ", ".join(place) + (f" ({printable(name)})" if name else "")
-        self._found.append((line, column, f"{label}: {printable(what)}" if label else printable(what)))
+        label = ", ".join(place) + (f" ({plain(name)})" if name else "")
+        self._found.append((line, column, f"{label}: {plain(what)}" if label else plain(what)))
 
     def stop(self) -> None:
         """Raise BadListingError if there is any fault."""

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import UNKNOWN, printable, reason_of, stop_if_of_any_file
+from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import inferred_mask
 from rawpack_packer.sources.listing.columns import joined
 from rawpack_packer.sources.listing.faults import MOST
 from rawpack_packer.sources.listing.place import CellPosition, Lines
 from rawpack_packer.sources.listing.table import Files, Texts, texts_of
+from rawpack_packer.text import plain
 
 
 class PathParser:
@@ -67,7 +68,7 @@ class PathParser:
         try:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
-            where = "" if path[0] == "/" else f" below {printable(self._root)}"
+            where = "" if path[0] == "/" else f" below {plain(self._root)}"
             hint = "" if self._hinted or not where else " (--images names another folder)"
             self._hinted = True
             self._place.fault(line, f"there is no file {path}{where}{hint}")

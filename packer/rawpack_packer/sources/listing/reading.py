@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
-from rawpack_packer.sources.files import printable, reason_of
+from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, declared_kind
 from rawpack_packer.sources.listing.columns import ClassNumberParser, ClassParser, Growing, TextParser
 from rawpack_packer.sources.listing.faults import Faults
@@ -33,6 +33,7 @@ from rawpack_packer.sources.listing.table import (
     Texts,
     no_classes,
 )
+from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """What the column of paths is called, the first that is there."""
@@ -69,7 +70,7 @@ class ListingSource(TableSource):
         fields_given = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
         options = given_options(field=tuple(fields_given), key=key, images=images, classes=named)
         file = Path(path).absolute()
-        where = printable(os.fsencode(file))
+        where = plain(os.fsencode(file))
         if file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"{where}: a listing is named {', '.join(SUFFIXES)}: rename it by what it holds")
         faults = Faults(where)
@@ -300,7 +301,7 @@ def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str,
 def classes_of(classes: Classes) -> tuple[str, ...]:
     """Names of classes in the order of their numbers. Raises UsageError."""
     if isinstance(classes, str | os.PathLike):
-        where = printable(os.fspath(classes))
+        where = plain(os.fspath(classes))
         try:
             text = Path(classes).read_text("utf-8")
         except OSError as error:
@@ -325,7 +326,7 @@ def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
     """The folder that relative paths begin at. Raises UsageError where it is none."""
     folder = default if images is None else Path(images).absolute()
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {printable(os.fsencode(folder))}: --images names that of the images")
+        raise UsageError(f"there is no folder {plain(os.fsencode(folder))}: --images names that of the images")
     return str(folder)
 
 
@@ -408,5 +409,4 @@ def _is_mask(kind: FieldKind | None) -> bool:
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(printable(name) for name in names[:most])
-    return f"{shown}, ..." if len(names) > most else shown or "none"
+    return listed(names, most) or "none"

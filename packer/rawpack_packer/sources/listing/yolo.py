@@ -15,11 +15,12 @@ from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, printable, reason_of
+from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.reading import Classes, classes_of
 from rawpack_packer.sources.listing.table import Files, RaggedColumn, Table, TablePart, TableSource, texts_of
+from rawpack_packer.text import plain
 
 NAMES = ("classes.txt", "obj.names")
 """Files of class names, one a line."""
@@ -78,8 +79,8 @@ class YoloSource(TableSource):
         if not reading.read:
             first = paths[int(found.argmax())]
             raise UsageError(
-                f"{where} has no text file of boxes for any image: that of {printable(first)} would be "
-                f"{printable(label_of(first))}; give the folder that holds images and labels"
+                f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
+                f"{plain(label_of(first))}; give the folder that holds images and labels"
             )
         if counts["bad_names"]:
             raise UsageError(f"{where} has names that are not UTF-8: rename these files")
@@ -218,7 +219,7 @@ def _names_in(root: Path) -> tuple[str, ...] | None:
 
 
 def _of_yaml(path: Path) -> tuple[str, ...]:
-    where = printable(os.fspath(path))
+    where = plain(os.fspath(path))
     try:
         import yaml
     except ImportError:

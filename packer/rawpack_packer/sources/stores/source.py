@@ -30,7 +30,7 @@ from rawpack.store.store import Store
 from rawpack_packer.destination.layout import runs_by
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.fields import Boxes, Value
-from rawpack_packer.sources.files import SourceChangedError, printable
+from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.stores.compatible import (
     IMAGE,
     KEY,
@@ -43,6 +43,7 @@ from rawpack_packer.sources.stores.compatible import (
 )
 from rawpack_packer.sources.video_numbers import VIDEO, Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import in_boxes
+from rawpack_packer.text import listed, plain
 
 _SHOWN = 10
 _BLOCK = 1 << 16
@@ -187,7 +188,7 @@ class StoreSource(BaseSource):
             seen += len(self.stores[-1])
             if progress is not None:
                 progress(seen)
-        paths = [printable(os.fsencode(store.path)) for store in self.stores]
+        paths = [plain(os.fsencode(store.path)) for store in self.stores]
         root = paths[0] if len(paths) == 1 else f"<{len(paths)} stores: {', '.join(paths)}>"
         if not seen:
             raise UsageError(f"{root} has no samples")
@@ -350,7 +351,7 @@ def _opened(path: str, digest: str) -> Store:
     except RawpackError as error:
         raise PackError(f"{error}; fix that and run the same command again") from error
     if store.digest != digest:
-        raise SourceChangedError(f"{printable(path)} is another store than when packing began; run the command again")
+        raise SourceChangedError(f"{plain(path)} is another store than when packing began; run the command again")
     return store
 
 
@@ -453,7 +454,7 @@ def _check_keys(source: StoreSource) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(printable(name)) for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return listed([repr(plain(name)) for name in names[:_SHOWN]], _SHOWN, total=len(names))
 
 
 def _same_video(store: Store, number: int, other: Store, its_number: int) -> bool:

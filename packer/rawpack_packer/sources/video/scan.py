@@ -16,9 +16,9 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.system import machine
 from rawpack.system.child import GRACE_S, Channel, Child, Heartbeat
 from rawpack_packer.images.decoder_process import init_decoder_process
-from rawpack_packer.sources.files import printable
 from rawpack_packer.sources.video.demux import make_index
 from rawpack_packer.sources.video.index import FramePosition, VideoIndex
+from rawpack_packer.text import plain
 
 Found = VideoIndex | DecodeError
 """What a video has, or why it has nothing."""
@@ -107,7 +107,7 @@ class _VideoScan:
                 seat.beat, seat.since = beat, now
             elif now - seat.since > self._stuck_after_s:
                 raise PackError(
-                    f"{printable(self._places[seat.number].key)} gave nothing for {self._stuck_after_s:g} s: is the "
+                    f"{plain(self._places[seat.number].key)} gave nothing for {self._stuck_after_s:g} s: is the "
                     "disk of the source alive? Otherwise the file hangs FFmpeg: take it out of the source"
                 )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.base import Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, printable, text_of
+from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderScan, Wanted, check_folder
 from rawpack_packer.sources.video import need_av
@@ -25,6 +25,7 @@ from rawpack_packer.sources.video.part import Shot, VideoPart, sample_key
 from rawpack_packer.sources.video.pixels import NOTES
 from rawpack_packer.sources.video.select import Selection, make_selection
 from rawpack_packer.sources.video_numbers import Videos
+from rawpack_packer.text import plain
 
 OPTIONS = ("fps", "every", "start", "end", "max_frames")
 
@@ -94,7 +95,7 @@ class VideoSource:
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a video, or a folder of videos")
         where = str(Path(path).absolute())
-        root = printable(os.fsencode(where))
+        root = plain(os.fsencode(where))
         need_av(root)
         selection = make_selection(fps, every, start, end, max_frames)
         options = given_options(

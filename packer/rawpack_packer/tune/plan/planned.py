@@ -157,9 +157,7 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
         memory = None if free is None else int(free * _SHARE)
     with scratch_folder(asked.tmp) as folder:
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)) for path in source.info.paths):
-            raise UsageError(
-                f"{folder.parent} is inside the source {source.info.root}: name another folder with --tmp"
-            )
+            raise UsageError(f"{folder.parent} is inside the source {source.info.root}: name another folder with --tmp")
         tried = try_out(
             source,
             asked.candidates,
