@@ -58,8 +58,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 def counted(number: int, what: str, noun: str = "image") -> str:
     """What a phrase in the plural counts, without the number, as it reads for that number: "files that are no images"
     are, for 1, a "file that is no image". noun: what samples are called that the phrase calls images."""
-    if noun != "image":
-        what = re.sub(r"\bimages\b", f"{noun}s", re.sub(r"\bimage\b", noun, what))
+    what = with_noun(what, noun)
     if number != 1:
         return what
     for several, one in _SINGULAR.items():
@@ -67,6 +66,11 @@ def counted(number: int, what: str, noun: str = "image") -> str:
     # Only the first noun is what is counted.
     what = re.sub(rf"(?<!-)\b({'|'.join(_NOUNS)})\b", lambda found: _NOUNS[found[0]], what, count=1)
     return re.sub(rf"{_OTHERS_DO}\b({'|'.join(_VERBS)})\b", lambda found: _VERBS[found[0]], what)
+
+
+def with_noun(what: str, noun: str) -> str:
+    """A phrase that speaks of images, for samples that are called something else: "frames/s" for "images/s"."""
+    return re.sub(r"\b(image)(s?)\b", rf"{noun}\2", re.sub(r"\b(Image)(s?)\b", rf"{noun.capitalize()}\2", what))
 
 
 def listed(texts: Sequence[str], most: int, *, total: int | None = None, separator: str = ", ") -> str:

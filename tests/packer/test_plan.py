@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,15 +39,6 @@ from rawpack_packer.tune.plan.sample import draw
 from rawpack_packer.tune.plan.trial import Trial
 
 QUICK = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--size", "32")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_clock() -> Iterator[None]:
-    """However busy the machine is, no candidate is left out for want of time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trial, "_PACKED_BY", (0.75, 1e6))
-        patch.setattr(trial, "_END", (1.65, 1e6))
-        yield
 
 
 # ---------------------------------------------------------------------------------------------- candidates
@@ -403,6 +393,8 @@ def test_formats_come_first_where_time_is_short() -> None:
 
 def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where packing one candidate takes the whole budget, the others are left out, and the output says which."""
+    monkeypatch.setattr(trial, "_SHORT_S", 0.0)
+    monkeypatch.setattr(trial, "_END", 1e6)
     monkeypatch.setattr(trial.Trials, "expected_s", lambda self, candidate: 1e9)
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--tmp", tmp_path, "--wide", images)
     assert ran.code == 0

@@ -30,15 +30,15 @@ def _write_page(path: Path, done: Bench, size: Draw, curve: Draw) -> None:
             (
                 text.plain(str(meter.path)),
                 bench.about(meter),
+                bench.head(meter),
                 bench.rows(done, meter),
                 done.disk[meter.path],
             )
             for meter in done.meters
         ],
-        head=bench.HEAD,
         notes=bench.notes(done.readings, done.load),
         frontier=both(size, "Size of each store against its speed", "frontier"),
-        scaling=both(curve, "Images per second by workers", "scaling"),
+        scaling=both(curve, f"{_noun(done).capitalize()}s per second by workers", "scaling"),
     )
 
 
@@ -63,6 +63,12 @@ def _draws(done: Bench) -> tuple[Draw, Draw]:
                 )
             )
     return (
-        frontier(points, [Level(f"limit: {what}", rate) for what, rate in levels.items()]),
-        scaling(curves, machine.cpus()),
+        frontier(points, [Level(f"limit: {what}", rate) for what, rate in levels.items()], noun=_noun(done)),
+        scaling(curves, machine.cpus(), _noun(done)),
     )
+
+
+def _noun(done: Bench) -> str:
+    """What the samples of all stores are called."""
+    nouns = {meter.noun for meter in done.meters}
+    return nouns.pop() if len(nouns) == 1 else "sample"

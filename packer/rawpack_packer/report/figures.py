@@ -78,7 +78,9 @@ Taken = tuple[Bbox, float]
 """Pixels of a plot where something is, and how bad it is to write over it."""
 
 
-def frontier(points: Sequence[Point], levels: Sequence[Level], most_bytes: int | None = None) -> Draw:
+def frontier(
+    points: Sequence[Point], levels: Sequence[Level], most_bytes: int | None = None, noun: str = "image"
+) -> Draw:
     """Size against speed, both logarithmic. Filled: from memory; hollow: from the disk."""
 
     largest = max(point.store_bytes for point in points)
@@ -134,7 +136,7 @@ def frontier(points: Sequence[Point], levels: Sequence[Level], most_bytes: int |
         for point in points:
             _place(axes, point.label, (point.store_bytes, point.warm.median), _INK, taken, bold=point.marked)
         axes.set_xlabel("bytes of the whole store")
-        axes.set_ylabel("images/s")
+        axes.set_ylabel(f"{noun}s/s")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.size(value)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
         _ticks(axes.xaxis, 0.16 * axes.get_window_extent().width / 10)
@@ -143,7 +145,7 @@ def frontier(points: Sequence[Point], levels: Sequence[Level], most_bytes: int |
     return draw
 
 
-def scaling(curves: Sequence[Curve], cpus: int) -> Draw:
+def scaling(curves: Sequence[Curve], cpus: int, noun: str = "image") -> Draw:
     """Images per second against workers, with a band for the interval."""
 
     def draw(axes: Axes) -> None:
@@ -166,8 +168,8 @@ def scaling(curves: Sequence[Curve], cpus: int) -> Draw:
         axes.margins(y=0.15)
         for curve, end in sorted(ends, key=lambda one: -one[1][1]):
             _place(axes, curve.label, end, _INK, taken, right=True, bold=curve.marked)
-        axes.set_xlabel(f"workers (of {cpus} CPUs)")
-        axes.set_ylabel("images/s")
+        axes.set_xlabel(f"workers (of {text.count(cpus, 'CPU')})")
+        axes.set_ylabel(f"{noun}s/s")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
         _ticks(axes.yaxis, 8)
 
@@ -192,13 +194,13 @@ def counts(names: Sequence[str], numbers: Sequence[int], what: str) -> Draw:
     return draw
 
 
-def histogram(edges: Sequence[float], numbers: Sequence[int], what: str, unit: Callable[[float], str]) -> Draw:
-    """Bars between edges."""
+def histogram(edges: Sequence[float], numbers: Sequence[int], what: str, unit: Callable[[float], str], of: str) -> Draw:
+    """Bars between edges. what: the values. of: what is counted, in the plural."""
 
     def draw(axes: Axes) -> None:
         axes.stairs(numbers, edges, fill=True, color=_COLORS["memmap"])
         axes.set_xlabel(what)
-        axes.set_ylabel("images")
+        axes.set_ylabel(of)
         axes.grid(axis="x", visible=False)
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))

@@ -16,7 +16,7 @@ from rawpack_packer.report.figures import (
     write_png,
 )
 from rawpack_packer.report.page import both, write_page
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain, with_noun
 from rawpack_packer.tune.plan import text
 from rawpack_packer.tune.plan.planned import Plan
 
@@ -37,21 +37,23 @@ def _write_page(path: Path, planned: Plan, size: Draw, curve: Draw) -> None:
         "plan.html.jinja",
         title=f"{planned.asked.source}: size against speed",
         source=plain(planned.asked.source),
-        samples=planned.samples,
+        samples=count(planned.samples, planned.noun),
+        whole=len(planned.sample) == planned.samples,
         sampled=len(planned.sample),
         taken=taken,
-        why=planned.recommendation.why,
+        noun=planned.noun,
+        why=with_noun(planned.recommendation.why, planned.noun),
         take_command=None if taken is None else planned.asked.command(taken),
         targets=text.target_lines(planned),
-        lost=[(one.candidate.name, why) for one, why in planned.recommendation.lost],
+        lost=[(one.candidate.name, with_noun(why, planned.noun)) for one, why in planned.recommendation.lost],
         overlaps=text.overlap_lines(planned),
-        head=text.HEAD,
+        head=[with_noun(name, planned.noun) for name in text.HEAD],
         rows=list(text.rows(planned)),
         limit_rows=list(text.limit_rows(planned)),
         scaling_rows=text.scaling_rows(planned),
         legend=text.legend(planned),
         frontier=both(size, "Size of each candidate against its speed", "frontier"),
-        scaling=both(curve, "Images per second by workers", "scaling"),
+        scaling=both(curve, f"{planned.noun.capitalize()}s per second by workers", "scaling"),
         strips=strips(planned.sample, [one.candidate for one in planned.predictions]),
     )
 
@@ -81,4 +83,5 @@ def _draws(planned: Plan) -> tuple[Draw, Draw]:
         )
         for one in planned.predictions
     ]
-    return frontier(points, levels, planned.asked.goals.disk), scaling(curves, machine.cpus())
+    noun = planned.noun
+    return frontier(points, levels, planned.asked.goals.disk, noun), scaling(curves, machine.cpus(), noun)

@@ -153,31 +153,32 @@ def _labels(store: Store) -> NDArray[np.int64]:
 
 def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Draw, float]]:
     """Titles, plots, and their heights in inches."""
+    nouns = f"{about['noun']}s"
     if about["classes"]:
         named = sorted(about["classes"].items(), key=lambda one: -one[1])
-        title = f"Images of each class, {named[0][1]:,} to {named[-1][1]:,}"
+        title = f"{nouns.capitalize()} in each class, {named[0][1]:,} to {named[-1][1]:,}"
         if len(named) > _BARS:
             title += f": the {_BARS // 2} largest and the {_BARS // 2} smallest of {len(named):,}"
             named = named[: _BARS // 2] + named[-_BARS // 2 :]
-        draw = counts([name or "(no class)" for name, _ in named], [number for _, number in named], "images")
+        draw = counts([name or "(no class)" for name, _ in named], [number for _, number in named], nouns)
         yield title, draw, 0.9 + 0.24 * len(named)
     shapes = _column(store, "image.shape")
     if shapes is not None and len(shapes):
         sides = shapes[:, :2].max(axis=1)
-        yield "Longer side of the stored images", _binned(sides, "pixels", lambda value: f"{value:,.0f}"), _LOW
+        yield f"Longer side of the stored {nouns}", _binned(sides, "pixels", lambda value: f"{value:,.0f}", nouns), _LOW
     sizes = _stored_bytes(store)
     if sizes is not None and len(sizes):
-        yield "Bytes of the stored images", _binned(sizes, "bytes of an image in the store", text.size), _LOW
+        yield f"Bytes of the stored {nouns}", _binned(sizes, "bytes in the store", text.size, nouns), _LOW
     files = _source_bytes(store)
     if files is not None and len(files):
-        yield "Bytes of the source's files", _binned(files, "bytes of a file", text.size), _LOW
+        yield "Bytes of the source's files", _binned(files, "bytes of a file", text.size, "files"), _LOW
 
 
-def _binned(values: NDArray[Any], what: str, unit: Any) -> Draw:
+def _binned(values: NDArray[Any], what: str, unit: Any, of: str) -> Draw:
     # A few giants must not press everything else into one bar.
     most = float(np.quantile(values, 0.995))
     numbers, edges = np.histogram(np.minimum(values, most), bins=min(_BINS, max(1, len(np.unique(values)))))
-    return histogram(edges.tolist(), numbers.tolist(), what, unit)
+    return histogram(edges.tolist(), numbers.tolist(), what, unit, of)
 
 
 def _column(store: Store, name: str) -> NDArray[Any] | None:

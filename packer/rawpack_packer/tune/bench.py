@@ -95,10 +95,10 @@ def as_text(done: Bench) -> str:
     """For a person."""
     blocks = []
     for meter in done.meters:
-        lines = [f"{text.plain(str(meter.path))}: {about(meter)}", text.grid([HEAD, *rows(done, meter)])]
+        lines = [f"{text.plain(str(meter.path))}: {about(meter)}", text.grid([head(meter), *rows(done, meter)])]
         disk = done.disk[meter.path]
         if disk is not None:
-            lines.append(f"  its files come from the disk, in order, at {text.size(disk)}/s")
+            lines.append(f"  the disk reads its files in order at {text.size(disk)}/s")
         blocks.append("\n".join(lines))
     return "\n\n".join([*blocks, notes(done.readings, done.load)])
 
@@ -106,7 +106,12 @@ def as_text(done: Bench) -> str:
 def about(meter: StoreMeter) -> str:
     """What a store is, in a few words."""
     shape = "x".join("?" if n is None else str(n) for n in meter.field.shape)
-    return f"{meter.manifest.format}, {text.count(len(meter), 'image')} of {shape}, {text.size(meter.store_bytes)}"
+    return f"{meter.manifest.format}, {text.count(len(meter), meter.noun)} of {shape}, {text.size(meter.store_bytes)}"
+
+
+def head(meter: StoreMeter) -> tuple[str, ...]:
+    """`HEAD` for what the store's samples are called."""
+    return tuple(text.with_noun(name, meter.noun) for name in HEAD)
 
 
 def rows(done: Bench, meter: StoreMeter) -> list[tuple[str, ...]]:
@@ -119,15 +124,17 @@ def notes(readings: Sequence[Reading], load: float | None) -> str:
     """How the figures were made, and what may be wrong with them."""
     figure = readings[0].images_per_s
     lines = [
-        f"Medians of {text.count(len(figure.values), 'round')} in turn; in brackets the interval that holds the median "
-        f"with a chance of {figure.confidence:.0%}. Nothing is done with a batch.",
-        "of limit: the share of bare copying or JPEG decoding with as many threads, taken in each round; the median of "
-        "these shares. a core: images per second of CPU time.",
+        f"Medians of {text.count(len(figure.values), 'round')}, stores taken in turn; in brackets the interval that holds "
+        f"the median with a chance of {figure.confidence:.0%}. Batches are only read.",
+        "of limit: the share of bare copying or JPEG decoding with as many threads, measured in each round; the median. "
+        "a core: samples per second of CPU time.",
     ]
     if not any(reading.cold for reading in readings):
-        lines.append("Cold reads were not measured: the system was not asked to drop the files, or does not.")
+        lines.append(
+            "Cold reads were not measured: rawpack did not ask the system to drop the files, or it keeps them in memory."
+        )
     if load is not None and load > _BUSY:
-        lines.append(f"The machine was busy before the start (load {load:.1f} for each CPU), and the figures show it.")
+        lines.append(f"The machine was busy before the start (load {load:.1f} per CPU): an idle machine is faster.")
     return "\n".join(lines)
 
 

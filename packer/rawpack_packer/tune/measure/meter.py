@@ -24,6 +24,7 @@ from rawpack.disk.mapped import map_file
 from rawpack.order import BlockShuffled
 from rawpack.store.store import Store
 from rawpack_packer.inspect.warm import files_of
+from rawpack_packer.sources.stores.video_numbers import are_frames
 from rawpack_packer.tune.measure.cache import drop, read_rate
 from rawpack_packer.tune.measure.cpu import cpu_seconds
 from rawpack_packer.tune.measure.limits import copy_limit, decode_limit
@@ -83,6 +84,7 @@ class StoreMeter:
         self.path, self._seed = path, seed
         store = Store(path)
         self.manifest, self.field = store.manifest, store.fields["image"]
+        self.noun = "frame" if are_frames(store.fields) else "image"
         self.files = [file for file, _ in files_of(store)]
         self.shard_bytes = store.manifest.shard_bytes
         self.store_bytes = sum(size for _, size in files_of(store))

@@ -14,6 +14,7 @@ from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.stores.view import noun_of
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.predict import Prediction, predict
 from rawpack_packer.tune.plan.recommend import Goals, Recommendation, by_target, overlaps, recommend
@@ -60,6 +61,8 @@ class Plan:
     asked: PlanRequest
     samples: int
     """Of the whole source."""
+    noun: str
+    """What one of them is called: "image", "frame"."""
     sample: SampleSource
     memory: int | None
     predictions: list[Prediction]
@@ -173,4 +176,6 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
         where = str(folder.parent)
     predictions = predict(tried.trials, len(source), memory)
     advice = recommend(predictions, asked.goals)
-    return Plan(asked, len(source), tried.sample, memory, predictions, tried.left_out, advice, load, where)
+    return Plan(
+        asked, len(source), noun_of(source), tried.sample, memory, predictions, tried.left_out, advice, load, where
+    )

@@ -31,12 +31,12 @@ def as_text(planned: Plan, width: int | None = None) -> str:
     """For a person at a terminal of so many columns; None for all of the table, and lines as long as they come."""
     asked = planned.asked
     title = (
-        f"{text.plain(asked.source)}: {text.count(planned.samples, 'image')}"
+        f"{text.plain(asked.source)}: {text.count(planned.samples, planned.noun)}"
         + ("" if len(planned.sample) == planned.samples else f", judged by {len(planned.sample):,} of them")
         + f"; read in batches of {asked.batch} with {text.count(asked.workers[-1], 'worker')}"
-        + (f", each image through {', '.join(map(repr, asked.transform))}" if asked.transform else "")
+        + (f", each {planned.noun} through {', '.join(map(repr, asked.transform))}" if asked.transform else "")
     )
-    table, shown = _fitting([HEAD, *rows(planned), *limit_rows(planned)], width)
+    table, shown = _fitting([HEAD, *rows(planned), *limit_rows(planned)], width, planned.noun)
     blocks = [
         [*_wrapped(title, width), table],
         [line for note in legend(planned, shown) for line in _wrapped(note, width)],
@@ -44,7 +44,7 @@ def as_text(planned: Plan, width: int | None = None) -> str:
     ]
     curve = scaling_rows(planned)
     if len(curve[0]) > 2:
-        blocks.insert(1, ["images/s by workers:", _fitting(curve, width)[0]])
+        blocks.insert(1, [f"{planned.noun}s/s by workers:", _fitting(curve, width)[0]])
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
@@ -125,6 +125,7 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
         "PSNR": "what JPEG or chroma loses; higher is better",
     }
     lines += [f"{name}: {note}." for name, note in notes.items() if note and name in shown]
+    lines = [text.with_noun(line, planned.noun) for line in lines]
     if best.cold_images_per_s is not None:
         some = any(one.trial.best.cold_images_per_s is None for one in planned.predictions)
         lines.append(
@@ -175,12 +176,12 @@ def warnings(planned: Plan) -> list[str]:
         )
     if len(planned.sample) < min(_FEW, planned.samples):
         lines.append(
-            f"Only {len(planned.sample)} images were tried, as more would not have fitted into --budget "
-            f"{about(planned.asked.budget)}: a longer one gives better figures."
+            f"Only {text.count(len(planned.sample), planned.noun)} {'was' if len(planned.sample) == 1 else 'were'} tried: "
+            f"--budget {about(planned.asked.budget)} left no time for more. A longer one gives better figures."
         )
     tried = planned.predictions[0].trial
     if tried.seen > tried.rows:
-        lines.append(f"{tried.seen - tried.rows} of {text.count(tried.seen, 'image')} could not be packed.")
+        lines.append(f"{tried.seen - tried.rows:,} of {text.count(tried.seen, planned.noun)} could not be packed.")
     if planned.load is not None and planned.load > _BUSY:
         lines.append(
             f"The machine was busy before the start (load {planned.load:.1f} for each CPU): an idle one is faster."
@@ -192,18 +193,20 @@ def advice_lines(planned: Plan) -> list[str]:
     """What to take, its command, what a target would change, and why not the others."""
     recommendation, lines = planned.recommendation, []
     if recommendation.taken is None:
-        lines.append(f"Nothing is recommended. {recommendation.why}")
+        lines.append(f"Nothing is recommended. {text.with_noun(recommendation.why, planned.noun)}")
     else:
         lines += [
-            f"Recommended: {recommendation.taken.candidate.name}, {recommendation.why}.",
+            f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(recommendation.why, planned.noun)}.",
             f"{_INDENT}{planned.asked.command(recommendation.taken)}",
         ]
         if recommendation.taken.trial.loss is not None:
-            lines.append(f"{_INDENT}It loses a little of each image: --html shows how that looks.")
+            lines.append(f"{_INDENT}It loses a little of each {planned.noun}: --html shows how that looks.")
     lines += target_lines(planned)
     if recommendation.lost:
         lines.append("Other candidates:" if recommendation.taken else "Candidates:")
-        lines += [f"{_INDENT}{one.candidate.name}: {why}" for one, why in recommendation.lost]
+        lines += [
+            f"{_INDENT}{one.candidate.name}: {text.with_noun(why, planned.noun)}" for one, why in recommendation.lost
+        ]
     lines += overlap_lines(planned)
     return lines
 
@@ -214,7 +217,7 @@ def target_lines(planned: Plan) -> list[str]:
         return []
     if len({one.candidate.name for _, one in planned.by_target}) == 1 and planned.recommendation.taken is not None:
         return []
-    return ["If you know how many images/s the training takes, --target recommends:"] + [
+    return [f"If you know how many {planned.noun}s/s the training takes, --target recommends:"] + [
         f"{_INDENT}up to {number(_floor(most))}: {one.candidate.name}, {size_of(one)}"
         for most, one in planned.by_target
     ]
@@ -274,9 +277,9 @@ def _in_cache(one: Prediction, cache: int | None) -> bool:
     return cache is not None and one.candidate.raw and sampled < 2 * cache and one.store_bytes > 2 * sampled
 
 
-def _fitting(table: list[tuple[str, ...]], width: int | None) -> tuple[str, list[str]]:
+def _fitting(table: list[tuple[str, ...]], width: int | None, noun: str = "image") -> tuple[str, list[str]]:
     """A table with as many of its columns as fit into the width, those first that are needed most; and which, of those
-    that are not empty."""
+    that are not empty. noun: what the samples are called."""
     head = table[0]
     full = [k for k in range(len(head)) if any(row[k] for row in table[1:])]
     by_need = sorted(full, key=lambda k: _BY_NEED.index(head[k]) if head[k] in _BY_NEED else k)
@@ -289,7 +292,8 @@ def _fitting(table: list[tuple[str, ...]], width: int | None) -> tuple[str, list
         if len(kept) < 2 or used + wide[k] <= room:
             kept.append(k)
     kept.sort()
-    return text.grid([tuple(row[k] for k in kept) for row in table], _INDENT), [head[k] for k in kept]
+    told = [tuple(text.with_noun(name, noun) for name in head), *table[1:]]
+    return text.grid([tuple(row[k] for k in kept) for row in told], _INDENT), [head[k] for k in kept]
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:

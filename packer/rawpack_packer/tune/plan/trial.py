@@ -42,11 +42,11 @@ _PACKING, _COMPARING = 0.35, 0.05
 _LATE = (0.25, 8.0)
 """How long after the budget's end measurements still begin, so that each figure gets its interval: a share of the
 budget, and at least so many seconds."""
-_PACKED_BY = (0.75, 12.0)
-"""When the last candidate is to be packed: a share of the budget, and at least so many seconds."""
-_END = (1.65, 24.0)
-"""When the last measurement is to end, likewise. All of it is to end within twice the budget, and on a busy machine the
-start of the command takes several seconds."""
+_PACKED_BY, _END = 0.75, 1.65
+"""When the last candidate is to be packed, and when the last measurement is to end, as shares of the budget. All of it
+is to end within twice the budget, and on a busy machine the start of the command takes several seconds."""
+_SHORT_S = 10.0
+"""In a shorter budget every candidate is tried once, whatever the clock says."""
 _PROBED = 4
 _SLOW_S = 0.02
 """An image that takes longer to decode is decoded once for all candidates of its pixels. For faster ones each candidate
@@ -213,8 +213,8 @@ def try_out(
 ) -> TriedOut:
     """Pack a sample of the source into each candidate below `folder`, and read each back.
 
-    budget: seconds that all of it may take. What there is no time for is left out, so that it ends within twice the
-    budget; but one candidate is packed and read in any case, with a few images.
+    budget: seconds that all of it may take. From 10 s on, what there is no time for is left out, so that it ends within
+    twice the budget; but one candidate is packed and read in any case, with a few images.
     """
     began = time.monotonic()
 
@@ -227,7 +227,7 @@ def try_out(
     sample = draw(source, sample_size(source, candidates, folder, budget, found), seed)
     trials = Trials(sample, folder, shared, inline=len(sample) < min(_LEAST, len(source)))
     packed: dict[str, tuple[Trial, StoreMeter]] = {}
-    packed_by = began + max(_PACKED_BY[0] * budget, _PACKED_BY[1])
+    packed_by = math.inf if budget < _SHORT_S else began + _PACKED_BY * budget
     for candidate in packing_order(candidates, shared):
         if packed and time.monotonic() + trials.expected_s(candidate) > packed_by:
             continue
@@ -417,5 +417,5 @@ def _schedule(stores: int, cases: int, budget: float, began: float) -> Schedule:
         cold,
         began + budget,
         began + budget + max(_LATE[0] * budget, _LATE[1]),
-        began + max(_END[0] * budget, _END[1]),
+        None if budget < _SHORT_S else began + _END * budget,
     )
