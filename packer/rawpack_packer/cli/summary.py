@@ -54,7 +54,7 @@ def dry_text(dry: DryRun) -> str:
     if guess.spare_bytes:
         rows.insert(2, ("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
     if guess.rejected:
-        rows.append(("rejected", f"{guess.rejected} of the {guess.tried} samples tried"))
+        rows.append(("rejected", f"{guess.rejected:,} of {text.count(guess.tried, 'sample')} tried"))
     return "Nothing was written. Packing would take:\n" + text.table(rows)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rawpack.errors import PackError
+from rawpack_packer import text
 from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.engines import remote_worker
@@ -248,8 +249,8 @@ class _PooledRun:
         self._cared.append(task)
         if len(self._cared) > _CARED_PARTS:
             raise PackError(
-                f"the cluster's workers keep dying: {len(self._cared)} parts have killed {_PART_DEATHS} each, the last "
-                f"one with {error!r}: out of memory? The same command goes on"
+                f"the cluster's workers keep dying: {text.count(len(self._cared), 'part')} killed "
+                f"{text.count(_PART_DEATHS, 'worker')} each, the last one with {error!r}: out of memory? The same command goes on"
             )
 
     def _tell(self, number: int, tick: Tick) -> None:

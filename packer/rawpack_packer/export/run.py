@@ -156,8 +156,8 @@ class Export:
             first = done.rejects[0]
             files.write_whole(work / REJECTS, lines, work / f"{REJECTS}.tmp")
             raise PackError(
-                f"{len(done.rejects)} samples are damaged in the store ({plain(first.key)}: {first.detail}, ...), "
-                f"and --max-rejects allows {allowed}; those seen so far are listed in {work / REJECTS}. The same "
+                f"the store has {text.count(len(done.rejects), 'damaged sample')} ({plain(first.key)}: {first.detail}, "
+                f"...), and --max-rejects allows {allowed}; those seen so far are listed in {work / REJECTS}. The same "
                 "command with a larger --max-rejects goes on"
             )
         if done.files or not (self.folder / NOTE).exists():
@@ -167,8 +167,8 @@ class Export:
             if done.rejects:
                 files.write_whole(self.folder / REJECTS, lines, work / f"{REJECTS}.tmp")
             write_listing(self.folder, self.source, self.names, (reject.sample for reject in done.rejects))
-            text = msgspec.json.format(msgspec.json.encode(note(self.source, self.names, len(done.rejects))), indent=1)
-            files.write_whole(self.folder / NOTE, text + b"\n", work / f"{NOTE}.tmp")
+            noted = msgspec.json.format(msgspec.json.encode(note(self.source, self.names, len(done.rejects))), indent=1)
+            files.write_whole(self.folder / NOTE, noted + b"\n", work / f"{NOTE}.tmp")
         shutil.rmtree(work)
         files.sync_folder(self.folder)
         return done

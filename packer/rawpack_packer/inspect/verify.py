@@ -19,6 +19,7 @@ from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
+from rawpack_packer import text
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending, is_ours
 from rawpack_packer.destination.layout import PROVENANCE, STATES, names_of, of_run, runs_by
@@ -104,7 +105,9 @@ def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:
             continue
         try:
             if name == manifest.rejects.file.name and record.bytes > manifest.rejects.count * _REJECT_BYTES:
-                raise DamagedStoreError(f"{name} has {record.bytes} bytes for {manifest.rejects.count} rejects")
+                raise DamagedStoreError(
+                    f"{name} has {text.count(record.bytes, 'byte')} for {text.count(manifest.rejects.count, 'reject')}"
+                )
             map_file((path / name).parent, record)
         except RawpackError as error:
             yield Problem(name, str(error))
@@ -152,7 +155,9 @@ def _check_size(store: Store, number: int, name: str, field: Field, record: File
     if "bytes" in field.index:
         held = int(store.columns.piece(f"{name}.bytes", store.first(number), shard.rows).sum())
         if held != packed:
-            raise DamagedStoreError(f"its samples of {name} have {held} bytes together; the manifest says {packed}")
+            raise DamagedStoreError(
+                f"its samples of {name} hold {text.count(held, 'byte')} in all; the manifest says {packed:,}"
+            )
     used_bytes = format_of(store.manifest.format).used_bytes
     if used_bytes:
         used = resolve(used_bytes)(map_file(store.path, record))

@@ -88,7 +88,7 @@ def _check_all(origin: RemoteStore, items: Sequence[RemoteFile]) -> None:
     gone = sum(not cache.has(item.key, item.record) for item in items)
     if gone:
         raise StoreError(
-            f"{gone} of the {len(items)} files of {origin.remote} were removed from the cache {cache.folder} while "
+            f"{gone:,} of {text.count(len(items), 'file')} of {origin.remote} left the cache {cache.folder} while "
             "others were fetched: by other readers that need its room, or by hand; pass a larger --cache-bytes, or "
             "another --cache"
         )

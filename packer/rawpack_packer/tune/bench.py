@@ -124,14 +124,14 @@ def notes(readings: Sequence[Reading], load: float | None) -> str:
     """How the figures were made, and what may be wrong with them."""
     figure = readings[0].images_per_s
     lines = [
-        f"Medians of {text.count(len(figure.values), 'round')}, stores taken in turn; in brackets the interval that holds "
-        f"the median with a chance of {figure.confidence:.0%}. Batches are only read.",
-        "of limit: the share of bare copying or JPEG decoding with as many threads, measured in each round; the median. "
+        f"Medians of {text.count(len(figure.values), 'round')}, stores taken in turn; in brackets the interval that "
+        f"holds the median with a chance of {figure.confidence:.0%}. Batches are only read.",
+        "of limit: the share of bare copying or JPEG decoding with as many threads, the median of the rounds. "
         "a core: samples per second of CPU time.",
     ]
     if not any(reading.cold for reading in readings):
         lines.append(
-            "Cold reads were not measured: rawpack did not ask the system to drop the files, or it keeps them in memory."
+            "Cold reads were not measured: the system was not asked to drop the files, or keeps them in memory."
         )
     if load is not None and load > _BUSY:
         lines.append(f"The machine was busy before the start (load {load:.1f} per CPU): an idle machine is faster.")

@@ -175,8 +175,9 @@ def warnings(planned: Plan) -> list[str]:
             "measures more often."
         )
     if len(planned.sample) < min(_FEW, planned.samples):
+        tried_out = text.count(len(planned.sample), planned.noun) + (" was" if len(planned.sample) == 1 else " were")
         lines.append(
-            f"Only {text.count(len(planned.sample), planned.noun)} {'was' if len(planned.sample) == 1 else 'were'} tried: "
+            f"Only {tried_out} tried: "
             f"--budget {about(planned.asked.budget)} left no time for more. A longer one gives better figures."
         )
     tried = planned.predictions[0].trial
@@ -191,12 +192,12 @@ def warnings(planned: Plan) -> list[str]:
 
 def advice_lines(planned: Plan) -> list[str]:
     """What to take, its command, what a target would change, and why not the others."""
-    recommendation, lines = planned.recommendation, []
+    recommendation, lines, noun = planned.recommendation, list[str](), planned.noun
     if recommendation.taken is None:
         lines.append(f"Nothing is recommended. {text.with_noun(recommendation.why, planned.noun)}")
     else:
         lines += [
-            f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(recommendation.why, planned.noun)}.",
+            f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(recommendation.why, noun)}.",
             f"{_INDENT}{planned.asked.command(recommendation.taken)}",
         ]
         if recommendation.taken.trial.loss is not None:
