@@ -250,7 +250,8 @@ class _PooledRun:
         if len(self._cared) > _CARED_PARTS:
             raise PackError(
                 f"the cluster's workers keep dying: {text.count(len(self._cared), 'part')} killed "
-                f"{text.count(_PART_DEATHS, 'worker')} each, the last one with {error!r}: out of memory? The same command goes on"
+                f"{text.count(_PART_DEATHS, 'worker')} each, the last "
+                f"one with {error!r}: out of memory? The same command goes on"
             )
 
     def _tell(self, number: int, tick: Tick) -> None:
