@@ -1,51 +1,21 @@
-"""What several test files share: photo-like images, the command, and stores packed once for all of them."""
+"""Fixtures that several files of tests share: a folder of images, and stores packed once for all of them."""
 
 from __future__ import annotations
 
-import io
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from unittest import mock
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-from PIL import Image
+from pictures import SIZES, picture, save
 from real_data import real
+from running import FORMATS, Packed, Ran, pack, run_command
 
 import rawpack
-import rawpack_packer
-from rawpack_packer.cli import main
 
 if TYPE_CHECKING:
     from reading import Truth
-
-Pixels = NDArray[np.uint8]
-
-FORMATS: dict[str, tuple[str, ...]] = {
-    "memmap": ("--format", "memmap"),
-    "hdf5": ("--format", "hdf5"),
-    "hdf5-gzip": ("--format", "hdf5", "--compression", "gzip"),
-    "hdf5-chunk4": ("--format", "hdf5", "--chunk", "4"),
-    "lmdb": ("--format", "lmdb"),
-}
-"""Every layout that a shard can have -> the options that make it."""
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
 
 
 def pytest_configure() -> None:
@@ -56,44 +26,6 @@ def pytest_configure() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the command
-
-
-def command() -> list[str]:
-    """How the `rawpack` command is started as a process of its own."""
-    return [sys.executable, "-m", "rawpack_packer"]
-
-
-def environment(**extra: str) -> dict[str, str]:
-    """An environment in which a new Python finds the very packages that these tests found."""
-    roots = dict.fromkeys(str(Path(package.__file__ or "").parents[1]) for package in (rawpack, rawpack_packer))
-    return os.environ | {"PYTHONPATH": os.pathsep.join(roots), "PYTHONUTF8": "1"} | extra
-
-
-def run_command(*args: object, **extra: str) -> Ran:
-    """Run the command as a process of its own; `extra` goes into its environment."""
-    ran = subprocess.run(
-        [*command(), *map(str, args)],
-        capture_output=True, encoding="utf-8", timeout=200, env=environment(**extra), check=False,
-    )  # fmt: skip
-    return Ran(ran.returncode, ran.stdout, ran.stderr)
-
-
-def run_here(*args: object) -> Ran:
-    """Run the command's own entry point in this process: the same exit codes and messages, in a tenth of the time."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with mock.patch.object(sys, "argv", ["rawpack", *map(str, args)]), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    return Ran(code, out.getvalue(), err.getvalue())
-
-
-def pack(source: Path, destination: Path, *options: object) -> Path:
-    """Pack in this process, and insist that it went well."""
-    ran = run_here("pack", "--workers", 0, "--quiet", *options, source, destination)
-    assert (ran.code, ran.err) == (0, ""), ran
-    return destination
 
 
 @pytest.fixture(name="run_cli", scope="session")
@@ -117,49 +49,6 @@ def truth(store: Path) -> Truth:
 
 
 # ---------------------------------------------------------------------------------------------- images
-
-
-def picture(height: int, width: int, seed: int) -> Pixels:
-    """Smooth colours with a little noise, as photographs have: (height, width, 3)."""
-    random = np.random.default_rng(seed)
-    coarse = random.integers(0, 256, (max(2, height // 16), max(2, width // 16), 3)).astype(np.uint8)
-    smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), np.float64)
-    return (smooth + random.normal(0, 1.5, smooth.shape)).clip(0, 255).astype(np.uint8)
-
-
-def save(path: Path, pixels: Pixels, **options: Any) -> Path:
-    """Write an image file, its folders too; the type is that of the name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image = Image.fromarray(pixels)
-    if path.suffix.lower() in (".jpg", ".jpeg"):
-        options = {"quality": 95} | options
-    image.save(path, **options)
-    return path
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    """Every file below a folder: path with slashes -> contents."""
-    found = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = Path(folder) / name
-            found[path.relative_to(root).as_posix()] = path.read_bytes()
-    return found
-
-
-def states_of(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Every file below a folder: path -> inode, mtime in ns, size. Equal states mean that nothing was written."""
-    found = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            state = (Path(folder) / name).stat()
-            path = (Path(folder) / name).relative_to(root).as_posix()
-            found[path] = (state.st_ino, state.st_mtime_ns, state.st_size)
-    return found
-
-
-SIZES = ((60, 80), (131, 70), (48, 48), (70, 131), (97, 51))
-"""Heights and widths of the images of `images`."""
 
 
 @pytest.fixture(scope="session")
@@ -190,8 +79,6 @@ def photos() -> Path:
 
 # ---------------------------------------------------------------------------------------------- stores
 
-Packed = Callable[..., Path]
-
 
 @pytest.fixture(scope="session")
 def packed(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Packed:
@@ -206,17 +93,3 @@ def packed(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Packed:
         return stores[asked]
 
     return get
-
-
-@contextmanager
-def started(*args: object, **extra: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a running process, which is ended with the block."""
-    process = subprocess.Popen(
-        [*command(), *map(str, args)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=environment(**extra),
-    )  # fmt: skip
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()

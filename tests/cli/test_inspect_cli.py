@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORMATS, Packed, Ran, pack, picture, run_here, save, states_of
+from folders import states_of
+from pictures import picture, save
 from PIL import Image
+from running import FORMATS, Packed, Ran, pack, run_here
 
 from rawpack import Reader
 from rawpack.errors import DamagedStoreError

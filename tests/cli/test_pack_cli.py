@@ -20,8 +20,10 @@ import lmdb
 import numpy as np
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from conftest import FORMATS, Pixels, Ran, files_of, pack, picture, run_command, run_here, save, started, states_of
+from folders import files_of, states_of
+from pictures import Pixels, picture, save
 from PIL import Image
+from running import FORMATS, Ran, pack, run_command, run_here, started
 
 from rawpack import Reader, StoreError, UnfinishedStoreError
 

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import picture, run_here, save
+from pictures import picture, save
+from running import run_here
 
 from rawpack_packer import text
 from rawpack_packer.job.counts import COUNTS

@@ -23,7 +23,8 @@ from typing import Any
 
 import click
 import pytest
-from conftest import Ran, environment, picture, run_here, save
+from pictures import picture, save
+from running import Ran, environment, run_here
 
 import rawpack
 import rawpack.transforms

@@ -21,12 +21,13 @@ import h5py
 import lmdb
 import numpy as np
 import pytest
-from conftest import FORMATS, Packed, Pixels, pack, picture, save
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pictures import Pixels, picture, save
 from PIL import Image
 from planes import rgb_of
+from running import FORMATS, Packed, pack
 
 import rawpack_packer
 from rawpack import Reader, UsageError

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Pixels, Ran, environment, files_of, run_command
+from folders import files_of
+from pictures import Pixels
+from running import Ran, environment, run_command
 
 import rawpack_packer
 from rawpack import Reader, StoreError, UsageError

@@ -11,13 +11,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from conftest import pack, picture, run_here, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pictures import picture, save
 from PIL import Image
 from planes import rgb_of, spread
 from reading import WAYS
+from running import pack, run_here
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UsageError

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from conftest import environment
+from running import environment
 
 import rawpack
 from rawpack_packer import engines

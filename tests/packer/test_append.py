@@ -18,8 +18,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import FORMATS, Ran, environment, files_of, pack, picture, run_here, save, started
+from folders import files_of
+from pictures import picture, save
 from PIL import Image
+from running import FORMATS, Ran, environment, pack, run_here, started
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError

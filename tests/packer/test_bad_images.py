@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bad_images import cases, expected_pixels
-from conftest import FORMATS, run_command, run_here
+from running import FORMATS, run_command, run_here
 
 from rawpack import Reader
 from rawpack_packer.destination.rejects import REASONS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Packed, environment
+from running import Packed, environment
 
 TABLES = "reading,cold,giant,packing-1,augment-256"
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import pack, run_here
 from numpy.typing import NDArray
 from PIL import Image
+from running import pack, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError

@@ -13,7 +13,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import FORMATS, files_of, pack, picture, run_here, save
+from folders import files_of
+from pictures import picture, save
+from running import FORMATS, pack, run_here
 from troubled import die, opening
 
 from rawpack import Reader

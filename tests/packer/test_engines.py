@@ -29,8 +29,10 @@ import cloudpickle
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from clusters import cluster_environment, dask_cluster, environment_without_rawpack, ray_cluster
-from conftest import FORMATS, files_of, pack, picture, run_command, run_here, save, states_of
+from folders import files_of, states_of
 from held import Held, held, let_go
+from pictures import picture, save
+from running import FORMATS, pack, run_command, run_here
 from troubled import At, Trouble, Troubled, die
 
 import rawpack_packer

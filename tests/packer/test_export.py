@@ -19,10 +19,12 @@ import cv2
 import lmdb
 import numpy as np
 import pytest
-from conftest import Ran, files_of, picture, run_here, save, started, states_of
+from folders import files_of, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import picture, save
 from PIL import Image
+from running import Ran, run_here, started
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError

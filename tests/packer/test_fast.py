@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import Pixels
+from pictures import Pixels
 from PIL import Image
 
 from rawpack import jpeg

@@ -16,13 +16,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from conftest import FORMATS, pack, picture, run_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from pictures import picture
 from PIL import Image
 from reading import WAYS
+from running import FORMATS, pack, run_here
 
 import rawpack_packer
 from rawpack import DecodeError, PackError, Reader, UsageError, transforms

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FORMATS, pack, picture, run_here, save
+from pictures import picture, save
 from PIL import Image
+from running import FORMATS, pack, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -649,7 +650,7 @@ def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:
         "source = open_source(sys.argv[2], key='name'); print(len(source), (rss() - before) // 1024)"
     )
     (tmp_path / "short.csv").write_text("path,name,label,score,box\n0.jpg,n,a,1,\n")
-    from conftest import command, environment
+    from running import command, environment
 
     ran = subprocess.run(
         [command()[0], "-P", "-c", code, tmp_path / "short.csv", tmp_path / "long.csv"],

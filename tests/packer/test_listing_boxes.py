@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import pack, picture, run_here, save
+from pictures import picture, save
+from running import pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source

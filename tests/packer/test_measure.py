@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import Packed, run_here, states_of
+from folders import states_of
 from hypothesis import given
 from hypothesis import strategies as st
+from running import Packed, run_here
 
 from rawpack.store.store import Store
 from rawpack_packer.tune.measure import cache

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import FORMATS, command, environment, picture, save
+from pictures import picture, save
+from running import FORMATS, command, environment
 
 CALLS = (
     "open", "openat", "creat", "write", "writev", "pwrite64", "pwritev", "pwritev2", "ftruncate", "fallocate",

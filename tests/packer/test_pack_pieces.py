@@ -11,7 +11,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import FORMATS, files_of, pack, picture, run_here, save
+from folders import files_of
+from pictures import picture, save
+from running import FORMATS, pack, run_here
 from troubled import die, opening
 
 from rawpack_packer.part.part import PartTask

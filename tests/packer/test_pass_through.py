@@ -10,7 +10,7 @@ import lmdb
 import numpy as np
 import pytest
 from bad_images import CUT, cases, rich_jpeg
-from conftest import pack, run_here
+from running import pack, run_here
 
 from rawpack import RawpackError, Reader
 from rawpack.errors import DecodeError

@@ -17,7 +17,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from conftest import Pixels, environment, pack, picture, run_here, save
+from pictures import Pixels, picture, save
+from running import environment, pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW

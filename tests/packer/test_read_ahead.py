@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import command, environment, picture, save
+from pictures import picture, save
+from running import command, environment
 
 from rawpack_packer.part.part import PartTask
 from rawpack_packer.part.pieces import make_piece, starts

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Ran, files_of, pack, run_here, started
+from folders import files_of
 from reading import wait_until
+from running import Ran, pack, run_here, started
 
 import rawpack_packer
 from rawpack import Reader, UsageError

@@ -18,8 +18,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from conftest import Packed, environment, pack, picture, run_here, save
+from pictures import picture, save
 from PIL import Image
+from running import Packed, environment, pack, run_here
 
 from rawpack_packer.report import salvage as remaining
 from rawpack_packer.report.figures import WIDE, Curve, Level, Point, frontier, scaling, svg

@@ -21,9 +21,11 @@ import lmdb
 import msgspec
 import numpy as np
 import pytest
-from conftest import Ran, files_of, picture, run_here, save, started, states_of
+from folders import files_of, states_of
 from numpy.typing import NDArray
+from pictures import picture, save
 from PIL import Image
+from running import Ran, run_here, started
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Ran, environment, picture, run_here, save, states_of
+from folders import states_of
+from pictures import picture, save
+from running import Ran, environment, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError

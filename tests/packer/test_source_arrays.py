@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FORMATS, run_here
 from numpy.typing import NDArray
+from running import FORMATS, run_here
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source

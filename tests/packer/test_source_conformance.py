@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import picture, save
+from pictures import picture, save
 from videos import encode
 
 import rawpack_packer

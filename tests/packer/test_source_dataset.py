@@ -13,10 +13,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import picture, run_here, save
 from numpy.typing import NDArray
+from pictures import picture, save
 from PIL import Image, ImageOps
 from reading import run_script, script
+from running import run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError

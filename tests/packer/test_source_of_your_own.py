@@ -12,8 +12,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import run_here
 from numpy.typing import NDArray
+from running import run_here
 
 from rawpack import DecodeError, Reader
 from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, open_source, registry

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from conftest import files_of, pack, picture, run_here, save, started, states_of
+from folders import files_of, states_of
+from pictures import picture, save
+from running import pack, run_here, started
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UnfinishedStoreError, UsageError

@@ -14,10 +14,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import FORMATS, files_of, picture, run_here, save
+from folders import files_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import picture, save
 from real_data import real_files
+from running import FORMATS, run_here
 from troubled import touch
 from videos import (  # noqa: F401
     FFMPEG,

@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import run_here
+from running import run_here
 from videos import av, encode, looked_through_here, number_of  # noqa: F401
 
 from rawpack import Reader

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Packed, files_of, run_here
+from folders import files_of
+from running import Packed, run_here
 
 if sys.platform != "linux":
     pytest.skip("only Linux tells what lies in the page cache", allow_module_level=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from conftest import picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import picture
 
 from rawpack.pixels.area import _bands, shrink
 

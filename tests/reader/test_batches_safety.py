@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
-from conftest import Packed
 from numpy.typing import NDArray
 from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
+from running import Packed
 
 from rawpack import RawpackError, Reader
 from rawpack.batching import slots

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 from clip_frames import HEIGHT, WIDTH, Frames, image_of, pack_frames
-from conftest import FORMATS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reading import WAYS, nothing_left, wait_for_workers, workers_of
+from running import FORMATS
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Reader, UsageError, WorkerError

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FORMATS, Packed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import WAYS, Truth, descriptors
+from running import FORMATS, Packed
 
 from rawpack import Reader
 from rawpack.formats.codecs.raw import UniformRows

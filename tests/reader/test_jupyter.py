@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Packed, environment
 from reading import gone, wait_until
+from running import Packed, environment
 
 nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel are not installed: pip install them")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")

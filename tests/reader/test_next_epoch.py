@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Packed
 from numpy.typing import NDArray
 from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
+from running import Packed
 
 from rawpack import RawpackError, Reader, WorkerError
 from rawpack.batching.batches import IN_FLIGHT

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from conftest import Packed
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from reading import SOAK, WAYS, Truth, children, descriptors, rows_of, shared_bytes, wait_until, workers_of
+from running import Packed
 
 from rawpack import Reader
 

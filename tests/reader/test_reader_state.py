@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tqdm.std
-from conftest import FORMATS, Packed
 from reading import WAYS, Truth, rows_of
+from running import FORMATS, Packed
 
 from rawpack import DamagedStoreError, RawpackError, Reader, UsageError
 from rawpack.batching import worker

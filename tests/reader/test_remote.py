@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import environment, files_of, run_here
+from folders import files_of
 from numpy.typing import NDArray
 from reading import WAYS, nothing_left, rows_of, running, said, script, wait_until
+from running import environment, run_here
 
 import rawpack_packer
 from rawpack import DamagedStoreError, MissingExtraError, Reader, StoreError, UsageError, WorkerError

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Packed
 from numpy.typing import NDArray
 from reading import Truth, rows_of
+from running import Packed
 
 from rawpack import RawpackError, Reader
 

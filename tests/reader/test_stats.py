@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Packed
 from reading import WAYS
+from running import Packed
 from tqdm.auto import tqdm
 
 from rawpack import Reader

@@ -11,9 +11,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import FORMATS, Packed
 from numpy.typing import NDArray
 from reading import WAYS, nothing_left
+from running import FORMATS, Packed
 
 from rawpack import Reader, UsageError, WorkerError, jpeg
 from rawpack.disk.manifest import Field

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import pack, picture, save
+from pictures import picture, save
+from running import pack
 
 from rawpack import DamagedStoreError, Reader
 from rawpack.disk import mapped

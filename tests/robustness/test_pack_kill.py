@@ -19,7 +19,9 @@ from unittest import mock
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from conftest import FORMATS, environment, files_of, pack, picture, run_here, save, started, states_of
+from folders import files_of, states_of
+from pictures import picture, save
+from running import FORMATS, environment, pack, run_here, started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FORMATS, environment, files_of, pack, picture, run_here, save
+from folders import files_of
+from pictures import picture, save
+from running import FORMATS, environment, pack, run_here
 
 from rawpack_packer.part.duplicates import Duplicates
 

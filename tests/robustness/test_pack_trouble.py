@@ -18,7 +18,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import FORMATS, Ran, command, environment, files_of, pack, picture, run_command, run_here, save, states_of
+from folders import files_of, states_of
+from pictures import picture, save
+from running import FORMATS, Ran, command, environment, pack, run_command, run_here
 from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_memory, touch
 
 from rawpack import PackError, Reader

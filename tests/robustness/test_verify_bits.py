@@ -16,7 +16,8 @@ import h5py
 import lmdb
 import numpy as np
 import pytest
-from conftest import FORMATS, Ran, pack, picture, run_here, save
+from pictures import picture, save
+from running import FORMATS, Ran, pack, run_here
 
 from rawpack import DamagedStoreError, Reader
 from rawpack_packer.recipe import recipe as recipes

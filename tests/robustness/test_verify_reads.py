@@ -14,9 +14,10 @@ import hostile
 import msgspec
 import numpy as np
 import pytest
-from conftest import pack, picture, run_here, save
 from hostile.copies import Copy
 from hostile.refitted import refitted
+from pictures import picture, save
+from running import pack, run_here
 
 from rawpack import DamagedStoreError, Reader
 from rawpack.disk import manifest

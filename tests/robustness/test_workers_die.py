@@ -20,7 +20,7 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 import xxhash
-from conftest import Packed, environment, states_of
+from folders import states_of
 from reading import (
     SOAK,
     WAYS,
@@ -36,6 +36,7 @@ from reading import (
     wait_until,
     workers_of,
 )
+from running import Packed, environment
 
 from rawpack import RawpackError, Reader, UsageError, WorkerError
 from rawpack.batching import worker as process

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import FORMATS
 from numpy.typing import NDArray
+from running import FORMATS
 
 import rawpack_packer
 

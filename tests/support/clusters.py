@@ -16,7 +16,7 @@ from unittest import mock
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from conftest import environment
+from running import environment
 
 START_S = 60.0
 

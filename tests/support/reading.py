@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
-from conftest import Ran, environment
 from numpy.typing import NDArray
+from running import Ran, environment
 
 from rawpack.batching.iterator import BatchIterator
 

@@ -43,7 +43,7 @@ class Server:
         return f"http://127.0.0.1:{self.http.server_port}"
 
     def put_folder(self, prefix: str, files: dict[str, bytes]) -> None:
-        """Serve files (of `conftest.files_of`) below a prefix."""
+        """Serve files (of `folders.files_of`) below a prefix."""
         self.files |= {f"{prefix}/{name}": data for name, data in files.items()}
 
     def asked(self, part: str, method: str = "GET") -> int:

@@ -1,0 +1,90 @@
+"""How tests run the command: in this process or as one of its own, and the formats it is asked for."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import rawpack
+import rawpack_packer
+from rawpack_packer.cli import main
+
+FORMATS: dict[str, tuple[str, ...]] = {
+    "memmap": ("--format", "memmap"),
+    "hdf5": ("--format", "hdf5"),
+    "hdf5-gzip": ("--format", "hdf5", "--compression", "gzip"),
+    "hdf5-chunk4": ("--format", "hdf5", "--chunk", "4"),
+    "lmdb": ("--format", "lmdb"),
+}
+"""Every layout that a shard can have -> the options that make it."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command() -> list[str]:
+    """How the `rawpack` command is started as a process of its own."""
+    return [sys.executable, "-m", "rawpack_packer"]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """An environment in which a new Python finds the very packages that these tests found."""
+    roots = dict.fromkeys(str(Path(package.__file__ or "").parents[1]) for package in (rawpack, rawpack_packer))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(roots), "PYTHONUTF8": "1"} | extra
+
+
+def run_command(*args: object, **extra: str) -> Ran:
+    """Run the command as a process of its own; `extra` goes into its environment."""
+    ran = subprocess.run(
+        [*command(), *map(str, args)],
+        capture_output=True, encoding="utf-8", timeout=200, env=environment(**extra), check=False,
+    )  # fmt: skip
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+def run_here(*args: object) -> Ran:
+    """Run the command's own entry point in this process: the same exit codes and messages, in a tenth of the time."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with mock.patch.object(sys, "argv", ["rawpack", *map(str, args)]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def pack(source: Path, destination: Path, *options: object) -> Path:
+    """Pack in this process, and insist that it went well."""
+    ran = run_here("pack", "--workers", 0, "--quiet", *options, source, destination)
+    assert (ran.code, ran.err) == (0, ""), ran
+    return destination
+
+
+@contextmanager
+def started(*args: object, **extra: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a running process, which is ended with the block."""
+    process = subprocess.Popen(
+        [*command(), *map(str, args)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=environment(**extra),
+    )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+Packed = Callable[..., Path]
