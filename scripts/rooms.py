@@ -39,7 +39,7 @@ ROOMS = {
         "report",
         "tune",
         "inspect",
-        "export",
+        "exporting",
         "job",
         "engines",
         "part",

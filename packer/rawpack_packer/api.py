@@ -19,7 +19,7 @@ from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.named import store_folder, store_folders
 from rawpack_packer.engines import Engine
-from rawpack_packer.export import Export, Exported
+from rawpack_packer.exporting import Export, Exported
 from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.derive import Prefix
 from rawpack_packer.job.options import Progress, run_options

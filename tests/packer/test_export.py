@@ -28,7 +28,7 @@ from running import Ran, run_here, started
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
-from rawpack_packer.export.names import Names, check_names, folded, refused
+from rawpack_packer.exporting.names import Names, check_names, folded, refused
 from rawpack_packer.sources import KINDS, FieldKind
 
 JPEG = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
@@ -604,7 +604,7 @@ def test_what_the_disk_refuses_is_one_line(tmp_path: Path) -> None:
     """A file that cannot be written ends the run with its name and how to go on; then the same command does."""
     store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
     with (
-        mock.patch("rawpack_packer.export.run.Path.write_bytes", side_effect=OSError(28, "No space left on device")),
+        mock.patch("rawpack_packer.exporting.run.Path.write_bytes", side_effect=OSError(28, "No space left on device")),
         pytest.raises(PackError, match="No space left"),
     ):
         rawpack_packer.export(store, tmp_path / "out")

@@ -18,7 +18,7 @@ from rawpack_packer.cli.run_options import (
     progress,
     quiet_option,
 )
-from rawpack_packer.export import Exported
+from rawpack_packer.exporting import Exported
 from rawpack_packer.job.options import run_options
 
 

@@ -14,7 +14,6 @@ from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.stores.view import noun_of
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.predict import Prediction, predict
 from rawpack_packer.tune.plan.recommend import Goals, Recommendation, by_target, overlaps, recommend
@@ -177,5 +176,5 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
     predictions = predict(tried.trials, len(source), memory)
     advice = recommend(predictions, asked.goals)
     return Plan(
-        asked, len(source), noun_of(source), tried.sample, memory, predictions, tried.left_out, advice, load, where
+        asked, len(source), source.info.noun, tried.sample, memory, predictions, tried.left_out, advice, load, where
     )

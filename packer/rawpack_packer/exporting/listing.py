@@ -16,7 +16,7 @@ from rawpack.disk.manifest import Field
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import WORK
-from rawpack_packer.export.names import CLASSES, LISTING, Names
+from rawpack_packer.exporting.names import CLASSES, LISTING, Names
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.listing.table import CLASS, no_classes
 from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL

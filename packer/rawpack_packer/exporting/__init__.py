@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rawpack_packer.export.run import Export, Exported
+from rawpack_packer.exporting.run import Export, Exported
 
 __all__ = ["Export", "Exported"]

@@ -28,9 +28,9 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import REJECTS, WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
 from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.export.contents import contents
-from rawpack_packer.export.listing import again, note, write_listing
-from rawpack_packer.export.names import LISTING, NOTE, Names, check_names, suffix_of
+from rawpack_packer.exporting.contents import contents
+from rawpack_packer.exporting.listing import again, note, write_listing
+from rawpack_packer.exporting.names import LISTING, NOTE, Names, check_names, suffix_of
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import listed, plain
