@@ -25,7 +25,8 @@ from rawpack.errors import DecodeError
 from rawpack.pixels.yuv420 import planes_of, to_rgb
 from rawpack_packer.images.yuv420 import from_rgb
 from rawpack_packer.recipe.recipe import make_recipe
-from rawpack_packer.samples.image import encode_jpeg, prepare
+from rawpack_packer.samples.encoders import to_jpeg
+from rawpack_packer.samples.image import prepare
 from rawpack_packer.tune.plan.loss import psnr
 
 Bytes = NDArray[np.uint8]
@@ -71,7 +72,7 @@ def ways() -> dict[tuple[str, str], tuple[Encode, Decode]]:
     for quality in ("90", "95"):
         recipe = make_recipe(format="lmdb", quality=quality)
         found[f"JPEG, quality {quality}", "decoded"] = (
-            partial(encode_jpeg, recipe=recipe),
+            partial(to_jpeg, recipe=recipe),
             lambda stored, out: jpeg.decode(stored, out=out),
         )
     return found

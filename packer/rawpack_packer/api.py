@@ -25,7 +25,7 @@ from rawpack_packer.job.derive import Prefix
 from rawpack_packer.job.options import Progress, run_options
 from rawpack_packer.job.prepare import (
     Named,
-    Prepared,
+    PreparedPack,
     PreparedAppend,
     PreparedSplits,
     Scan,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rawpack_packer.tune.plan.trial import Say
 
 __all__ = [
-    "Prepared",
+    "PreparedPack",
     "PreparedAppend",
     "PreparedSplits",
     "append",

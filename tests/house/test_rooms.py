@@ -10,18 +10,13 @@ import pytest
 from rooms import FOLDERS, ROOMS, imports, level_of, modules, room_of, rooms_in
 
 KNOWN = {
-    ("rawpack.clips.reader", "rawpack.reader"): "the reader of clips is still a subclass of Reader",
-    ("rawpack.clips.reader", "rawpack.batching.fill"): "the reader of clips still fills batches itself",
-    ("rawpack.jpeg.captured_stderr", "rawpack.disk.plain_files"): "write_all still stands with the files of a store",
-    ("rawpack.system.child.process", "rawpack.disk.plain_files"): "write_all still stands with the files of a store",
-    ("rawpack.system.child.process", "rawpack"): "a child is started with the folder that the package lies in",
     ("rawpack_packer.sources.stores.source", "rawpack_packer.destination.layout"): "a store as a source reads columns",
     ("rawpack_packer.sources.stores.source", "rawpack_packer.destination.journal"): "how a store was packed says what "
     "its samples are",
 }
 """Imports that climb, and why they may: (module, what it imports) -> the reason."""
 
-SAME_NAME: dict[str, str] = {"Columns": "the manifest's entry for columns, and a dict of columns as a source"}
+SAME_NAME: dict[str, str] = {}
 """Class names that stand twice, and why they may."""
 
 

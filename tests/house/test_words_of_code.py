@@ -35,7 +35,6 @@ KNOWN = {
     ("seats", "rawpack_packer.engines.local"): _POOL,
     ("seat", "rawpack_packer.sources.video.scan"): _POOL,
     ("seats", "rawpack_packer.sources.video.scan"): _POOL,
-    ("rework", "rawpack_packer.cli.rework_options"): "options that convert, merge and subset share",
 }
 """Where one of them still stands, and why: (word, module) -> the reason."""
 

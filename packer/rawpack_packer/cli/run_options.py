@@ -15,7 +15,7 @@ from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.progress import Bar, Lines
 from rawpack_packer.engines import ENGINES, Engine, engine_at
 from rawpack_packer.job.options import NoProgress, RunOptions, run_options
-from rawpack_packer.job.prepare import Prepared
+from rawpack_packer.job.prepare import PreparedPack
 from rawpack_packer.text import plain
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -82,7 +82,7 @@ class Output:
         elif not self.quiet:
             click.echo(text)
 
-    def do(self, job: Prepared, *, dry_run: bool) -> None:
+    def do(self, job: PreparedPack, *, dry_run: bool) -> None:
         """Do a job, and print its summary; or what it would take."""
         if not dry_run:
             summary = job.run()

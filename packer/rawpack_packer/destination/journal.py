@@ -35,7 +35,7 @@ Files = dict[str, tuple[int, int]]
 """Key -> size in bytes and mtime in ns of a source's file."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class JobNote(msgspec.Struct, frozen=True, kw_only=True):
     """What is noted before the first part is packed."""
 
     recipe: dict[str, Any]
@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return Known(self.digest, self.keys if self.listed else None, states, self.options)
 
 
-class AppendJob(Job, frozen=True, kw_only=True):
+class AppendNote(JobNote, frozen=True, kw_only=True):
     """What is noted before the first part of an append is packed. Keys and classes are those in the store."""
 
     run: int
@@ -97,10 +97,10 @@ def source_digest(source: Source) -> str:
     return digest.hexdigest()
 
 
-def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> Job:
+def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> JobNote:
     """What is noted of a job. listed: whether every key and state is; None leaves that to their number."""
     listed = len(source) <= LISTED if listed is None else listed
-    return Job(
+    return JobNote(
         recipe=recipe.as_manifest(),
         fields=dict(fields),
         classes=source.info.classes,
@@ -112,25 +112,25 @@ def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: 
     )
 
 
-def write_job(path: Path, job: Job) -> None:
-    work, name = path / WORK, APPEND if isinstance(job, AppendJob) else JOB
+def write_job(path: Path, job: JobNote) -> None:
+    work, name = path / WORK, APPEND if isinstance(job, AppendNote) else JOB
     files.write_whole(work / name, msgspec.msgpack.encode(job), work / f"{name}.tmp")
 
 
-def read_job(path: Path) -> Job | None:
+def read_job(path: Path) -> JobNote | None:
     """The job that was begun at `path`; None where none was."""
     try:
-        return msgspec.msgpack.decode((path / WORK / JOB).read_bytes(), type=Job)
+        return msgspec.msgpack.decode((path / WORK / JOB).read_bytes(), type=JobNote)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
         raise StoreError(f"{path / WORK / JOB} is damaged ({error}); --restart begins anew") from None
 
 
-def read_append(path: Path) -> AppendJob | None:
+def read_append(path: Path) -> AppendNote | None:
     """The append that was begun at `path`; None where none was."""
     try:
-        return msgspec.msgpack.decode((path / WORK / APPEND).read_bytes(), type=AppendJob)
+        return msgspec.msgpack.decode((path / WORK / APPEND).read_bytes(), type=AppendNote)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

@@ -176,7 +176,7 @@ class Export:
     def _write_files(self, how: RunOptions) -> _Written:
         """All files that are not there yet. Ends early where too many samples are damaged."""
         workers = max(1, machine.cpus() if how.workers is None else how.workers)
-        done, folders, seen = _Written(), _Folders(self.folder), 0
+        done, folders, seen = _Written(), _MadeFolders(self.folder), 0
         starts, waiting = iter(range(0, len(self.source), _BLOCK)), deque[Future[_Written]]()
         with _pool(workers) as pool:
             while len(done.rejects) <= how.allowed(len(self.source)):
@@ -256,7 +256,7 @@ class _Written:
         self.unnamed += other.unnamed
 
 
-class _Folders:
+class _MadeFolders:
     """Gives files their names, in folders that it makes."""
 
     def __init__(self, folder: Path) -> None:

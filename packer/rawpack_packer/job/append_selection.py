@@ -42,7 +42,7 @@ class Chosen:
     """Samples: see `AppendSummary`."""
 
 
-def choose(store: Store, source: Source, begun: journal.AppendJob | None, *, skip_existing: bool) -> Chosen:
+def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, skip_existing: bool) -> Chosen:
     """What is to be appended. Raises UsageError where the store has some of it, and that was not to be skipped."""
     beside, drawn = _beside(store)
     # Where one source was divided, what one split has is not to come into another.
@@ -122,7 +122,7 @@ def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool)
 
 
 def _classes(
-    store: Store, beside: Sequence[Store], source: Source, begun: journal.AppendJob | None
+    store: Store, beside: Sequence[Store], source: Source, begun: journal.AppendNote | None
 ) -> tuple[str, ...] | None:
     """The store's classes, and at the end those that are new, in the order of the source.
 
@@ -168,7 +168,7 @@ def _beside(store: Store) -> tuple[list[Store], bool]:
         raise UsageError(f"{store.path} is one of several splits, and not all of them are whole: {error}") from None
 
 
-def is_of(begun: journal.AppendJob, source: Source) -> bool:
+def is_of(begun: journal.AppendNote, source: Source) -> bool:
     """Whether an append that has ended was of this very source."""
     if source.info.numbered and len(begun.keys) == len(source):
         return begun.digest == journal.source_digest(View(source, first=int(begun.keys[0])))

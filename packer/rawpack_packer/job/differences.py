@@ -17,7 +17,7 @@ from rawpack.disk.splits import read_splits
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.journal import LISTED, Job, Known, of_samples, source_digest
+from rawpack_packer.destination.journal import LISTED, JobNote, Known, of_samples, source_digest
 from rawpack_packer.destination.layout import WORK, runs_by
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
@@ -116,7 +116,7 @@ def check_recipe(
 
 
 def check_fields(
-    there: There, before: Job | Manifest, fields: Mapping[str, Field], source: Source, known: Callable[[], Known]
+    there: There, before: JobNote | Manifest, fields: Mapping[str, Field], source: Source, known: Callable[[], Known]
 ) -> None:
     """Raise UsageError, naming the first that differs, where samples had other fields or classes."""
     differing = next(

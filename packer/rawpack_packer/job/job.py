@@ -87,17 +87,17 @@ class Job:
         return range(self.before.parts, self.before.parts - (-len(self.source) // self.rows))
 
     @property
-    def begun(self) -> journal.Job | None:
+    def begun(self) -> journal.JobNote | None:
         """What its destination remembers of the run that began it; None where none did."""
         return journal.read_append(self.destination) if self.adds else journal.read_job(self.destination)
 
-    def note(self) -> journal.Job:
+    def note(self) -> journal.JobNote:
         """What its destination is to remember of it."""
         if not self.adds:
             return journal.job_of(self.recipe, self.fields, self.source)
         noted = journal.job_of(self.recipe, self.fields, self.source, listed=True)
         values = {name: getattr(noted, name) for name in noted.__struct_fields__}
-        return journal.AppendJob(**values, run=self.before.run, store=self.before.digest)
+        return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
 
     def clear(self) -> None:
         """Remove what earlier runs of the job left: the whole store, or all that was appended and is not in it yet."""

@@ -33,7 +33,7 @@ Scan = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPack:
     """A store to be packed."""
 
     source: Source
@@ -64,7 +64,7 @@ class Prepared:
 class PreparedSplits:
     """A store for each split of a source."""
 
-    jobs: Mapping[str, Prepared]
+    jobs: Mapping[str, PreparedPack]
     destination: Path
     chosen: SplitSet
     how: RunOptions
@@ -77,7 +77,7 @@ class PreparedSplits:
         splits.check_sources(self.destination, *self._made(), self.chosen, self.how)
         return {name: job.estimate() for name, job in self.jobs.items()}
 
-    def begin(self) -> dict[str, Prepared]:
+    def begin(self) -> dict[str, PreparedPack]:
         """Make the destination a set of splits. The jobs that this returns are to be run."""
         how = splits.begin(self.destination, *self._made(), self.chosen, self.how)
         return {name: replace(job, how=how) for name, job in self.jobs.items()}
@@ -114,7 +114,7 @@ def prepare_pack(
     scratch: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scan: Scan | None = None,
-) -> Prepared:
+) -> PreparedPack:
     """See `api.pack`. about, recipe: options of the source, and of the recipe; None is as if left out."""
     url = destination if isinstance(destination, str) and is_url(destination) else None
     if url is not None and how.engine is not None:
@@ -130,7 +130,7 @@ def prepare_pack(
     how = how.connected()
     colors = recipe.get("color") is not None
     opened = _open(source, about, how, colors, "DST" if url is not None else os.fspath(destination), scan=scan)
-    return Prepared(opened, recipe_for(opened, recipe), destination, how, scratch, storage_options)
+    return PreparedPack(opened, recipe_for(opened, recipe), destination, how, scratch, storage_options)
 
 
 def prepare_splits(
@@ -174,7 +174,9 @@ def prepare_splits(
     else:
         source = opened(source)
         sources, drawn = splits.draw(source, chosen_set)
-    jobs = {name: Prepared(one, recipe_for(one, recipe), os.fspath(where / name), how) for name, one in sources.items()}
+    jobs = {
+        name: PreparedPack(one, recipe_for(one, recipe), os.fspath(where / name), how) for name, one in sources.items()
+    }
     return PreparedSplits(jobs, where, chosen_set, how, source if drawn is not None else None, drawn)
 
 
@@ -209,7 +211,7 @@ def prepare_derived(
     prefix: derive.Prefix | None = None,
     choice: Choice | None = None,
     scan: Scan | None = None,
-) -> Prepared:
+) -> PreparedPack:
     """See `api.convert`, `api.merge` and `api.subset`: all samples of a store, those of several, or a choice."""
     if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
         raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
@@ -218,11 +220,11 @@ def prepare_derived(
     destinations.check(Path(destination))
     how = how.connected()
     if merge:
-        return Prepared(*derive.merging(stores, recipe, prefix, scan), destination, how)
+        return PreparedPack(*derive.merging(stores, recipe, prefix, scan), destination, how)
     source = StoreSource(stores[0], progress=scan)
     if choice is not None:
         source = chosen(source, choice)
-    return Prepared(source, derive.recipe_as_before(source, recipe), destination, how)
+    return PreparedPack(source, derive.recipe_as_before(source, recipe), destination, how)
 
 
 def _check_recipe(source: Any, recipe: Mapping[str, Any]) -> None:

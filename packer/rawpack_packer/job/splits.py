@@ -161,7 +161,7 @@ def check_sources(
     check_space(destination, [(sources[name], recipes[name]) for name in new], how.processes, free)
 
 
-def _before(store: Path) -> journal.Job | Manifest | None:
+def _before(store: Path) -> journal.JobNote | Manifest | None:
     """What is known of a split that was begun or finished before."""
     if destinations.is_finished(store):
         try:
@@ -172,9 +172,9 @@ def _before(store: Path) -> journal.Job | Manifest | None:
     return journal.read_job(store)
 
 
-def _known(store: Path, before: journal.Job | Manifest) -> journal.Known:
+def _known(store: Path, before: journal.JobNote | Manifest) -> journal.Known:
     """What is known of the source of such a split."""
-    return before.source() if isinstance(before, journal.Job) else journal.finished_source(store, before)
+    return before.source() if isinstance(before, journal.JobNote) else journal.finished_source(store, before)
 
 
 def begin(

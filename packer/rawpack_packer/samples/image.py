@@ -23,7 +23,7 @@ _DECODING_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedImage:
     """What is stored of one image."""
 
     image: NDArray[np.uint8]
@@ -51,7 +51,7 @@ NOTES: dict[str, str] = {
 """Names of counts in the manifest -> what they count."""
 
 
-def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
+def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
     """What a store made by `recipe` holds of one image file. Raises DecodeError where it is to be rejected.
 
     What it holds of a sample with all its fields: `prepare_sample`.
@@ -87,7 +87,7 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> Prepared:
         image = _without_padding(image, header, scale)
     image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None)
     height, width, channels = image.shape
-    return Prepared(
+    return PreparedImage(
         encoded(image, recipe.encoding, recipe, notes), (height, width, channels), tuple(notes), header.upright_size
     )
 
@@ -152,12 +152,12 @@ def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
     )
 
 
-def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[str]) -> Prepared:
+def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[str]) -> PreparedImage:
     if recipe.check == "decode" or not is_whole(data):
         # For nothing but to see that it decodes; at an eighth, all entropy-coded data is decoded as well.
         decode_image(data, header, color="gray", scale=8)
     shape = (header.height, header.width, recipe.channels)
-    return Prepared(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"), header.upright_size)
+    return PreparedImage(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"), header.upright_size)
 
 
 def cropped(image: NDArray[Any], crop: tuple[int, int, int, int]) -> NDArray[Any]:

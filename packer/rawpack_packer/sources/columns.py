@@ -15,8 +15,8 @@ _SHOWN = 5
 _NO_COLUMN = (str, bytes, bytearray, Mapping)
 
 
-class Columns:
-    """Columns of one length. Sample i has value i of each."""
+class ColumnDataset:
+    """ColumnDataset of one length. Sample i has value i of each."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self._columns = dict(columns)
@@ -27,7 +27,7 @@ class Columns:
     def __getitem__(self, i: int | slice) -> Any:
         """Sample i, a dict; or of a slice these samples, as columns."""
         values = {name: column[i] for name, column in self._columns.items()}
-        return Columns(values) if isinstance(i, slice) else values
+        return ColumnDataset(values) if isinstance(i, slice) else values
 
     @property
     def targets(self) -> Any:
@@ -36,7 +36,7 @@ class Columns:
 
 
 def as_columns(source: Mapping[Any, Any]) -> Any:
-    """A mapping as a dataset: a dict of columns as `Columns`; one by numbers, which is a dataset already, as it is.
+    """A mapping as a dataset: a dict of columns as `ColumnDataset`; one by numbers, which is a dataset already, as it is.
 
     Labels that are whole numbers become int64, as those of an .npz do. Raises UsageError for any other.
     """
@@ -61,7 +61,7 @@ def as_columns(source: Mapping[Any, Any]) -> Any:
     label = columns.get("label")
     if isinstance(label, np.ndarray) and label.ndim == 1 and label.dtype.kind in "iu" and label.dtype != np.uint64:
         columns["label"] = _whole(label)
-    return Columns(columns)
+    return ColumnDataset(columns)
 
 
 def _whole(label: NDArray[Any]) -> NDArray[np.int64]:

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
-from rawpack_packer.sources.columns import Columns, as_columns
+from rawpack_packer.sources.columns import ColumnDataset, as_columns
 from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
 from rawpack_packer.text import plain
 
-SLICEABLE = (list, tuple, np.ndarray, Columns)
+SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
 """Of these a worker gets its own samples only."""
 _TRIED = 16
 """Samples: the first ones, of which one must be had; and those, spread over all, that show whether PIL images have one
@@ -351,7 +351,7 @@ def _one_size(dataset: Any, count: int, names: tuple[str, ...] | None) -> ImageK
 
     Of a list all are looked at, as that costs nothing; of what has to make them, some that are spread over all.
     """
-    if isinstance(dataset, list | tuple | Columns):
+    if isinstance(dataset, list | tuple | ColumnDataset):
         heads = set()
         for image in _images(dataset, range(count), names):
             if not is_pillow(image):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import rawpack_packer
+from rawpack_packer import api
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.engines.contract import Engine, Report
 from rawpack_packer.engines.inline import InlineEngine
@@ -158,7 +158,7 @@ class EngineConformance:
         if self.in_this_process or not self.resumes_after_a_death:
             return
         with self.start() as engine:
-            summary = rawpack_packer.pack(Patterns("kill"), tmp_path / "store", engine=engine, **_OPTIONS)
+            summary = api.pack(Patterns("kill"), tmp_path / "store", engine=engine, **_OPTIONS)
         assert dict(summary.manifest.rejects.reasons) == {"crashed": 1}, f"rejects: {summary.manifest.rejects.reasons}"
         assert summary.manifest.samples == COUNT - 1, f"{summary.manifest.samples} samples were packed"
 
@@ -195,7 +195,7 @@ _OPTIONS: dict[str, Any] = {"size": "keep", "shard_size": 1, "max_rejects": 20}
 
 def _pack(store: Path, engine: Any, source: Patterns | None = None, **options: Any) -> dict[str, bytes]:
     """Pack; the store's files, but for provenance."""
-    rawpack_packer.pack(source or Patterns(), store, engine=engine, **_OPTIONS, **options)
+    api.pack(source or Patterns(), store, engine=engine, **_OPTIONS, **options)
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in store.rglob("*")

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-import rawpack_packer
+from rawpack_packer import api
 from rawpack.errors import DecodeError
 from rawpack_packer.destination.rejects import REASONS
 from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
@@ -171,7 +171,7 @@ class SourceConformance:
         made = []
         for workers in (0, 2):
             store = tmp_path / f"store-{workers}"
-            rawpack_packer.pack(source, store, workers=workers, max_rejects=len(source), shard_size=1)
+            api.pack(source, store, workers=workers, max_rejects=len(source), shard_size=1)
             made.append(
                 {
                     path.relative_to(store): path.read_bytes()
