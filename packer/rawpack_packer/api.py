@@ -25,8 +25,8 @@ from rawpack_packer.job.derive import Prefix
 from rawpack_packer.job.options import Progress, run_options
 from rawpack_packer.job.prepare import (
     Named,
-    PreparedPack,
     PreparedAppend,
+    PreparedPack,
     PreparedSplits,
     Scan,
     open_path,
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from rawpack_packer.tune.plan.trial import Say
 
 __all__ = [
-    "PreparedPack",
     "PreparedAppend",
+    "PreparedPack",
     "PreparedSplits",
     "append",
     "bench",

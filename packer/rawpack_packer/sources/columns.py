@@ -36,7 +36,8 @@ class ColumnDataset:
 
 
 def as_columns(source: Mapping[Any, Any]) -> Any:
-    """A mapping as a dataset: a dict of columns as `ColumnDataset`; one by numbers, which is a dataset already, as it is.
+    """A mapping as a dataset: a dict of columns as `ColumnDataset`; one by numbers, which is a dataset already, as it
+    is.
 
     Labels that are whole numbers become int64, as those of an .npz do. Raises UsageError for any other.
     """

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer import api
 from rawpack.errors import DecodeError, PackError
+from rawpack_packer import api
 from rawpack_packer.engines.contract import Engine, Report
 from rawpack_packer.engines.inline import InlineEngine
 from rawpack_packer.part.part import PartTask, Tick

@@ -10,8 +10,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from rawpack_packer import api
 from rawpack.errors import DecodeError
+from rawpack_packer import api
 from rawpack_packer.destination.rejects import REASONS
 from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
 from rawpack_packer.sources.fields import Boxes, check_names
