@@ -11,6 +11,7 @@ import importlib
 import io
 import logging
 import math
+import mmap
 import re
 import struct
 import threading
@@ -68,6 +69,7 @@ _CUT = (EOFError, IndexError, struct.error)
 _MAX_TILE_PIXELS = 1 << 24
 _WEBP_ANIMATED, _WEBP_ALPHA = 0x02, 0x10
 
+_LITTLE_MEMORY = 256 << 20
 _pillow = threading.RLock()
 # Pillow logs some broken files, and Python prints what is logged for nobody.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
@@ -96,9 +98,20 @@ def _opened(data: bytes, format: str, max_pixels: int) -> Iterator[ImageFile]:
         except (DecodeError, MemoryError):
             raise
         except Exception as error:
+            if format == "webp":
+                # libwebp takes memory for the whole canvas as it opens a file, and calls one corrupt when it gets none.
+                _check_memory()
             raise DecodeError(_reason(error, data, complaints), f"{format}: {error}") from error
         finally:
             Image.MAX_IMAGE_PIXELS, TiffImagePlugin.READ_LIBTIFF = before
+
+
+def _check_memory() -> None:
+    """Raise MemoryError where this process can get hardly any more memory."""
+    try:
+        mmap.mmap(-1, _LITTLE_MEMORY).close()
+    except (OSError, ValueError):
+        raise MemoryError("no memory to open a WebP file") from None
 
 
 def _plugin(format: str) -> type[ImageFile]:
