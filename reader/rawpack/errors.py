@@ -1,7 +1,7 @@
 """Every error that rawpack raises on purpose.
 
 RawpackError
-├── UsageError            asked wrongly: an option or argument makes no sense (also a ValueError)
+├── UsageError            usage error: an option or argument makes no sense (also a ValueError)
 ├── StoreError            a store cannot be opened or read
 │   ├── UnfinishedStoreError    packing did not finish
 │   └── DamagedStoreError       the files are not the ones that were packed

@@ -630,10 +630,10 @@ def test_a_ray_worker_that_lacks_what_packs(
 ) -> None:
     """A node that cannot import what packs a part: its host is named, and what it lacks."""
     module = types.ModuleType("only_here")
-    exec("def run_far(order):\n    raise NotImplementedError", module.__dict__)
+    exec("def run_remote(order):\n    raise NotImplementedError", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
     with opened("ray") as engine:
-        monkeypatch.setattr(remote_worker, "run_far", module.run_remote)
+        monkeypatch.setattr(remote_worker, "run_remote", module.run_remote)
         with pytest.raises(
             PackError, match=f"cannot take parts.* on host {os.uname().nodename}: No module .*only_here"
         ):

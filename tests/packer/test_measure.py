@@ -203,7 +203,7 @@ def test_bench_shows_a_table(packed: Packed) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert len(re.findall(r"\n  batch +workers +images/s ", ran.out)) == 2
     assert len(re.findall(r"\n  16 +[01] +[\d,]+ \([\d,]+ to [\d,]+\) +\d", ran.out)) == 4
-    assert "Medians of 3 rounds in turn" in ran.out
+    assert "Medians of 3 rounds, stores taken in turn" in ran.out
     assert "chance of 75%" in ran.out
 
 

@@ -127,5 +127,7 @@ def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
 )
 def test_the_check_is_for_files_that_pass(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Asked for where every file is decoded anyway, it is refused."""
-    ran = run_here("pack", "--check", "structure", *options, tmp_path, tmp_path / "store")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "one.jpg").write_bytes(rich_jpeg())
+    ran = run_here("pack", "--check", "structure", *options, tmp_path / "source", tmp_path / "store")
     assert (ran.code, "--check applies to files that are stored as they are" in ran.err) == (2, True)

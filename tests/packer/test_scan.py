@@ -257,7 +257,7 @@ def test_the_rest_is_packed_when_asked_for(locked: Path, tmp_path: Path) -> None
     options = ("--skip-unreadable", "--strict", "--max-rejects", 0)
     ran = bound("pack", *SMALL, *options, locked, store)
     assert ran.code == 1, ran
-    assert "1 folder or file of the source could not be looked into" in ran.err
+    assert "1 folder or file of the source could not be read" in ran.err
     assert "5 images in 3 classes" in ran.err
     assert rejects_of(store) == [
         {"sample": 0, "key": "cat/", "reason": "not_scanned", "detail": "[Errno 13] Permission denied"}
@@ -569,9 +569,9 @@ def test_a_flat_folder_has_no_classes_and_says_so(tmp_path: Path) -> None:
     ran = run_here("pack", *SMALL, tmp_path / "flat", tmp_path / "store")
     assert ran.code == 0
     assert "3 images without classes" in ran.err
-    assert "classes  none: the source has no sub-folders" in ran.out
+    assert "none: the source has no subfolders" in ran.out
     ran = run_here("append", "--workers", 0, tmp_path / "more", tmp_path / "store")
-    assert "none: the source has no sub-folders" in ran.out
+    assert "none: the source has no subfolders" in ran.out
     ran = run_here("pack", *SMALL, folder(tmp_path / "pets", cat=2), tmp_path / "classes")
     assert "none" not in ran.out
     np.save(tmp_path / "a.npy", np.zeros((4, 8, 8, 3), np.uint8))

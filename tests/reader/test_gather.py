@@ -70,7 +70,7 @@ def test_any_shards(
 def test_offsets_that_do_not_fit() -> None:
     """Rows of whole pages that begin in the middle of a page, and at its start, have no common stride: refused."""
     shards = [RawShard(1, 3 * PAGE, offset, lambda: (-1, 0)) for offset in (PAGE, PAGE // 2)]
-    with pytest.raises(OSError, match="do not fit"):
+    with pytest.raises(OSError, match="do not align"):
         place(shards, PAGE)
 
 

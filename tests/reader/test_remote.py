@@ -502,7 +502,7 @@ def test_a_disk_that_loses_what_it_takes(
     reader = opened()
     disk = Disk(".part", lambda _, size: size - 1, lies=True)
     disk.install(monkeypatch)
-    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: .*reads back") as raised:
+    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: .*were read back") as raised:
         rows_of(reader.batches(BATCH, workers=0))
     assert not isinstance(raised.value, DamagedStoreError)
     assert named_shards(tmp_path) == {}
@@ -724,7 +724,7 @@ def test_s3_trouble_that_passes(server: Server, truth: NDArray[np.uint8], tmp_pa
 LASTING: dict[str, tuple[Fault, type[Exception], str]] = {
     "500": (on("shard-00001", status(500)), StoreError, r"shard-00001.npy cannot be read, tried for \d s: .*500"),
     "stalls": (on("shard-00001", stalls), StoreError, r"shard-\d+.npy cannot be read.*the server does not answer"),
-    "shortens": (on("shard-00001", shortens), StoreError, "bytes came, and .* were asked for"),
+    "shortens": (on("shard-00001", shortens), StoreError, "bytes came, but .* were requested"),
     "flips": (
         on("shard-00001", flips),
         DamagedStoreError,

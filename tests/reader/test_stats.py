@@ -83,7 +83,7 @@ def test_share_of_waiting(store: Path, monkeypatch: pytest.MonkeyPatch, pause: f
 def test_too_early() -> None:
     """Before two batches were read, there is no verdict and no rate."""
     stats = Stats().as_dict()
-    assert stats["verdict"].startswith("too early to tell")
+    assert stats["verdict"].startswith("too early to say")
     assert stats["samples_per_s"] is None
 
 

@@ -505,9 +505,9 @@ def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp
 def wandering_main(deaths: str, *args: Any) -> None:
     """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
     from rawpack_packer.engines.local import _main
-    from rawpack_packer.part.part import _Rows
+    from rawpack_packer.part.part import _RecordRows
 
-    path, add = Path(deaths), _Rows.add
+    path, add = Path(deaths), _RecordRows.add
 
     def deadly(rows: Any, *what: Any) -> None:
         add(rows, *what)
@@ -516,7 +516,7 @@ def wandering_main(deaths: str, *args: Any) -> None:
                 file.write("d")
             die()
 
-    with mock.patch.object(_Rows, "add", deadly):
+    with mock.patch.object(_RecordRows, "add", deadly):
         _main(*args)
 
 
