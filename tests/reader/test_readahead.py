@@ -197,5 +197,6 @@ def test_a_store_from_the_disk(
             assert sorted(rows) == list(range(300))
             del batches, batch
             if tells or way != "here":
-                assert sum(asked) >= 300 * (epoch + 1)
+                # Not all: where a region was read before the thread came to its end, the rest is not asked for.
+                assert sum(asked) >= 150 * (epoch + 1)
     wait_until(lambda: threading.active_count() <= threads, "no thread is left")
