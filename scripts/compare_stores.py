@@ -1,61 +1,195 @@
 #!/usr/bin/env python3
-"""Print one table of stores that hold the same images: bytes on disk, reading speed, time to the first batch.
+"""Print one table: a folder of images read as it is, and stores of the same images.
 
-python compare_stores.py SOURCE STORE...
+Bytes on disk, images per second, seconds to the first batch.
+
+    python compare_stores.py [--torch SITE_PACKAGES] SOURCE STORE...
+
+The folder is read in two ways, each with as many worker processes as this process may use CPUs: by a plain
+multiprocessing pool that decodes and resizes with OpenCV, and, where torch is installed, by torch's DataLoader around
+the same function. --torch names the folder that torch is in, if another Python has it.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
 
 from rawpack import Reader
 
 _SECONDS = 2.0
 _BATCH = 64
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
+_HEAD = ("", "bytes on disk", "images/s", "first batch", "speed")
+
+Images = NDArray[np.uint8]
+Open = Callable[[argparse.Namespace], Iterable[Images]]
+"""Opens what is measured. Each iteration of the result is an epoch of batches, (n, height, width, 3)."""
 
 
 def main() -> None:
-    source, *stores = sys.argv[1:]
-    if source == "--measure":
-        print(json.dumps(measure(stores[0])))
-        return
-    rows = [("", "bytes on disk", "images/s", "first batch"), ("source files", _size(Path(source)), "", "")]
-    for store in stores:
-        # In a process of its own: what the first one loads would make those after it look quick to start.
-        done = subprocess.run(
-            [sys.executable, __file__, "--measure", store], check=True, capture_output=True, text=True
-        )
-        first_s, rate = json.loads(done.stdout)
-        rows.append((Path(store).name, _size(Path(store)), f"{rate:,.0f}", f"{first_s:.2f} s"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *figures in rows:
-        cells = [name.ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=True)]
-        print("  " + "   ".join(cells).rstrip())
-    print(f"\n  Shuffled batches of {_BATCH}, with as many workers as rawpack chooses; files in the page cache.")
+    parser = argparse.ArgumentParser(description="Compare a folder of images with stores of the same images.")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("stores", type=Path, nargs="+")
+    parser.add_argument(
+        "--torch", metavar="SITE_PACKAGES", help="the folder that torch is in, if another Python has it"
+    )
+    parser.add_argument("--measure", choices=_WAYS, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.torch:
+        sys.path.append(asked.torch)
+    if asked.measure:
+        print(json.dumps(measure(_WAYS[asked.measure], asked)))
+    else:
+        compare(asked)
 
 
-def measure(store: str) -> tuple[float, float]:
-    """Seconds from opening a store to its first batch, and images per second of whole epochs after the first."""
+def compare(asked: argparse.Namespace) -> None:
+    """Measure everything, one after another, and print each row as soon as it is known."""
+    ways = [("files, plain workers", "pool", asked.source)]
+    if importlib.util.find_spec("torch"):
+        ways.append(("files, torch DataLoader", "torch", asked.source))
+    ways += [(store.name, "store", store) for store in asked.stores]
+    widths = [max(len(name) for name, _, _ in ways)] + [len(title) for title in _HEAD[1:]]
+    show(_HEAD, widths)
+    base = 0.0
+    for name, way, folder in ways:
+        first_s, rate = in_a_process_of_its_own(way, folder, asked)
+        base = base or rate
+        speed = "1" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
+        show((name, f"{size_of(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
+    print(
+        f"\n  {workers()} workers, shuffled batches of {_BATCH}, files in memory. Speed: in multiples of the first row."
+    )
+
+
+def show(row: tuple[str, ...], widths: list[int]) -> None:
+    cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    print("  " + "   ".join(cells).rstrip(), flush=True)
+
+
+def in_a_process_of_its_own(way: str, folder: Path, asked: argparse.Namespace) -> tuple[float, float]:
+    """What `measure` returns: what one way has loaded would make the next look quick to start."""
+    options = ["--torch", asked.torch] if asked.torch else []
+    command = [sys.executable, __file__, *options, "--measure", way, str(folder), str(asked.stores[0])]
+    first_s, rate = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return first_s, rate
+
+
+def measure(opened: Open, asked: argparse.Namespace) -> tuple[float, float]:
+    """Seconds from opening to the first batch, and images per second of whole epochs after the first."""
     began = time.perf_counter()
-    batches = Reader(store).batches(_BATCH, shuffle=True)
+    epochs = opened(asked)
     first_s = 0.0
-    for batch in batches:
+    for images in epochs:
         first_s = first_s or time.perf_counter() - began
-        batch["image"][:, ::97, ::97].sum()
-    images, began = 0, time.perf_counter()
+        look(images)
+    count, began = 0, time.perf_counter()
     while time.perf_counter() - began < _SECONDS:
-        for batch in batches:
-            images += len(batch["image"])
-            batch["image"][:, ::97, ::97].sum()
-    return first_s, images / (time.perf_counter() - began)
+        for images in epochs:
+            count += len(images)
+            look(images)
+    return first_s, count / (time.perf_counter() - began)
 
 
-def _size(folder: Path) -> str:
-    return f"{sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 1e6:,.1f} MB"
+def look(images: Images) -> None:
+    """Read some of the pixels, as whoever takes the batch would."""
+    images[:, ::97, ::97].sum()
+
+
+class Store:
+    """A store, read by rawpack."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self._batches = Reader(asked.source).batches(_BATCH, shuffle=True)
+
+    def __iter__(self) -> Iterator[Images]:
+        for batch in self._batches:
+            yield batch["image"]
+
+
+class Pool:
+    """A folder of images, read by a plain pool of processes, a batch a task."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self._files = Files(asked)
+        self._random = np.random.default_rng(0)
+        self._pool = multiprocessing.Pool(workers())
+
+    def __iter__(self) -> Iterator[Images]:
+        order = self._random.permutation(len(self._files)).tolist()
+        return self._pool.imap(self._files.batch, [order[i : i + _BATCH] for i in range(0, len(order), _BATCH)])
+
+
+class Torch:
+    """A folder of images, read by torch's DataLoader as most people set it up."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        from torch.utils.data import DataLoader
+
+        files: Any = Files(asked)
+        self._loader = DataLoader(files, _BATCH, shuffle=True, num_workers=workers(), persistent_workers=True)
+
+    def __iter__(self) -> Iterator[Images]:
+        for batch in self._loader:
+            yield batch.numpy()
+
+
+class Files:
+    """The image files in a folder, each as pixels of the size that the first store has."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self._paths = sorted(str(path) for path in asked.source.rglob("*") if path.suffix.lower() in _SUFFIXES)
+        if not self._paths:
+            sys.exit(f"{asked.source} has no {', '.join(sorted(_SUFFIXES))} files to compare the stores with")
+        self._size = Reader(asked.stores[0])[0]["image"].shape[:2]
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, i: int) -> Images:
+        image = cv2.imread(self._paths[i])
+        if image is None:
+            # Packing has rejected it; here it counts as a black image.
+            return np.zeros((*self._size, 3), np.uint8)
+        scale = max(wanted / side for wanted, side in zip(self._size, image.shape, strict=False))
+        height, width = (
+            max(round(side * scale), wanted) for side, wanted in zip(image.shape, self._size, strict=False)
+        )
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+        top, left = (height - self._size[0]) // 2, (width - self._size[1]) // 2
+        cut = image[top : top + self._size[0], left : left + self._size[1]]
+        return np.asarray(cv2.cvtColor(cut, cv2.COLOR_BGR2RGB), np.uint8)
+
+    def batch(self, numbers: list[int]) -> Images:
+        """Several of them: (n, height, width, 3)."""
+        cv2.setNumThreads(0)
+        return np.stack([self[i] for i in numbers])
+
+
+_WAYS: dict[str, Open] = {"pool": Pool, "torch": Torch, "store": Store}
+
+
+def workers() -> int:
+    """How many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 if __name__ == "__main__":

@@ -25,13 +25,20 @@ find_python() {
   fail "needs Python 3.11 or newer, and found none. On Debian or Ubuntu: apt install python3 python3-venv"
 }
 
-# pip_install VENV ARGUMENTS: silent, but where it fails.
+# pip_install VENV ARGUMENTS: at a terminal, one line says what pip is doing; elsewhere silent unless it fails.
 pip_install() {
-  local venv=$1 log=$1/pip.log
+  local venv=$1 log=$1/pip.log pid began=$SECONDS
   shift
-  "$venv/bin/python" -m pip install --disable-pip-version-check "$@" >"$log" 2>&1 || {
+  "$venv/bin/python" -m pip install --disable-pip-version-check "$@" >"$log" 2>&1 &
+  pid=$!
+  while [ -t 1 ] && kill -0 "$pid" 2>/dev/null; do
+    printf '\r\033[K  %d s  %.60s' $((SECONDS - began)) "$(tail -n 1 "$log")"
+    sleep 0.3
+  done
+  [ ! -t 1 ] || printf '\r\033[K'
+  wait "$pid" || {
     tail -n 40 "$log" >&2
-    fail "pip could not install it, as it says above; is there a network?"
+    fail "pip failed, see above; is there a network?"
   }
 }
 
@@ -45,7 +52,7 @@ make_venv() {
     return
   fi
   python=$(find_python)
-  say "installing into $venv, with $("$python" --version)"
+  say "installing into $venv with $("$python" --version): about half a minute"
   rm -rf "$venv"
   "$python" -m venv "$venv"
   pip_install "$venv" --editable "$checkout$extras"

@@ -10,6 +10,8 @@ Needs numpy and OpenCV.
 from __future__ import annotations
 
 import argparse
+import functools
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -34,19 +36,26 @@ def main() -> None:
         parser.error(f"{asked.folder} exists already; name a new folder")
     # Under another name until all are there: what carries the name is whole.
     partial = asked.folder.with_name(asked.folder.name + ".partial")
-    for number in range(asked.images):
-        folder = partial / CLASSES[number % asked.classes]
-        folder.mkdir(parents=True, exist_ok=True)
-        random = np.random.default_rng([asked.seed, number])
-        path = folder / f"{folder.name}-{number // asked.classes:04d}.jpg"
-        if not cv2.imwrite(str(path), photo(random, number % asked.classes), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]):
-            sys.exit(f"{path} cannot be written")
+    make = functools.partial(write, partial, asked.classes, asked.seed)
+    with multiprocessing.Pool() as pool:
+        for path in pool.imap_unordered(make, range(asked.images), chunksize=8):
+            if path:
+                sys.exit(f"{path} cannot be written")
     partial.rename(asked.folder)
     print(f"{asked.images} images in {asked.classes} classes made in {asked.folder}")
 
 
+def write(folder: Path, classes: int, seed: int, number: int) -> str:
+    """Write image `number`; the path of a file that could not be written, else ""."""
+    folder = folder / CLASSES[number % classes]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = str(folder / f"{folder.name}-{number // classes:04d}.jpg")
+    image = photo(np.random.default_rng([seed, number]), number % classes)
+    return "" if cv2.imwrite(path, image, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]) else path
+
+
 def photo(random: np.random.Generator, kind: int) -> NDArray[np.uint8]:
-    """One image, BGR (H, W, 3); `kind` gives its colours."""
+    """One image, BGR (H, W, 3); `kind` gives its colors."""
     sides = int(random.integers(330, 421)), int(random.integers(440, 541))
     height, width = sides if random.random() < 0.8 else sides[::-1]
     tint = 80 + 40 * np.cos(2 * np.pi * kind / len(CLASSES) + np.arange(3) * 2.1)
