@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from rawpack import Reader
 
 _SECONDS = 2.0
-_BATCH = 64
+BATCH = 64
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 _HEAD = ("", "bytes on disk", "images/s", "first batch", "speed")
 
@@ -72,7 +72,7 @@ def compare(asked: argparse.Namespace) -> None:
         speed = "1" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
         show((name, f"{size_of(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
     print(
-        f"\n  {workers()} workers, shuffled batches of {_BATCH}, files in memory. Speed: in multiples of the first row."
+        f"\n  {workers()} workers, shuffled batches of {BATCH}, files in memory. Speed: in multiples of the first row."
     )
 
 
@@ -114,7 +114,7 @@ class Store:
     """A store, read by rawpack."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
-        self._batches = Reader(asked.source).batches(_BATCH, shuffle=True)
+        self._batches = Reader(asked.source).batches(BATCH, shuffle=True)
 
     def __iter__(self) -> Iterator[Images]:
         for batch in self._batches:
@@ -131,7 +131,7 @@ class Pool:
 
     def __iter__(self) -> Iterator[Images]:
         order = self._random.permutation(len(self._files)).tolist()
-        return self._pool.imap(self._files.batch, [order[i : i + _BATCH] for i in range(0, len(order), _BATCH)])
+        return self._pool.imap(self._files.batch, [order[i : i + BATCH] for i in range(0, len(order), BATCH)])
 
 
 class Torch:
@@ -141,7 +141,7 @@ class Torch:
         from torch.utils.data import DataLoader
 
         files: Any = Files(asked)
-        self._loader = DataLoader(files, _BATCH, shuffle=True, num_workers=workers(), persistent_workers=True)
+        self._loader = DataLoader(files, BATCH, shuffle=True, num_workers=workers(), persistent_workers=True)
 
     def __iter__(self) -> Iterator[Images]:
         for batch in self._loader:

@@ -1,65 +1,120 @@
 #!/usr/bin/env python3
-"""Put the trade of size against speed, measured by `rawpack plan` on a folder of pictures, into README.md.
+"""Measure the trade of size against speed on a folder of photographs; put the figures into README.md and a picture.
 
-    python scripts/make_trade_off.py PHOTOS [--name "what the pictures are"] [--budget 5min] [--print]
+    python scripts/make_trade_off.py PHOTOS [--name "what the photographs are"] [--budget 5min] [--torch SITE_PACKAGES]
 
-With --print the block is printed, and nothing is written. Run it on a quiet machine.
+`rawpack plan` measures the stores; scripts/compare_stores.py reads the folder itself, by plain workers and by torch's
+DataLoader. --torch names the folder that torch is in, if another Python has it. Run it on an idle machine. Replaced in
+README.md is what is between the markers `gain` and `trade-off`; the picture is docs/frontier.svg.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).resolve().parents[1] / "README.md"
-BEGIN, END = "<!-- trade-off:begin -->", "<!-- trade-off:end -->"
+import compare_stores
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+ROOT = Path(__file__).resolve().parents[1]
+README, PICTURE = ROOT / "README.md", ROOT / "docs" / "frontier.svg"
 _OPTIONS = ["--color", "rgb", "--color", "yuv420"]
 _HEAD = ("format, size, quality", "whole set", "images/s", "a core", "first batch", "from disk", "PSNR, SSIM")
+_ROUNDS = 3
+_FILES = {"pool": "JPEG files, plain workers", "torch": "JPEG files, torch DataLoader"}
+_COLORS = {"memmap": "#1d6fb7", "hdf5": "#0f8a5e", "lmdb": "#b06a00", "files": "#7a7b7c"}
+_INK = "#7a7b7c"
+"""Readable on a light page and on a dark one."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Put the measured trade into README.md.")
-    parser.add_argument("photos")
-    parser.add_argument("--name", help="what the pictures are, for the reader [their number]")
+    parser = argparse.ArgumentParser(description="Measure the trade of size against speed for README.md.")
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--name", help="what the photographs are, for the reader [their number]")
     parser.add_argument("--budget", default="5min")
-    parser.add_argument("--print", dest="only_print", action="store_true", help="print the block, write nothing")
+    parser.add_argument(
+        "--torch", metavar="SITE_PACKAGES", help="the folder that torch is in, if another Python has it"
+    )
     asked = parser.parse_args()
     options = [*_OPTIONS, "--budget", asked.budget]
-    command = [sys.executable, "-m", "rawpack_packer", "plan", "--json", *options, asked.photos]
-    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    made = block(told, asked.name or f"{told['samples']:,} pictures", options)
-    if asked.only_print:
-        print(made)
-        return
-    before, _, rest = README.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{after}", "utf-8")
+    files = read_files(asked.photos, asked.torch)
+    command = [sys.executable, "-m", "rawpack_packer", "plan", "--json", *options, str(asked.photos)]
+    plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    file_bytes = compare_stores.size_of(asked.photos)
+    replace("gain", gain(plan, files))
+    replace("trade-off", table(plan, files, file_bytes, asked.name or f"{plan['samples']:,} photographs", options))
+    draw(plan, files, file_bytes)
 
 
-def block(told: dict[str, Any], name: str, options: list[str]) -> str:
-    """The table and what it was measured on."""
-    rows = [_HEAD, ("---",) * len(_HEAD), *map(cells, told["candidates"])]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    machine = told["machine"]
-    busy = told["load_per_cpu_at_start"] or 0.0
-    about = (
-        f"{name}, on {machine['cpus']} CPUs ({machine['cpu']}) with {told['workers'][-1]} workers, in batches of "
-        f"{told['batch']}; load before the start {busy:.1f} for each CPU. Made by `rawpack plan {' '.join(options)}`."
+def read_files(photos: Path, torch: str | None) -> dict[str, tuple[float, float]]:
+    """Way of reading the files themselves -> seconds to the first batch and images/s, medians of some rounds."""
+    ways = ["pool", *(["torch"] if torch else [])]
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "store")
+        subprocess.run([sys.executable, "-m", "rawpack_packer", "pack", "--quiet", str(photos), str(store)], check=True)
+        settings = argparse.Namespace(torch=torch, stores=[store])
+        for _ in range(_ROUNDS):
+            for way in ways:
+                found[way].append(compare_stores.in_a_process_of_its_own(way, photos, settings))
+    return {
+        way: (statistics.median(first for first, _ in each), statistics.median(rate for _, rate in each))
+        for way, each in found.items()
+    }
+
+
+def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]]) -> str:
+    """What one gains, in a sentence."""
+    fastest = max((best_rate(one), one["name"]) for one in plan["candidates"])
+    smallest = min((one["store_bytes"], best_rate(one), one["name"]) for one in plan["candidates"])
+    times = {way: fastest[0] / rate for way, (_, rate) in files.items()}
+    against = (
+        f"**{rounded(times['pool'])} times** as many images per second as plain worker processes get from JPEG files"
     )
-    return f"{table}\n\n{about}"
+    if "torch" in times:
+        against += f", and {rounded(times['torch'])} times as many as torch's `DataLoader`"
+    small = rounded(smallest[1] / files["pool"][1])
+    return (
+        f"Read {against}, from `{fastest[1]}`; {small} times from `{smallest[2]}`, the smallest store. "
+        "[Measured](#size-against-speed) on 2 CPU cores."
+    )
+
+
+def table(
+    plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes: int, name: str, options: list[str]
+) -> str:
+    """The table and what it was measured on."""
+    rows = [_HEAD, ("---",) * len(_HEAD)]
+    for way, (first_s, rate) in files.items():
+        core = rounded(rate / compare_stores.workers())
+        rows.append((_FILES[way], f"{file_bytes / 1e6:,.1f} MB", rounded(rate), core, f"{first_s:.2f} s", "", ""))
+    rows += [*map(cells, plan["candidates"])]
+    shown = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    machine = plan["machine"]
+    busy = plan["load_per_cpu_at_start"] or 0.0
+    about = (
+        f"{name}, on {machine['cpus']} CPUs ({machine['cpu']}) with {plan['workers'][-1]} workers, in batches of "
+        f"{plan['batch']} (files: {compare_stores.BATCH}); load before the start {busy:.1f} for each CPU. "
+        f"Measured by `rawpack plan {' '.join(options)}` and `scripts/make_trade_off.py`."
+    )
+    return f"{shown}\n\n{about}"
 
 
 def cells(one: dict[str, Any]) -> tuple[str, ...]:
     reading = one["readings"][-1]
     loss = "" if one["psnr_db"] is None else f"{one['psnr_db']:.1f} dB, {one['ssim']:.3f}"
-    size = f"{one['store_bytes'] / 1e6:,.1f} MB"
     return (
         f"`{one['name']}`",
-        size,
+        f"{one['store_bytes'] / 1e6:,.1f} MB",
         median(reading["images_per_s"]),
         median(reading["images_per_core_s"]),
         "" if reading["first_batch_s"] is None else f"{reading['first_batch_s']['median']:.2f} s",
@@ -68,9 +123,59 @@ def cells(one: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def draw(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes: int) -> None:
+    """Size against speed, both logarithmic: up is faster, left is smaller."""
+    marks = [(file_bytes, rate, _FILES[way], "files") for way, (_, rate) in files.items()]
+    marks += [(one["store_bytes"], best_rate(one), one["name"], one["name"].split()[0]) for one in plan["candidates"]]
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "svg.hashsalt": "rawpack",
+    }
+    style |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK)
+    with mpl.rc_context(style):
+        figure = Figure((7.6, 4.2), layout="constrained")
+        axes = figure.subplots()
+        axes.set(xscale="log", yscale="log", xlabel="size of the whole set (smaller is to the left)", ylabel="images/s")
+        for size, rate, label, kind in marks:
+            axes.plot(size, rate, "s" if kind == "files" else "o", ms=8, color=_COLORS[kind])
+            # Apart from a neighbor's label, where there is one.
+            near = [
+                other
+                for other in marks
+                if abs(math.log(size / other[0])) < 0.5 and abs(math.log(rate / other[1])) < 0.3
+            ]
+            shift = 0 if len(near) == 1 else 7 if rate == max(other[1] for other in near) else -7
+            axes.annotate(
+                label, (size, rate), xytext=(9, shift), textcoords="offset points", va="center", color=_COLORS[kind]
+            )
+        axes.set_xlim(min(mark[0] for mark in marks) / 1.3, max(mark[0] for mark in marks) * 3.2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} MB"))
+        axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(PICTURE, transparent=True, metadata={"Date": None})
+
+
+def best_rate(one: dict[str, Any]) -> float:
+    return float(one["readings"][-1]["images_per_s"]["median"])
+
+
+def replace(name: str, made: str) -> None:
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, _, rest = README.read_text("utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    README.write_text(f"{before}{begin}\n\n{made}\n\n{end}{after}", "utf-8")
+
+
+def rounded(value: float) -> str:
+    """Two digits below 100, else three: more would promise too much."""
+    return format(float(format(value, ".2g" if value < 100 else ".3g")), ",.0f")
+
+
 def median(figure: dict[str, float] | None) -> str:
-    """Three digits: more would promise too much."""
-    return "" if figure is None else format(float(format(figure["median"], ".3g")), ",.0f")
+    return "" if figure is None else rounded(figure["median"])
 
 
 if __name__ == "__main__":
