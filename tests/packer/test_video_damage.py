@@ -27,6 +27,7 @@ here = pytest.mark.usefixtures("looked_through_here")
 COUNT = 60
 CLOSED = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:threads=1"}
 OPEN = {**CLOSED, "x264-params": CLOSED["x264-params"] + ":open-gop=1"}
+HEVC = "keyint=12:min-keyint=12:bframes=3:b-adapt=0:open-gop=1:log-level=none:pools=none:frame-threads=1"
 GROUPS = {"g": "12", "bf": "2", "b": "2M"}
 Outcome = list[int | tuple[str, str]]
 
@@ -65,7 +66,8 @@ def packets(path: Path) -> list[tuple[int, int]]:
 
 SOUND = {
     "closed.mp4": ("libx264", CLOSED), "open.mp4": ("libx264", OPEN), "open.mkv": ("libx264", OPEN),
-    "mpeg4.mp4": ("mpeg4", GROUPS), "mpeg2.mkv": ("mpeg2video", GROUPS),
+    "mpeg4.mp4": ("mpeg4", GROUPS), "mpeg2.mkv": ("mpeg2video", GROUPS), "ffv1.mkv": ("ffv1", {"g": "12"}),
+    "open hevc.mkv": ("libx265", {"preset": "ultrafast", "x265-params": HEVC}),
 }  # fmt: skip
 
 

@@ -116,7 +116,9 @@ class Seeking(Decoding):
         first, begun = self._packets.first, self._begun
         faults = {number for number in self._faults if number < self._fed}
         if begun != self._run.origin:
-            faults = {number for number in faults if number < first or self._pts(number) >= self._pts(begun)}
+            # Nothing is known of packets outside the run: a decoder is fed some, to give out what it holds back.
+            known = range(first, first + len(self._packets.pts))
+            faults = {number for number in faults if number not in known or self._pts(number) >= self._pts(begun)}
         return bool(faults or self._spoilt)
 
     def _attempt(self, start: int, packet: int, pts: int) -> tuple[VideoFrame | None, int | None]:
