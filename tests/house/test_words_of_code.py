@@ -33,8 +33,6 @@ KNOWN = {
     ("lend", "rawpack_packer.engines.local"): _POOL,
     ("seat", "rawpack_packer.engines.local"): _POOL,
     ("seats", "rawpack_packer.engines.local"): _POOL,
-    ("seat", "rawpack_packer.sources.video.scan"): _POOL,
-    ("seats", "rawpack_packer.sources.video.scan"): _POOL,
 }
 """Where one of them still stands, and why: (word, module) -> the reason."""
 

@@ -20,7 +20,7 @@ import pytest
 from videos import decoded, encode, ffmpeg, hashes, looked_through_here, needs_ffmpeg, number_of  # noqa: F401
 
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.video.decoding import Decoding
+from rawpack_packer.sources.video.seeking import Seeking
 from rawpack_packer.sources.video.source import VideoSource
 
 pytestmark = pytest.mark.usefixtures("looked_through_here")
@@ -91,8 +91,8 @@ def test_a_frame_far_behind_is_sought(video: Any, name: str) -> None:
     """It is found by a seek to the key frame before it: fewer packets are decoded than lie before it."""
     source = video(name)
     fed: list[Any] = []
-    decode = Decoding.decode
-    with mock.patch.object(Decoding, "decode", lambda self, packet: (fed.append(packet), decode(self, packet))[1]):
+    decode = Seeking._decode
+    with mock.patch.object(Seeking, "_decode", lambda self, packet: (fed.append(packet), decode(self, packet))[1]):
         assert number_of(np.asarray(source.part(55, 56)[0].image)) == 55
     assert 0 < len(fed) <= 30
 

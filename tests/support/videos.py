@@ -30,7 +30,7 @@ def looked_through_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Videos are looked through in this process: child processes take half a second each, and change nothing."""
 
     def make_indexes(places: Sequence[Any], progress: Any = None) -> list[Any]:
-        return [scan._index(place, lambda _: None) for place in places]
+        return [scan._index(place, lambda: None) for place in places]
 
     monkeypatch.setattr(scan, "make_indexes", make_indexes)
 

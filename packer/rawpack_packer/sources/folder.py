@@ -37,7 +37,7 @@ from rawpack_packer.sources.files import (
     stop_if_of_any_file,
     text_of,
 )
-from rawpack_packer.sources.video.names import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
 
 EXTENSIONS = frozenset(

@@ -22,7 +22,7 @@ from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.stores.source import StoreSource, is_store
-from rawpack_packer.sources.video.names import is_video
+from rawpack_packer.sources.video.filetype import is_video
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
 from rawpack_packer.sources.video.source import VideoSource
 from rawpack_packer.text import plain

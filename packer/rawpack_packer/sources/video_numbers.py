@@ -20,7 +20,7 @@ from rawpack_packer.sources.stores.compatible import KEY
 from rawpack_packer.sources.video.part import frame_key
 
 VIDEO, FRAME, SECONDS = "video", "frame", "pts_seconds"
-_DTYPES = {VIDEO: "int64", FRAME: "int64", SECONDS: "float64"}
+DTYPES = {VIDEO: "int64", FRAME: "int64", SECONDS: "float64"}
 _BLOCK = 1 << 16
 Rows = NDArray[np.int64]
 
@@ -76,11 +76,10 @@ class Numbering:
 
 
 def are_frames(fields: Mapping[str, _FieldLike]) -> bool:
-    """Whether samples with these fields can be frames that rawpack took of videos."""
-    found = {name: fields[name] for name in _DTYPES if name in fields}
-    return {name: (kind.dtype, kind.shape) for name, kind in found.items()} == {
-        name: (dtype, ()) for name, dtype in _DTYPES.items()
-    }
+    """Whether samples with these fields can be frames that rawpack took from videos."""
+    return all(
+        name in fields and (fields[name].dtype, fields[name].shape) == (dtype, ()) for name, dtype in DTYPES.items()
+    )
 
 
 def videos_in(store: Store, prefix: str = "") -> Videos:

@@ -1,138 +1,135 @@
-"""Opening a video that a stranger may have made: one plain file, a known kind of container, and nothing else.
+"""Opening an untrusted video: one plain file, a known kind of container, and nothing else.
 
-FFmpeg gets a descriptor to read from, never a path: so no name is taken for a protocol, and a playlist that calls
-itself a video fetches nothing.
+FFmpeg reads from a descriptor and never gets a path. So no name is taken for a protocol, and a playlist with the
+extension of a video fetches nothing.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged, reason_of, stop_if_of_any_file
-from rawpack_packer.sources.video.index import FramePosition
-from rawpack_packer.sources.video.names import SNIFF_BYTES, sniff_video
-from rawpack_packer.sources.video.truncation import ends_early
+from rawpack_packer.sources.video.filetype import SNIFF_BYTES, ends_early, sniff_video
+from rawpack_packer.sources.video.index import VideoFile
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 _DEMUXERS = (
     "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "mpegvideo", "m4v", "h264", "hevc", "flv", "asf", "ogg", "ivf",
     "obu", "mxf", "nut", "yuv4mpegpipe", "dv", "rm",
 )  # fmt: skip
-"""Those of FFmpeg's that read one file and open no other."""
+"""FFmpeg's demuxers that read one file and open no other."""
 _BUFFER_BYTES = 1 << 18
 _NO_PICTURES = ("attached_pic", "timed_thumbnails", "still_image")
-MAX_PIXELS = 178_000_000
-"""Of a frame, as `--max-pixels` has it by default: a header may say anything."""
-CAREFUL = {"err_detect": "crccheck+bitstream+buffer+explode", "max_pixels": str(MAX_PIXELS)}
-"""Options of every decoder: damage is an error, not a guess at what the picture may have been."""
+_MAX_PIXELS = 178_000_000
+"""Of a frame, the default of `--max-pixels`: a header may claim anything."""
+_CAREFUL = {"err_detect": "crccheck+bitstream+buffer+explode", "max_pixels": str(_MAX_PIXELS)}
+"""Options of every decoder: damage is an error, not a guess at what the picture was."""
 
 
 class OpenVideo:
-    """A video file, open. Close it."""
+    """An open video file, with one stream and its decoder. Close it."""
 
-    def __init__(self, place: FramePosition, stream: int | None = None) -> None:
+    def __init__(self, file: VideoFile, stream: int | None = None) -> None:
         """stream: the number of one; None chooses.
 
-        Raises DecodeError where nothing here can be made of the file, SourceChangedError where it is another by now.
+        Raises DecodeError where the file cannot be used, SourceChangedError where it is not the one that was found.
         """
-        self._place = place
+        self._file = file
         try:
-            self._fd = os.open(place.path, OPEN_FLAGS)
+            self._fd = os.open(file.path, OPEN_FLAGS)
         except OSError as error:
-            raise _refused(error, place) from None
+            stop_if_of_any_file(error, file.key)
+            if error.errno in (errno.ENOENT, errno.ENOTDIR) and file.state != UNKNOWN:
+                raise changed(file.key, "it is gone") from None
+            raise DecodeError("unreadable", reason_of(error)) from None
         try:
             self.check()
-            if not place.state[0]:
+            if not file.state[0]:
                 raise DecodeError("empty", "the file has no bytes")
-            self.container = _opened(self._fd, place)
-            self.stream = _stream(self.container, stream)
+            self.container = _open(self._fd, file)
+            self.stream = _choose(self.container, stream)
+            context = self.stream.codec_context
+            # One worker per core is the parallelism; with threads, an error would be reported with another frame.
+            context.thread_count = 1
+            context.options = dict(_CAREFUL)
         except BaseException:
             os.close(self._fd)
             raise
 
     def check(self) -> None:
         """Raise SourceChangedError where the file was written to since it was found."""
-        check_unchanged(self._fd, self._place.state, self._place.key)
+        check_unchanged(self._fd, self._file.state, self._file.key)
 
     @property
     def format(self) -> str:
-        """FFmpeg's name of the container: "mov,mp4,m4a,3gp,3g2,mj2"."""
+        """FFmpeg's name for the container: "mov,mp4,m4a,3gp,3g2,mj2"."""
         return str(self.container.format.name)
 
     @property
     def streams(self) -> int:
-        """How many video streams it has that are no cover pictures."""
+        """The number of video streams, without cover pictures."""
         return len(_videos(self.container))
 
     def ends_early(self) -> bool:
-        """Whether the container says that it is longer than the file is."""
-        return ends_early(self._fd, self._place.state[0], self.format)
+        """Whether the file is shorter than its container says."""
+        return ends_early(self._fd, self._file.state[0], self.format)
 
-    def careful(self) -> VideoStream:
-        """The stream, its decoder set up: in one thread, and with errors where it finds damage."""
-        context = self.stream.codec_context
-        # One worker a core is the parallelism; with threads, an error would come with another frame than its own.
-        context.thread_count = 1
-        context.options = dict(CAREFUL)
-        return self.stream
+    def packets(self) -> Iterator[Any]:
+        """The packets of the stream from where the container is; PyAV adds one that `is_last`."""
+        return self.container.demux(self.stream)
+
+    def frames(self) -> Iterator[VideoFrame]:
+        """All frames, as they are shown. Raises FFmpegError at the first damage that a decoder or demuxer reports."""
+        for packet in self.packets():
+            yield from frames_of(packet)
 
     def close(self) -> None:
         self.container.close()
         os.close(self._fd)
 
 
+def is_last(packet: Any) -> bool:
+    """Whether this is the packet that PyAV adds after the last one of a stream."""
+    return packet.size == 0 and packet.pts is None and packet.dts is None
+
+
+def frames_of(packet: Any) -> list[VideoFrame]:
+    """The frames that a decoder gives out when it is fed a packet. Raises FFmpegError for damage."""
+    # A decoder takes any packet without data for the end.
+    frames: list[VideoFrame] = packet.decode() if packet.size or is_last(packet) else []
+    return frames
+
+
 def text_of_error(error: Exception) -> str:
-    """What FFmpeg says, without numbers and names that differ between machines."""
+    """FFmpeg's message, without numbers and names that differ between machines."""
     return str(getattr(error, "strerror", None) or error)
 
 
-class _File:
-    """What PyAV reads through. A descriptor that is not its own."""
-
-    def __init__(self, fd: int, name: str) -> None:
-        self._fd, self.name = fd, name
-
-    def read(self, size: int) -> bytes:
-        return os.read(self._fd, size)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return os.lseek(self._fd, offset, whence)
-
-    def tell(self) -> int:
-        return os.lseek(self._fd, 0, os.SEEK_CUR)
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-
-def _opened(fd: int, place: FramePosition) -> InputContainer:
+def _open(fd: int, file: VideoFile) -> InputContainer:
     import av
 
+    data = io.FileIO(fd, closefd=False)
+    # FFmpeg sees the extension, which is all that some kinds of files are recognized by.
+    data.name = "video" + os.path.splitext(file.path)[1].encode("ascii", "replace").decode()  # noqa: PTH122
     options = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none"}
-    # Of the name FFmpeg takes the ending, which some kinds of files are known by alone.
-    file: Any = _File(fd, "video" + os.path.splitext(place.path)[1].encode("ascii", "replace").decode())  # noqa: PTH122
     try:
         container: InputContainer = av.open(
-            file, "r", options=options, metadata_errors="ignore", buffer_size=_BUFFER_BYTES
+            data, "r", options=options, metadata_errors="ignore", buffer_size=_BUFFER_BYTES
         )
         return container
     except av.error.FFmpegError as error:
-        first = os.pread(fd, SNIFF_BYTES, 0)
-        cut = sniff_video(first) and any(ends_early(fd, place.state[0], kind) for kind in ("mov", "matroska", "avi"))
-        if cut:
-            raise DecodeError("truncated", "the file ends before what says where its frames lie") from None
+        cut = any(ends_early(fd, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
+        if cut and sniff_video(os.pread(fd, SNIFF_BYTES, 0)):
+            raise DecodeError("truncated", "the file ends before the index of its frames") from None
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from None
 
 
@@ -144,23 +141,16 @@ def _videos(container: InputContainer) -> list[VideoStream]:
     ]
 
 
-def _stream(container: InputContainer, number: int | None) -> VideoStream:
-    """The video stream of that number; without one the largest of those that are the default, or of all."""
+def _choose(container: InputContainer, number: int | None) -> VideoStream:
+    """The video stream of that number; without one, the largest of the default streams, or of all."""
     streams = _videos(container)
     if number is not None:
         streams = [stream for stream in streams if stream.index == number]
     if not streams:
         kinds = " and ".join(sorted({stream.type for stream in container.streams})) or "nothing"
-        raise DecodeError("no_video", f"it has no video stream, but {kinds}")
+        raise DecodeError("no_video", f"it has no video stream, only {kinds}")
     decodable = [stream for stream in streams if stream.codec_context is not None]
     if not decodable:
-        raise DecodeError("unsupported", "no decoder here knows its video")
-    # As the ffmpeg command has it, but that a stream that is marked as the default comes first in any case.
+        raise DecodeError("unsupported", "FFmpeg has no decoder here for its video")
+    # As the ffmpeg command chooses, except that a default stream always comes first.
     return max(decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height))
-
-
-def _refused(error: OSError, place: FramePosition) -> Exception:
-    stop_if_of_any_file(error, place.key)
-    if error.errno in (errno.ENOENT, errno.ENOTDIR) and place.state != UNKNOWN:
-        return changed(place.key, "it is gone")
-    return DecodeError("unreadable", reason_of(error))

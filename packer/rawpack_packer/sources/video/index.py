@@ -1,31 +1,31 @@
-"""What is in a video: its packets as they lie in the file, and its frames in the order in which they are shown."""
+"""The index of a video: its packets in the order of the file, and its frames in the order in which they are shown."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.video.select import Selection
+from rawpack_packer.sources.video.pixels import Turn
 
 KEY, SHOWN, DAMAGED = 1, 2, 4
-"""Of a packet: decoding can begin at it; a frame of it is shown; it is known to be damaged."""
+"""Flags of a packet: decoding can begin at it; it becomes a frame that is shown; it is known to be damaged."""
 NO_PTS = -(2**63)
-"""Stands for a timestamp that is not there."""
+"""Stands for a missing timestamp."""
 LOST = -1
-"""Stands for the packet of a frame that the file should have and has not."""
-KEYS_BEFORE = 3
-"""Key packets that a run has beyond those that it needs, for decoding that must begin further back."""
+"""Stands for the packet of a frame that the file should contain and does not."""
+_KEYS_BEFORE = 3
+"""Additional key packets before those that some frames need, for decoding that must begin further back."""
 _LOOKED_AT = 64
-"""Of its first frames, one needs what lies first: frames are shown not far from where they are decoded."""
+"""One of the first 64 frames needs the earliest packet: frames are shown close to where they are decoded."""
 
 
 @dataclass(frozen=True)
-class FramePosition:
-    """A video file."""
+class VideoFile:
+    """A video file, before anything in it was read."""
 
     path: str
     """As the operating system takes it."""
@@ -37,7 +37,7 @@ class FramePosition:
 
 @dataclass(frozen=True, eq=False)
 class Packets:
-    """A run of a video's packets, in the order of the file, which is that of decoding."""
+    """Consecutive packets of a video, in the order of the file, which is the order of decoding."""
 
     first: int
     """Number in the video of the first."""
@@ -45,15 +45,17 @@ class Packets:
     size: NDArray[np.int32]
     flags: NDArray[np.uint8]
     key_dts: NDArray[np.int64]
-    """Of those with KEY: where a seek must aim."""
+    """For each packet with KEY: the timestamp that a seek must aim at."""
 
     def part(self, start: int, stop: int) -> Packets:
-        """Packets start <= number < stop, numbered as before."""
+        """Packets start <= number < stop, with the same numbers."""
         low, high = start - self.first, stop - self.first
-        before = int(np.count_nonzero(self.flags[:low] & KEY))
-        flags = self.flags[low:high]
-        keys = self.key_dts[before : before + int(np.count_nonzero(flags & KEY))]
-        return Packets(start, self.pts[low:high].copy(), self.size[low:high].copy(), flags.copy(), keys.copy())
+        before, through = (int(np.count_nonzero(self.flags[:end] & KEY)) for end in (low, high))
+        keys = self.key_dts[before:through]
+        # Copies: a view would keep all packets of the video in memory.
+        return Packets(
+            start, self.pts[low:high].copy(), self.size[low:high].copy(), self.flags[low:high].copy(), keys.copy()
+        )
 
     @cached_property
     def keys(self) -> NDArray[np.int64]:
@@ -61,8 +63,8 @@ class Packets:
         return np.flatnonzero(self.flags & KEY) + self.first
 
     def start_of(self, packet: int) -> int:
-        """From where on the frame of a packet must be decoded: the last key packet that is neither decoded nor shown
-        later. What is shown before its key packet (an open group of pictures) needs the group before."""
+        """The key packet from which the frame of `packet` must be decoded: the last one that is neither decoded nor
+        shown later. What is shown before its key packet (an open group of pictures) needs the group before."""
         keys = self.keys
         at = int(np.searchsorted(keys, packet, "right")) - 1
         pts = self.pts[packet - self.first]
@@ -72,74 +74,43 @@ class Packets:
 
 
 @dataclass(frozen=True, eq=False)
-class PacketRun:
-    """Some frames of a video and what it takes to decode them. Plain data: it travels to workers."""
+class VideoIndex:
+    """Frames of a video, all or some, and what it takes to decode them. Plain data, which is sent to workers."""
 
     stream: int
     origin: int
     """The packet at which decoding from the start begins."""
     packets: Packets | None
-    """Those needed; None where frames can only be counted, from the start on."""
-    packet: NDArray[np.int64]
-    """(n,): of each frame. Where there are no packets, its number among all that are decoded. Or LOST."""
+    """Those needed; None where frames can only be counted from the start."""
+    packet: NDArray[np.int32]
+    """(n,): the packet of each frame, or LOST. Without packets, the number of the frame among all decoded ones."""
     times: NDArray[np.int64]
-    """(n,): when each is shown, in units of the time base."""
-    numbers: NDArray[np.int64]
-    """(n,): of each frame among all frames of the video, in the order in which they are shown."""
-    time_base: tuple[int, int]
-    """Numerator and denominator, in seconds."""
-    lost: tuple[str, str]
-    """Reason and detail of what is LOST."""
-    turn: tuple[int, int, int, int] | None
-    """See `pixels.Turn`."""
+    """(n,): when each frame is shown, in units of `time_base`, ascending."""
+    time_base: Fraction
+    """Seconds."""
+    end: int
+    """When the last frame of the video ends."""
+    notes: tuple[str, ...] = ()
+    """What a summary counts about the video: "rotated", "hdr", ..."""
+    turn: Turn = None
+    lost: tuple[str, str] = ("truncated", "")
+    """Reason and detail of the rejects for LOST frames."""
 
     def __len__(self) -> int:
         return len(self.packet)
 
     def seconds(self, k: int) -> float:
         """When frame k is shown."""
-        return int(self.times[k]) * self.time_base[0] / self.time_base[1]
+        return float(int(self.times[k]) * self.time_base)
 
-
-@dataclass(frozen=True, eq=False)
-class VideoIndex:
-    """A whole video."""
-
-    stream: int
-    origin: int
-    packets: Packets | None
-    packet: NDArray[np.int32]
-    times: NDArray[np.int64]
-    """Rising."""
-    time_base: tuple[int, int]
-    end: int
-    """When the last frame ends."""
-    lost: tuple[str, str] = ("truncated", "")
-    turn: tuple[int, int, int, int] | None = None
-    """See `pixels.Turn`."""
-    notes: tuple[str, ...] = ()
-    """What a summary counts of the video: "rotated", "hdr", ..."""
-
-    def __len__(self) -> int:
-        return len(self.packet)
-
-    def pick(self, selection: Selection) -> NDArray[np.int64]:
-        """Numbers of the frames that a selection takes."""
-        return selection.pick(self.times, Fraction(*self.time_base), self.end)
-
-    def run(self, numbers: NDArray[np.int64]) -> PacketRun:
-        """Some frames, and no more of the packets than they need."""
-        packet = self.packet[numbers].astype(np.int64)
-        packets, found = self.packets, packet[packet != LOST]
+    def only(self, frames: NDArray[np.int64]) -> VideoIndex:
+        """Some of these frames, ascending, with no more of the packets than they need."""
+        packet, packets = self.packet[frames], self.packets
         if packets is not None:
+            found, start, stop = packet[packet != LOST], self.origin, self.origin
             if len(found):
-                keys = packets.keys
-                before = int(np.searchsorted(keys, min(packets.start_of(int(number)) for number in found[:_LOOKED_AT])))
-                start = int(keys[max(0, before - KEYS_BEFORE)]) if len(keys) else self.origin
-                packets = packets.part(max(self.origin, start), int(found.max()) + 1)
-            else:
-                packets = packets.part(self.origin, self.origin)
-        times = self.times[numbers]
-        return PacketRun(
-            self.stream, self.origin, packets, packet, times, numbers, self.time_base, self.lost, self.turn
-        )
+                first = min(packets.start_of(int(number)) for number in found[:_LOOKED_AT])
+                before = int(np.searchsorted(packets.keys, first)) - _KEYS_BEFORE
+                start, stop = max(start, int(packets.keys[max(0, before)])), int(found.max()) + 1
+            packets = packets.part(start, stop)
+        return replace(self, packets=packets, packet=packet, times=self.times[frames])

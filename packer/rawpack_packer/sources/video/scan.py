@@ -1,4 +1,4 @@
-"""The indexes of many videos, made in processes of their own: a file that kills FFmpeg costs itself alone."""
+"""The indexes of many videos, made in child processes: a file that kills FFmpeg is rejected, and no other is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,30 +18,30 @@ from rawpack.system import machine
 from rawpack.system.child import GRACE_S, Channel, Child, Heartbeat
 from rawpack_packer.images.decoder_process import init_decoder_process
 from rawpack_packer.sources.video.demux import make_index
-from rawpack_packer.sources.video.index import FramePosition, VideoIndex
+from rawpack_packer.sources.video.index import VideoFile, VideoIndex
 from rawpack_packer.text import plain
 
 Found = VideoIndex | DecodeError
-"""What a video has, or why it has nothing."""
-_MOST_CHILDREN = 8
-_LOOK_EVERY_S = 0.2
+"""What is in a video, or why it cannot be read."""
+_MAX_CHILDREN = 8
+_POLL_MS = 200
 _STUCK_AFTER_S = 600.0
 
 
 def make_indexes(
-    places: Sequence[FramePosition],
+    files: Sequence[VideoFile],
     progress: Callable[[int], None] | None = None,
     *,
     stuck_after_s: float = _STUCK_AFTER_S,
 ) -> list[Found]:
     """What is in each of these videos, in their order.
 
-    progress: told how many were looked through. stuck_after_s: without a packet for so long, the disk of the videos is
-    taken for dead. Raises PackError for that, and SourceChangedError where a file changed since it was found.
+    progress: called with the number of videos that are done. stuck_after_s: a worker that reads no packet for so long
+    is stuck. Raises PackError where one is, SourceChangedError where a file changed since it was found.
     """
     if not hasattr(os, "fork"):
-        return [_index(place, lambda _: None) for place in places]
-    scan = _VideoScan(places, progress, stuck_after_s)
+        return [_index(file, lambda: None) for file in files]
+    scan = _VideoScan(files, progress, stuck_after_s)
     try:
         return scan.run()
     finally:
@@ -50,115 +51,112 @@ def make_indexes(
 @dataclass
 class _ScanWorker:
     child: Child
-    number: int
-    """The video that it looks through."""
+    number: int = -1
+    """The video that it reads through."""
     beat: int = -1
     since: float = 0.0
-    """When its beat was last seen to change."""
+    """When its heartbeat was last seen to change."""
 
 
 class _VideoScan:
+    """Workers, each of which reads through one video at a time. A video that kills its worker is rejected."""
+
     def __init__(
-        self, places: Sequence[FramePosition], progress: Callable[[int], None] | None, stuck_after_s: float
+        self, files: Sequence[VideoFile], progress: Callable[[int], None] | None, stuck_after_s: float
     ) -> None:
-        self._places, self._progress, self._stuck_after_s = places, progress, stuck_after_s
+        self._files, self._progress, self._stuck_after_s = files, progress, stuck_after_s
+        self._waiting = deque(range(len(files)))
+        self._workers: list[_ScanWorker] = []
         self._found: dict[int, Found] = {}
-        self._seats: list[_ScanWorker] = []
-        self._next = 0
 
     def run(self) -> list[Found]:
-        for _ in range(min(len(self._places), machine.cpus(), _MOST_CHILDREN)):
-            self._give(_ScanWorker(Child(_main, None), 0))
-        while self._seats:
-            self._wait()
-        return [self._found[number] for number in range(len(self._places))]
+        for _ in range(min(len(self._files), machine.cpus(), _MAX_CHILDREN)):
+            self._start()
+        while self._workers:
+            for worker in self._ready():
+                number = worker.number
+                self._found[number] = self._answer(worker)
+                if self._progress is not None:
+                    self._progress(len(self._found))
+            self._check_heartbeats()
+        return [self._found[number] for number in range(len(self._files))]
 
     def close(self) -> None:
-        for seat in self._seats:
-            seat.child.kill()
-        self._seats.clear()
+        for worker in self._workers:
+            worker.child.kill()
 
-    def _give(self, seat: _ScanWorker) -> None:
-        """Have a child look through the next video; end it where there is none."""
-        if seat in self._seats:
-            self._seats.remove(seat)
-        if self._next == len(self._places):
-            seat.child.kill()
+    def _start(self) -> None:
+        """Start a worker, where a video is left for it."""
+        if self._waiting:
+            self._workers.append(_ScanWorker(Child(_main, None)))
+            self._give(self._workers[-1])
+
+    def _give(self, worker: _ScanWorker) -> None:
+        """Have a worker read through the next video; end it where none is left."""
+        if not self._waiting:
+            worker.child.kill()
+            self._workers.remove(worker)
             return
-        self._seats.append(seat)
-        seat.number, seat.since = self._next, time.monotonic()
-        self._next += 1
-        try:
-            seat.child.channel.send(cloudpickle.dumps(self._places[seat.number]))
-        except OSError:
-            return  # it is dead, and whoever waits for it sees that
+        worker.number, worker.since = self._waiting.popleft(), time.monotonic()
+        with contextlib.suppress(OSError):  # it is dead, which is noticed when its answer is received
+            worker.child.channel.send(cloudpickle.dumps(self._files[worker.number]))
 
-    def _wait(self) -> None:
+    def _ready(self) -> list[_ScanWorker]:
+        """Workers that have answered or died; empty after a short wait."""
         poll = select.poll()
-        seats = {seat.child.channel.fileno(): seat for seat in self._seats}
-        for descriptor in seats:
+        workers = {worker.child.channel.fileno(): worker for worker in self._workers}
+        for descriptor in workers:
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(_LOOK_EVERY_S * 1000):
-            self._take(seats[descriptor])
-        now = time.monotonic()
-        for seat in self._seats:
-            _, _, beat = seat.child.notes.read()
-            if beat != seat.beat:
-                seat.beat, seat.since = beat, now
-            elif now - seat.since > self._stuck_after_s:
-                raise PackError(
-                    f"{plain(self._places[seat.number].key)} gave nothing for {self._stuck_after_s:g} s: is the "
-                    "disk of the source alive? Otherwise the file hangs FFmpeg: take it out of the source"
-                )
+        return [workers[descriptor] for descriptor, _ in poll.poll(_POLL_MS)]
 
-    def _take(self, seat: _ScanWorker) -> None:
-        """A child's answer; one that died leaves its video rejected, and another takes its place."""
+    def _answer(self, worker: _ScanWorker) -> Found:
+        """What a worker found. One that died is replaced, and its video is rejected."""
         received = None
         with contextlib.suppress(OSError):
-            received = seat.child.channel.receive()
-        if received is None:
-            self._replace(seat)
-            return
-        answer: Found | BaseException = cloudpickle.loads(received[0])
-        if not isinstance(answer, Found):
-            raise answer
-        self._found[seat.number] = answer
-        self._tell()
-        self._give(seat)
+            received = worker.child.channel.receive()
+        if received is not None:
+            answer: Found | BaseException = cloudpickle.loads(received[0])
+            if not isinstance(answer, Found):
+                raise answer
+            self._give(worker)
+            return answer
+        _, _, beat = worker.child.notes.read()
+        worker.child.kill(GRACE_S)
+        self._workers.remove(worker)
+        if not beat:
+            raise PackError(f"processes that read through videos cannot start here: {worker.child.last_words()}")
+        self._start()
+        return DecodeError("crashed", "the process that read through it died")
 
-    def _tell(self) -> None:
-        if self._progress is not None:
-            self._progress(len(self._found))
-
-    def _replace(self, seat: _ScanWorker) -> None:
-        _, _, beats = seat.child.notes.read()
-        seat.child.kill(GRACE_S)
-        if not beats:
-            declared = seat.child.last_words()
-            raise PackError(f"the process that looks through videos cannot start here: {declared}")
-        self._found[seat.number] = DecodeError("crashed", "the process that looked through it died")
-        self._tell()
-        self._seats.remove(seat)
-        if self._next < len(self._places):
-            self._give(_ScanWorker(Child(_main, None), 0))
+    def _check_heartbeats(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers:
+            _, _, beat = worker.child.notes.read()
+            if beat != worker.beat:
+                worker.beat, worker.since = beat, now
+            elif now - worker.since > self._stuck_after_s:
+                raise PackError(
+                    f"nothing could be read from {plain(self._files[worker.number].key)} for {self._stuck_after_s:g} "
+                    "s: check the disk of the source; if it responds, the file hangs FFmpeg: take it out of the source"
+                )
 
 
-def _index(place: FramePosition, beat: Callable[[int], None]) -> Found:
+def _index(file: VideoFile, beat: Callable[[], None]) -> Found:
     try:
-        return make_index(place, beat)
+        return make_index(file, beat)
     except DecodeError as error:
         return error
 
 
 def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: Iterable[int]) -> None:
-    """What runs in a child: videos until the parent is gone."""
+    """What runs in a child: it reads through videos until the parent is gone."""
     init_decoder_process()
     while (received := channel.receive()) is not None:
-        place: FramePosition = cloudpickle.loads(received[0])
+        file: VideoFile = cloudpickle.loads(received[0])
         notes.note(0, 0)
         answer: Found | Exception
         try:
-            answer = _index(place, lambda seen: notes.note(0, seen))
+            answer = _index(file, lambda: notes.note(0, 0))
         except (PackError, MemoryError) as error:
             answer = error
         channel.send(cloudpickle.dumps(answer))
