@@ -15,7 +15,7 @@ _SINGULAR = {
     "files and folders": "file or folder", "pipes, sockets and devices": "pipe, socket or device",
     "folders or files": "folder or file", "no images": "no image",
 }  # fmt: skip
-_OTHERS_DO = r"(?<!pixels )(?<!bytes )(?<!colours )(?<!timestamps )(?<!there )(?<!decode, which )"
+_OTHERS_DO = r"(?<!pixels )(?<!bytes )(?<!colors )(?<!timestamps )(?<!there )(?<!decode, which )"
 """Before a verb: it speaks of what one file may have several of."""
 
 

@@ -198,7 +198,7 @@ def test_rounded_timestamps_lose_no_frame(tmp_path: Path) -> None:
         ({"fps": "fast"}, "--fps 'fast'"),
         ({"start": "1:75"}, "--start '1:75'"),
         ({"start": "-3"}, "--start '-3'"),
-        ({"start": "5", "end": "5"}, "--end 5 is not behind --start 5"),
+        ({"start": "5", "end": "5"}, "--end 5 is not after --start 5"),
         ({"max_frames": 0}, "--max-frames 0"),
         ({"every": 0}, "--every 0"),
     ],

@@ -1,4 +1,4 @@
-"""Whether a folder is divided into splits, `train/` and `val/`, which nobody wants as classes."""
+"""Whether a folder is divided into splits, such as `train/` and `val/`, which nobody wants as classes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ _NAMES = (
     ("val", "valid", "validation", "dev", "devel", "development", "eval", "evaluation", "minival"),
     ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out"),
 )
-"""What splits are called, in the order in which a command names them."""
+"""Names of splits, in the order in which a command lists them."""
 _RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
-"""What may follow: `train2017`, `test_images`."""
-
-
+"""What may follow a name: `train2017`, `test_images`."""
 _AS_ONE = {
     "folder": "--source folder takes them as classes",
     "video": "--source video takes them as classes",
@@ -36,8 +34,9 @@ class DividedError(UsageError):
     def __init__(
         self, source: str, names: Sequence[str], kind: str, destination: str = "DST", other: Sequence[str] = ()
     ) -> None:
-        """source: as the user wrote it. names: of the splits. kind: what takes the folder as a whole. destination: of
-        the command that packs the splits. other: the words of another that helps, which takes one split as "SRC"."""
+        """source: as the user wrote it. names: of the splits. kind: the source that takes the folder as one.
+        destination: of the command that packs the splits. other: another command that helps, in which "SRC" stands for
+        one split."""
         self._about = source, tuple(names), kind
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
@@ -49,20 +48,20 @@ class DividedError(UsageError):
         )
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
-        """The same, where more is known of what the user asked."""
+        """The same error, where more is known of what the user asked for."""
         return DividedError(*self._about, destination, other)
 
 
 def is_split(name: str) -> bool:
-    """Whether folders of this name are splits and hardly ever classes."""
+    """Whether a folder of this name is a split and hardly ever a class."""
     return _rank(name) is not None
 
 
 def splits_in(path: Path) -> list[str]:
-    """The names of the splits that a folder is divided into, train first; none where it is not.
+    """The names of the splits that a folder is divided into, train first; empty where it is not divided.
 
-    It is where two or more of its folders have names of splits, and the others have no image or video. Empty splits are
-    left out, unless all of them are empty; hidden folders do not count.
+    It is divided if two or more of its folders have names of splits, and the others have no image or video. Empty
+    splits are left out; hidden folders do not count.
     """
     try:
         with os.scandir(path) as entries:
@@ -81,7 +80,7 @@ def _rank(name: str) -> int | None:
 
 
 def _has_samples(folder: Path, *, unknown: bool = False) -> bool:
-    """Whether there is any image or video below a folder. unknown: the answer where it cannot be looked into."""
+    """Whether there is any image or video below a folder. unknown: the answer where it cannot be read."""
     try:
         scan = first_image(folder)
     except UsageError:

@@ -1,8 +1,8 @@
-"""The numbers of videos where frames of several sources come into one store: one number for each, by its name.
+"""How videos are numbered when frames of several sources go into one store: each video has one number, by its name.
 
-A frame's key begins with the name of its video, whichever source it is from. One after another, videos keep the number
-that they have, unless another video has that: then they get the lowest that is free. So numbers hang on what the store
-holds, and not on how many runs brought it there.
+A frame's key begins with the name of its video, whichever source it is from. In turn, each video keeps its number,
+unless another video has it: then it gets the lowest free one. So the numbers depend on what the store holds, and not on
+how many runs packed it.
 """
 
 from __future__ import annotations
@@ -10,52 +10,47 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Field
 from rawpack.store.store import Store
+from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.stores.compatible import KEY
 from rawpack_packer.sources.video.part import frame_key
 
-VIDEO, FRAME, SECONDS = "video", "frame", "pts_seconds"
-DTYPES = {VIDEO: "int64", FRAME: "int64", SECONDS: "float64"}
+VIDEO, FRAME = "video", "frame"
+DTYPES = {VIDEO: "int64", FRAME: "int64", "pts_seconds": "float64"}
+"""The fields of every frame that rawpack takes from a video."""
 _BLOCK = 1 << 16
 Rows = NDArray[np.int64]
 
 
-class _FieldLike(Protocol):
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int | None, ...]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Videos:
-    """Which video each of some samples is of."""
+    """The video that each of some samples is from."""
 
     numbers: Rows
     """(n,): `video` of each sample."""
     names: Sequence[str] | None
-    """(n,): of each sample's video; None where `video` is no number of rawpack's, and so is left as it is."""
+    """(n,): of each sample's video; None where `video` was not assigned by rawpack, and so stays as it is."""
 
     def at(self, rows: Rows) -> Videos:
-        """Those of some samples."""
+        """The videos of some of the samples."""
         names = self.names
         return Videos(self.numbers[rows], None if names is None else [names[row] for row in rows.tolist()])
 
 
 @dataclass
 class Numbering:
-    """The numbers that videos of one store have."""
+    """The numbers of the videos in one store."""
 
     _by_name: dict[str, int] = field(default_factory=dict)
     _used: set[int] = field(default_factory=set)
 
     def keep(self, videos: Videos) -> Rows:
-        """The numbers of samples that stay as they are."""
+        """The numbers, (n,), of samples that stay as they are."""
         self._used.update(np.unique(videos.numbers).tolist())
         if videos.names is not None:
             for name, number in zip(videos.names, videos.numbers.tolist(), strict=True):
@@ -63,7 +58,7 @@ class Numbering:
         return videos.numbers
 
     def add(self, videos: Videos) -> Rows:
-        """The numbers, (n,), of samples that come to those that are there."""
+        """The numbers, (n,), of samples that are added to those that are there."""
         if videos.names is None:
             return self.keep(videos)
         free = itertools.count()
@@ -75,7 +70,7 @@ class Numbering:
         return np.array([self._by_name[name] for name in videos.names], np.int64)
 
 
-def are_frames(fields: Mapping[str, _FieldLike]) -> bool:
+def are_frames(fields: Mapping[str, Field | FieldKind]) -> bool:
     """Whether samples with these fields can be frames that rawpack took from videos."""
     return all(
         name in fields and (fields[name].dtype, fields[name].shape) == (dtype, ()) for name, dtype in DTYPES.items()
@@ -83,7 +78,7 @@ def are_frames(fields: Mapping[str, _FieldLike]) -> bool:
 
 
 def videos_in(store: Store, prefix: str = "") -> Videos:
-    """The videos of a store whose samples `are_frames`. prefix: what keys get in front."""
+    """The videos of a store whose samples `are_frames`. prefix: what is put before keys."""
     rows = np.arange(len(store))
     numbers, frames = np.empty(len(store), np.int64), np.empty(len(store), np.int64)
     store.columns.take(VIDEO, rows, numbers)
@@ -96,8 +91,7 @@ def videos_in(store: Store, prefix: str = "") -> Videos:
 
 
 def _names(keys: Iterable[str], numbers: Sequence[int], frames: Sequence[int]) -> list[str] | None:
-    """The name of each sample's video by its key; None where a key is not that of a frame, or a video has several
-    numbers."""
+    """The name of each sample's video by its key; None where a key is not a frame's, or a video has several numbers."""
     names, known = list[str](), dict[str, int]()
     for key, number, frame in zip(keys, numbers, frames, strict=True):
         name = key.rpartition("#")[0]

@@ -1,6 +1,6 @@
 """From a video file to upright RGB frames, by number: what is in it, which frames are taken, and how each is decoded.
 
-PyAV is loaded only inside functions: `rawpack[video]` brings it.
+PyAV is imported inside functions only: it comes with `rawpack[video]`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from rawpack.errors import MissingExtraError
 
 
 def need_av(path: str) -> None:
-    """Raise MissingExtraError where PyAV is missing. path: printable, of what asked for it."""
+    """Raise MissingExtraError where PyAV is missing. path: of the source that needs it, printable."""
     if importlib.util.find_spec("av") is None:
         raise MissingExtraError(f"{path} is video, which PyAV decodes: pip install 'rawpack[video]'")
 
 
 def library() -> str:
-    """What decodes videos here, with versions: "pyav 18.1.0, libavcodec 62.28.100, libswscale 9.5.100"; "none" without
-    it."""
+    """The decoder of videos with versions: "pyav 18.1.0, libavcodec 62.28.100, libswscale 9.5.100"; "none" without."""
     if importlib.util.find_spec("av") is None:
         return "none"
     import av

@@ -71,8 +71,8 @@ def make_index(file: VideoFile, beat: Callable[[], None]) -> VideoIndex:
     with closing(OpenVideo(file)) as video:
         read = _demux(video, beat)
         video.check()
-    frames, *first = _first_frames(file, read)
-    packets = _trusted(read, frames, *first)
+    frames, damaged, complete = _first_frames(file, read)
+    packets = _trusted(read, frames, damaged=damaged, complete=complete)
     index = _counted(file, read, beat) if packets is None else _announced(read, packets)
     if frames:
         read.notes += notes_of(frames[0])
@@ -169,7 +169,7 @@ def _first_frames(file: VideoFile, read: _Demuxed) -> tuple[list[VideoFrame], bo
     return frames, damaged or any(frame.is_corrupt for frame in frames), complete
 
 
-def _trusted(read: _Demuxed, frames: list[VideoFrame], damaged: bool, complete: bool) -> Packets | None:
+def _trusted(read: _Demuxed, frames: list[VideoFrame], *, damaged: bool, complete: bool) -> Packets | None:
     """The packets, with SHOWN only where a frame comes; None where they do not say which frames there are, and when.
 
     Frames that need what is before the first key packet cannot be decoded: they are left out.

@@ -1,4 +1,4 @@
-"""From a decoded frame to upright RGB: colours by what the video says of them, the same on every machine."""
+"""From a decoded frame to upright RGB: colors by what the video says of them, the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
-    from av.video.reformatter import VideoReformatter
 
 _HDR = (16, 18)
 """Transfer functions, by their ITU-T H.273 numbers: PQ and HLG."""
@@ -25,24 +24,23 @@ NOTES: dict[str, str] = {
     "more_than_8_bits": "videos of more than 8 bits a channel, stored as 8",
     "hdr": "videos of a high dynamic range, stored without tone mapping",
     "transparent": "videos with transparency, which was dropped",
-    "colors_unsaid": "videos that do not say how their colours are coded, taken for BT.601",
+    "colors_unsaid": "videos that do not say how their colors are coded, taken for BT.601",
     "several_streams": "files with several videos, of which the largest was taken",
     "variable_rate": "videos of a variable frame rate",
     "counted": "videos whose timestamps do not tell which frames there are: counted by decoding, and packed from the "
     "start on",
     "began_without_key": "videos that begin with frames that nothing can decode, which were left out",
 }
-"""What is told of videos."""
+"""Counts of videos in a summary -> what is counted."""
 
 
 class ToRgb:
-    """Makes pixels of frames. One for each video: it keeps what the conversion needs."""
+    """Converts the frames of one video into pixels. It keeps what the conversion needs."""
 
     def __init__(self, turn: Turn) -> None:
         from av.video.reformatter import Interpolation, VideoReformatter
 
-        self._turn = turn
-        self._reformatter: VideoReformatter = VideoReformatter()
+        self._turn, self._reformatter = turn, VideoReformatter()
         self._how = int(
             Interpolation.BICUBIC
             | Interpolation.ACCURATE_RND
@@ -54,7 +52,7 @@ class ToRgb:
         """Upright pixels, (H, W, 3)."""
         from av.video.reformatter import ColorRange
 
-        # Without a word on its range, RGB would be made in that of the video: 16 to 235.
+        # By default, RGB would have the range of the video: 16 to 235.
         rgb = self._reformatter.reformat(
             frame, format="rgb24", interpolation=self._how, dst_color_range=ColorRange.JPEG, threads=1
         )
@@ -62,23 +60,22 @@ class ToRgb:
 
 
 def notes_of(frame: VideoFrame) -> tuple[str, ...]:
-    """What is to be told of a video, by its first frame."""
+    """The names in NOTES that apply to a video, by its first frame."""
     matrix, format = turn_of(frame), frame.format
-    rgb = bool(format.is_rgb)
     declared = {
-        "rotated": matrix is not None and _straight(matrix) and not _upright(matrix),
+        "rotated": matrix is not None and _straight(matrix) and not (matrix[0] > 0 and matrix[3] > 0),
         "odd_rotation": matrix is not None and not _straight(matrix),
         "interlaced": frame.interlaced_frame,
         "more_than_8_bits": any(component.bits > 8 for component in format.components),
         "hdr": frame.color_trc in _HDR,
         "transparent": any(component.is_alpha for component in format.components),
-        "colors_unsaid": not rgb and frame.colorspace == _UNSPECIFIED and len(format.components) > 1,
+        "colors_unsaid": not format.is_rgb and frame.colorspace == _UNSPECIFIED and len(format.components) > 1,
     }
     return tuple(name for name, holds in declared.items() if holds)
 
 
 def _turned(image: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
-    """The image as its display matrix wants it shown: turned by quarters, and mirrored."""
+    """The image as its display matrix says: turned by quarters, and mirrored."""
     if turn is None or not _straight(turn):
         return image
     a, b, c, d = turn
@@ -90,8 +87,8 @@ def _turned(image: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
 
 
 def turn_of(frame: VideoFrame) -> Turn:
-    """How a video is to be turned, by its first frame. Not to be asked of each: PyAV's side data keep the frame that
-    they are of in memory, until Python collects cycles."""
+    """How a video must be turned, by its first frame. Do not call it for every frame: PyAV's side data keep their frame
+    in memory until Python collects cycles."""
     sides: Any = frame.side_data
     side = sides.get("DISPLAYMATRIX")
     if side is None:
@@ -103,7 +100,3 @@ def turn_of(frame: VideoFrame) -> Turn:
 def _straight(matrix: tuple[int, int, int, int]) -> bool:
     a, b, c, d = matrix
     return (a != 0) == (d != 0) and (b != 0) == (c != 0) and (a != 0) != (b != 0)
-
-
-def _upright(matrix: tuple[int, int, int, int]) -> bool:
-    return matrix[0] > 0 and matrix[3] > 0

@@ -26,22 +26,17 @@ Found = VideoIndex | DecodeError
 _MAX_CHILDREN = 8
 _POLL_MS = 200
 _STUCK_AFTER_S = 600.0
+"""Without a packet read for so long, a worker is taken for stuck."""
 
 
-def make_indexes(
-    files: Sequence[VideoFile],
-    progress: Callable[[int], None] | None = None,
-    *,
-    stuck_after_s: float = _STUCK_AFTER_S,
-) -> list[Found]:
-    """What is in each of these videos, in their order.
+def make_indexes(files: Sequence[VideoFile], progress: Callable[[int], None] | None = None) -> list[Found]:
+    """What is in each of these videos, in their order. progress: called with the number of videos that are done.
 
-    progress: called with the number of videos that are done. stuck_after_s: a worker that reads no packet for so long
-    is stuck. Raises PackError where one is, SourceChangedError where a file changed since it was found.
+    Raises PackError where a worker is stuck, SourceChangedError where a file changed since it was found.
     """
     if not hasattr(os, "fork"):
         return [_index(file, lambda: None) for file in files]
-    scan = _VideoScan(files, progress, stuck_after_s)
+    scan = _VideoScan(files, progress)
     try:
         return scan.run()
     finally:
@@ -61,10 +56,8 @@ class _ScanWorker:
 class _VideoScan:
     """Workers, each of which reads through one video at a time. A video that kills its worker is rejected."""
 
-    def __init__(
-        self, files: Sequence[VideoFile], progress: Callable[[int], None] | None, stuck_after_s: float
-    ) -> None:
-        self._files, self._progress, self._stuck_after_s = files, progress, stuck_after_s
+    def __init__(self, files: Sequence[VideoFile], progress: Callable[[int], None] | None) -> None:
+        self._files, self._progress = files, progress
         self._waiting = deque(range(len(files)))
         self._workers: list[_ScanWorker] = []
         self._found: dict[int, Found] = {}
@@ -134,10 +127,10 @@ class _VideoScan:
             _, _, beat = worker.child.notes.read()
             if beat != worker.beat:
                 worker.beat, worker.since = beat, now
-            elif now - worker.since > self._stuck_after_s:
+            elif now - worker.since > _STUCK_AFTER_S:
                 raise PackError(
-                    f"nothing could be read from {plain(self._files[worker.number].key)} for {self._stuck_after_s:g} "
-                    "s: check the disk of the source; if it responds, the file hangs FFmpeg: take it out of the source"
+                    f"nothing could be read from {plain(self._files[worker.number].key)} for {_STUCK_AFTER_S:g} s: "
+                    "check the disk of the source; if it responds, the file hangs FFmpeg: take it out of the source"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Which frames of a video are taken: so many a second, each Nth, a stretch of time."""
+"""Which frames of a video are taken: some number per second, every Nth, a range of time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_FPS = 1000
 
 @dataclass(frozen=True)
 class Selection:
-    """What is taken of every video. Times are seconds from its first frame on. Make one with `make_selection`."""
+    """What is taken of every video. Times are seconds since its first frame. Make one with `make_selection`."""
 
     fps: Fraction | None = None
     every: int = 1
@@ -25,9 +25,9 @@ class Selection:
     max_frames: int | None = None
 
     def pick(self, times: NDArray[np.int64], unit: Fraction, end: int) -> NDArray[np.int64]:
-        """Numbers of the frames that are taken, rising.
+        """Numbers of the frames that are taken, ascending.
 
-        times: (n,), rising, in units of so many seconds, as the file has them. end: where the last frame ends.
+        times: (n,), ascending, in units of `unit` seconds, as in the file. end: when the last frame ends.
         """
         if not len(times):
             return np.empty(0, np.int64)
@@ -44,8 +44,8 @@ class Selection:
         assert self.fps is not None
         stop = end * unit if self.end is None else min(self.end, end * unit)
         count = max(0, -((self.start - stop) * self.fps // 1))
-        # A frame's time is rounded to a unit, and may lie that much behind the tick that it was made for. In whole
-        # numbers: tick k lies at (a + k b) / c units.
+        # A frame's time is rounded to a unit, and may be that much after the tick that it was made for. In whole
+        # numbers: tick k is at (a + k b) / c units.
         first, step = self.start / unit, 1 / (self.fps * unit)
         c = first.denominator * step.denominator
         a, b = int(first * c), int(step * c)
@@ -61,25 +61,24 @@ def make_selection(
     end: str | float | None = None,
     max_frames: int | None = None,
 ) -> Selection:
-    """A selection from what a user wrote. Raises UsageError where that makes no sense."""
+    """A selection from what a user wrote. Raises UsageError for invalid values."""
     if fps is not None and every is not None:
-        raise UsageError("--fps and --every both say how many frames are taken: leave one out")
+        raise UsageError("--fps and --every both set how many frames are taken: leave one out")
     rate = None if fps is None else _fps(str(fps))
-    if every is not None and every < 1:
-        raise UsageError(f"--every {every}: each Nth frame, from 1 on")
-    if max_frames is not None and max_frames < 1:
-        raise UsageError(f"--max-frames {max_frames}: frames of each video, from 1 on")
+    for option, value in (("--every", every), ("--max-frames", max_frames)):
+        if value is not None and value < 1:
+            raise UsageError(f"{option} {value}: must be 1 or more")
     begin, stop = (None if at is None else seconds(name, str(at)) for name, at in (("--start", start), ("--end", end)))
     if stop is not None and stop <= (begin or 0):
-        raise UsageError(f"--end {end} is not behind --start {start or 0}: no frame lies between them")
+        raise UsageError(f"--end {end} is not after --start {start or 0}: there is no frame between them")
     return Selection(rate, every or 1, begin or Fraction(0), stop, max_frames)
 
 
 def seconds(option: str, text: str) -> Fraction:
-    """A time: seconds ("90", "1.5"), or "HH:MM:SS" and "MM:SS", the last with decimals where wanted."""
+    """A time as seconds ("90", "1.5"), or as "HH:MM:SS" or "MM:SS", whose seconds may have decimals."""
     match = re.fullmatch(r"(?:(?:(\d{1,4}):)?(\d{1,2}):)?(\d{1,9}(?:\.\d{1,9})?)", text.strip())
     if not match or (match[2] and (float(match[3]) >= 60 or (match[1] and int(match[2]) >= 60))):
-        raise UsageError(f"{option} {text!r}: seconds such as 90 or 1.5, or a time such as 0:01:30")
+        raise UsageError(f"{option} {text!r}: must be seconds such as 90 or 1.5, or a time such as 0:01:30")
     return Fraction(match[3]) + 60 * int(match[2] or 0) + 3600 * int(match[1] or 0)
 
 
@@ -89,7 +88,9 @@ def _fps(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         rate = Fraction(0)
     if not 0 < rate <= _MAX_FPS:
-        raise UsageError(f"--fps {text!r}: frames a second, above 0 and up to {_MAX_FPS}: 2, 29.97, 30000/1001")
+        raise UsageError(
+            f"--fps {text!r}: must be frames per second above 0 and up to {_MAX_FPS}, such as 2, 29.97 or 30000/1001"
+        )
     return rate
 
 

@@ -92,7 +92,7 @@ class VideoSource(VideoPart):
             raise UsageError(f"no frame of {root} is within --start, --end and the other options: widen them")
 
     def __getitem__(self, i: int, /) -> Item:
-        """Frame i, by itself: read many by a `part`, which keeps a video open."""
+        """Frame i by itself. To read many, take a `part`, which keeps a video open."""
         self._find(i)
         return self.part(i, i + 1)[0]
 
