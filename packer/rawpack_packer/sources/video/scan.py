@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any
 
 import cloudpickle
@@ -24,7 +24,7 @@ from rawpack_packer.text import plain
 Found = VideoIndex | DecodeError
 """What is in a video, or why it cannot be read."""
 _MAX_CHILDREN = 8
-_POLL_MS = 200
+_POLL_S = 0.2
 _STUCK_AFTER_S = 600.0
 """Without a packet read for so long, a worker is taken for stuck."""
 
@@ -96,11 +96,8 @@ class _VideoScan:
 
     def _ready(self) -> list[_ScanWorker]:
         """Workers that have answered or died; empty after a short wait."""
-        poll = select.poll()
-        workers = {worker.child.channel.fileno(): worker for worker in self._workers}
-        for descriptor in workers:
-            poll.register(descriptor, select.POLLIN)
-        return [workers[descriptor] for descriptor, _ in poll.poll(_POLL_MS)]
+        workers: dict[Any, _ScanWorker] = {worker.child.channel.socket: worker for worker in self._workers}
+        return [workers[ready] for ready in wait(list(workers), _POLL_S)]
 
     def _answer(self, worker: _ScanWorker) -> Found:
         """What a worker found. One that died is replaced, and its video is rejected."""

@@ -51,7 +51,7 @@ class Seeking(Decoding):
         """Packets known to be damaged before anything is decoded."""
         self._faults: set[int] = set()
         """The same, with those that the decoder reported since it began."""
-        self._spoilt: set[int] = set()
+        self._spoiled: set[int] = set()
         """Packets whose pictures came out damaged, which does not matter to what is shown before."""
         self._failed: dict[tuple[int, int], int] = {}
         """Key packet of frames, and where decoding begins -> the first damaged packet; all after it fail as well."""
@@ -112,7 +112,7 @@ class Seeking(Decoding):
             # Nothing is known of packets outside the index: a decoder is fed some, to give out what it holds back.
             known = range(self._packets.first, self._packets.first + len(self._packets.pts))
             faults = {number for number in faults if number not in known or self._pts(number) >= self._pts(self._begun)}
-        return bool(faults or self._spoilt)
+        return bool(faults or self._spoiled)
 
     def _attempt(self, start: int, packet: int, pts: int) -> tuple[VideoFrame | None, int | None]:
         """A frame, None where it did not come; and the first damaged packet that it needs."""
@@ -129,7 +129,7 @@ class Seeking(Decoding):
     def _first_fault(self, start: int, packet: int, pts: int) -> int | None:
         """The first damaged packet that a frame needs, as far as decoding has met it."""
         begun = self._pts(start)
-        found = [*self._faults, *(number for number in self._spoilt if self._pts(number) <= pts)]
+        found = [*self._faults, *(number for number in self._spoiled if self._pts(number) <= pts)]
         # Nothing after the key packet needs what is shown before it.
         return min((n for n in found if start <= n <= packet and self._pts(n) >= begun), default=None)
 
@@ -167,7 +167,7 @@ class Seeking(Decoding):
                 raise _AstrayError
         self._shown = pts
         if frame.is_corrupt and (number := self._number(pts)) is not None:
-            self._spoilt.add(number)
+            self._spoiled.add(number)
 
     def _feed(self, packet: Any) -> None:
         number, self._fed = self._fed, self._fed + 1
@@ -250,7 +250,7 @@ class Seeking(Decoding):
     def _forget(self, begun: int) -> None:
         self._begun = self._fed = begun
         self._shown = None
-        self._faults, self._spoilt = set(self._known), set()
+        self._faults, self._spoiled = set(self._known), set()
 
     def _is(self, packet: Any, at: int) -> bool:
         """Whether a packet is the one at `at` of the index."""

@@ -137,7 +137,7 @@ class VideoSource(VideoPart):
 
 
 @dataclass
-class _Files:
+class _VideoFiles:
     """The video files of a source, before any is opened."""
 
     root: str
@@ -149,14 +149,14 @@ class _Files:
     """About the files, before the frames are known."""
 
 
-def _one_file(where: str, shown: str) -> _Files:
+def _one_file(where: str, shown: str) -> _VideoFiles:
     folder, name = os.path.split(where)
     found = os.stat(where)
     info = replace(FolderScan(folder, _WANTED, None).info("video", shown), paths=(where,), flat=False)
-    return _Files(folder, [os.fsencode(name)], [(found.st_size, found.st_mtime_ns)], [None], info)
+    return _VideoFiles(folder, [os.fsencode(name)], [(found.st_size, found.st_mtime_ns)], [None], info)
 
 
-def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _Files:
+def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _VideoFiles:
     check_folder(where, shown)
     scanned = FolderScan(where, _WANTED, None)
     scanned.run()
@@ -168,16 +168,13 @@ def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _Files:
             f"{scanned.counts['problems']} problems): give the folder that holds the videos"
         )
     paths = [files.path(i) for i in range(len(files))]
-    labels: list[int | None] = [None] * len(paths)
-    if files.labels is not None:
-        labels = [int(files.labels[folder]) for folder in files.folder_of]
-    return _Files(
-        where, paths, [(size, mtime) for size, mtime in files.states.tolist()], labels, scanned.info("video", shown)
-    )
+    states = [(size, mtime) for size, mtime in files.states.tolist()]
+    labels = [None if files.labels is None else int(files.labels[folder]) for folder in files.folder_of]
+    return _VideoFiles(where, paths, states, labels, scanned.info("video", shown))
 
 
 def _shots(
-    files: _Files, selection: Selection, progress: Callable[[int], None] | None
+    files: _VideoFiles, selection: Selection, progress: Callable[[int], None] | None
 ) -> tuple[list[Shot], Counter[str]]:
     """The frames that a selection takes of each video, and the counts of a summary."""
     from rawpack_packer.sources.video.scan import make_indexes
@@ -200,8 +197,7 @@ def _shots(
         counts["videos_without_frames"] += not len(taken)
         # The whole file is shared among the frames that are taken: packets of others may have to be read too.
         share = file.state[0] // max(1, len(taken))
-        if len(taken) == len(found):
-            shots.append(Shot(file, video, label, found, range(len(found)), share))
-        else:
-            shots.append(Shot(file, video, label, found.only(taken), taken, share))
+        whole = len(taken) == len(found)
+        frames, numbers = (found, range(len(found))) if whole else (found.only(taken), taken)
+        shots.append(Shot(file, video, label, frames, numbers, share))
     return shots, counts
