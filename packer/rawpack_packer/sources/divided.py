@@ -67,7 +67,7 @@ def splits_in(path: Path) -> list[str]:
         with os.scandir(path) as entries:
             folders = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
     except (OSError, ValueError):
-        return []  # whoever scans the folder says why
+        return []  # the scan of the folder reports why
     splits = sorted(filter(is_split, folders), key=lambda name: (_rank(name), name))
     if len(splits) < 2 or any(_has_samples(path / name) for name in folders if not is_split(name)):
         return []

@@ -90,7 +90,7 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
     stream = video.stream
     rate, notes = stream.average_rate or stream.guessed_rate, _notes_of_stream(video)
     vp8 = stream.codec_context.name in ("vp8", "libvpx")
-    pts, dts, size, flags = array("q"), array("q"), array("i"), bytearray()
+    pts, size, flags, key_dts = array("q"), array("i"), bytearray(), array("q")
     last, duration, intact_dts, broken = NO_PTS, 0, NO_PTS, ""
     # Only log messages say that a container is damaged. Capturing starts after the file is opened, since FFmpeg's
     # threads would call back into Python while it is.
@@ -105,9 +105,10 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
                     continue
                 shown, damaged = _is_shown(packet, vp8=vp8), packet.is_corrupt or bool(broken)
                 pts.append(NO_PTS if packet.pts is None else packet.pts)
-                dts.append(NO_PTS if packet.dts is None else packet.dts)
                 size.append(packet.size)
                 flags.append(KEY * packet.is_keyframe | SHOWN * shown | DAMAGED * damaged)
+                if packet.is_keyframe:
+                    key_dts.append(pts[-1] if packet.dts is None else min(pts[-1], packet.dts))
                 if not damaged and packet.dts is not None:
                     intact_dts = packet.dts
                 if shown and pts[-1] >= last:
@@ -117,7 +118,9 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
     finally:
         av.logging.set_level(None)
     return _Demuxed(
-        packets=_packets(pts, dts, size, flags),
+        packets=Packets(
+            0, np.array(pts, np.int64), np.array(size, np.int32), np.array(flags, np.uint8), np.array(key_dts, np.int64)
+        ),
         stream=stream.index,
         time_base=stream.time_base or Fraction(1, 1000),
         rate=rate,
@@ -132,13 +135,6 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
 
 def _is_shown(packet: Any, *, vp8: bool) -> bool:
     return packet.size > 0 and not packet.is_discard and not (vp8 and not memoryview(packet)[0] & _VP8_SHOWN)
-
-
-def _packets(pts: array[int], dts: array[int], size: array[int], flags: bytearray) -> Packets:
-    shown_at, decoded_at = np.array(pts, np.int64), np.array(dts, np.int64)
-    aim = np.where(decoded_at == NO_PTS, shown_at, np.minimum(shown_at, decoded_at))
-    marks = np.frombuffer(bytes(flags), np.uint8)
-    return Packets(0, shown_at, np.array(size, np.int32), marks, aim[np.flatnonzero(marks & KEY)])
 
 
 def _notes_of_stream(video: OpenVideo) -> list[str]:

@@ -35,7 +35,9 @@ class Selection:
         if self.fps is not None:
             picked = self._at_ticks(since, unit, end - int(times[0]))
         else:
-            low, high = (len(times) if at is None else _first(since, at, unit) for at in (self.start, self.end))
+            # The first frames that are shown at or after these times.
+            low = int(np.searchsorted(since, -(-self.start // unit)))
+            high = len(times) if self.end is None else int(np.searchsorted(since, -(-self.end // unit)))
             picked = np.arange(low, max(low, high), self.every, dtype=np.int64)
         return picked[: self.max_frames]
 
@@ -92,8 +94,3 @@ def _fps(text: str) -> Fraction:
             f"--fps {text!r}: must be frames per second above 0 and up to {_MAX_FPS}, such as 2, 29.97 or 30000/1001"
         )
     return rate
-
-
-def _first(since: NDArray[np.int64], at: Fraction, unit: Fraction) -> int:
-    """The first frame that is shown at or after a time."""
-    return int(np.searchsorted(since, -(-at // unit), "left"))

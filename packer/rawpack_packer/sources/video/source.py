@@ -93,7 +93,6 @@ class VideoSource(VideoPart):
 
     def __getitem__(self, i: int, /) -> Item:
         """Frame i by itself. To read many, take a `part`, which keeps a video open."""
-        self._find(i)
         return self.part(i, i + 1)[0]
 
     def part(self, start: int, stop: int, /) -> VideoPart:
