@@ -196,7 +196,7 @@ def _announced(read: _Demuxed, packets: Packets) -> VideoIndex:
     gaps = np.diff(times)
     if len(gaps) > 1 and int(gaps.max() - gaps.min()) > 1 + int(_JITTER * np.median(gaps)):
         read.notes.append("variable_rate")
-    end = int(times[-1]) + (read.duration or _gap(times, read.time_base)) if len(times) else 0
+    end = int(times[-1]) + (read.duration or _gap(times, read.time_base))
     return VideoIndex(read.stream, read.origin, packets, order, times, read.time_base, end)
 
 
