@@ -8,24 +8,22 @@ from typing import Literal
 import numpy as np
 
 from rawpack.errors import DecodeError
-from rawpack_packer.images import bmp, jpeg, png
+from rawpack_packer.images import jpeg, png
 from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, looks_like_tga, sniff
 from rawpack_packer.images.orientation import apply_orientation
 from rawpack_packer.images.pixels import Pixels, to_color
 
-_OWN = {"jpeg": jpeg.read_header, "png": png.read_header, "bmp": bmp.read_header}
-
 
 def by_pillow(header: ImageHeader) -> bool:
-    """Whether Pillow decodes this type, so that its version decides what the pixels are."""
-    return header.format not in _OWN
+    """Whether Pillow decodes this type, so that the pixels depend on its version."""
+    return header.format not in ("jpeg", "png")
 
 
 def read_header(data: bytes) -> ImageHeader:
-    """Read the header of a whole image file, whatever its name; no pixel is decoded.
+    """Read the header of a complete image file, whatever its name; no pixel is decoded.
 
-    Raises DecodeError: "empty", "not_an_image", "truncated", "corrupt" or "unsupported". Work and memory are bounded
-    by the file's own size, and nothing outside `data` is read.
+    Raises DecodeError: "empty", "not_an_image", "truncated", "corrupt" or "unsupported". The file's own size bounds
+    work and memory, and nothing outside `data` is read.
     """
     if not data:
         raise DecodeError("empty", "the file has no bytes")
@@ -35,11 +33,14 @@ def read_header(data: bytes) -> ImageHeader:
     if format is None:
         raise DecodeError("not_an_image", "its first bytes are of no known image type")
     try:
-        if format in _OWN:
-            return _OWN[format](data)
-        from rawpack_packer.images import with_pillow
+        if format == "jpeg":
+            return jpeg.read_header(data)
+        if format == "png":
+            return png.read_header(data)
+        # Pillow is loaded only where it is used.
+        from rawpack_packer.images import tiff, with_pillow
 
-        return with_pillow.read_header(data, format)
+        return tiff.read_header(data) if format == "tiff" else with_pillow.read_header(data, format)
     except (struct.error, IndexError) as error:
         raise DecodeError("truncated", f"{format} ends at byte {len(data)}, inside its header") from error
 
@@ -52,26 +53,31 @@ def decode_image(
     scale: int = 1,
     warnings: list[str] | None = None,
 ) -> Pixels:
-    """Decode the first frame upright: uint8, C order, (H, W, 3) RGB or (H, W, 1) grey, of `header.upright_size`.
+    """Decode the first frame, upright: uint8, C order, (H, W, 3) RGB or (H, W, 1) gray, of `header.upright_size`.
 
-    `scale` 2, 4 or 8 divides that size, rounding up, and is for JPEG only, where it saves work.
+    header: what `read_header` returns for the same data; check its size first, because memory is allocated by it.
+    scale: 2, 4 or 8 divides the size, rounding up; for JPEG only, where it saves work. warnings: gets libjpeg's
+    complaints about oddities that leave the pixels intact.
 
-    `header` is what `read_header` says of the same bytes; check its pixels first, for memory is used by them.
-    Transparent pixels lie on white. 16-bit samples lose their low byte. Profiles are ignored. Grey is 0.299 R +
-    0.587 G + 0.114 B; of a YCbCr JPEG, its Y plane. The array is the caller's. `warnings` gets what libjpeg says of
-    oddities that leave the pixels whole.
+    Alpha is blended with white, 16-bit samples lose their low byte, profiles are ignored. Gray is 0.299 R + 0.587 G +
+    0.114 B; of a YCbCr JPEG, its Y plane. The caller owns the array.
 
     Raises DecodeError: "truncated", "corrupt" or "unsupported"; a partly decoded image is never returned.
     """
     try:
         if header.format == "jpeg":
-            stored = jpeg.decode(data, header, color=color, scale=scale, warnings=warnings)
-        elif header.format in _OWN:
-            stored = (png if header.format == "png" else bmp).decode(data, header)
+            upright = apply_orientation(
+                jpeg.decode(data, header, color=color, scale=scale, warnings=warnings), header.orientation
+            )
+        elif header.format == "png":
+            upright = apply_orientation(png.decode(data, header), header.orientation)
         else:
-            from rawpack_packer.images import with_pillow
+            from rawpack_packer.images import tiff, with_pillow
 
-            return np.ascontiguousarray(to_color(with_pillow.decode(data, header), color))
+            upright = (tiff if header.format == "tiff" else with_pillow).decode(data, header)
     except (struct.error, IndexError) as error:
         raise DecodeError("truncated", f"{header.format} ends at byte {len(data)}, inside the image") from error
-    return np.ascontiguousarray(apply_orientation(to_color(stored, color), header.orientation))
+    if scale == 1 and upright.shape[:2] != header.upright_size:
+        (height, width), found = header.upright_size, f"{upright.shape[1]} x {upright.shape[0]}"
+        raise DecodeError("corrupt", f"{header.format} of {width} x {height} by its header decodes to {found}")
+    return np.require(to_color(upright, color), np.uint8, ["C", "W"])
