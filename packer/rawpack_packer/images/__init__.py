@@ -1,7 +1,4 @@
-"""From the bytes of an image file to upright uint8 pixels.
-
-`sniff` knows a file by its first bytes, `read_header` looks, `decode_image` decodes. `rawpack.pixels.resize` resizes.
-"""
+"""From the bytes of an image file to upright uint8 pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that decodes strangers' images sets up first."""
+"""The setup of a process that decodes untrusted images."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 
 
 def init_decoder_process() -> None:
-    """One thread, and silence: C libraries' words on broken images, which are rejected anyway, reach no terminal.
+    """Use one thread, and discard what C libraries print about broken images, which are rejected anyway.
 
-    Python's own stderr, with the traceback of what nobody expected, stays.
+    Python's own stderr, with tracebacks, stays.
     """
     import cv2
 
-    # One worker a core is the parallelism; more threads would only fight.
+    # There is one worker per core already.
     cv2.setNumThreads(1)
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""What an image file says of itself before anything is decoded."""
+"""What an image file's header says, read before anything is decoded."""
 
 from __future__ import annotations
 
@@ -10,68 +10,42 @@ from dataclasses import dataclass
 class JpegDetails:
     """What only a JPEG has."""
 
-    components: int
-    """1 (grey), 3 or 4; other numbers exist and are not decoded."""
-
-    subsampling: str
-    """"4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "4:4:1", or "other"; "none" for one component."""
-
     sof: str
     """"baseline", "extended", "progressive", "lossless", "arithmetic" or "hierarchical"."""
-
-    precision: int
-    """Bits per sample: 8, rarely 12, up to 16 in a lossless file."""
-
-    adobe_transform: int | None
-    """Of the Adobe marker: 0 (RGB or CMYK), 1 (YCbCr), 2 (YCCK); None without one."""
-
     scan_offset: int
-    """Where the first scan's marker is in the file."""
-
+    """Offset of the first scan's marker."""
     one_scan: bool
-    """The first scan is the whole image: sequential, all components."""
+    """Whether the first scan is the whole image: sequential, with all components."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """One image file's header. What decoding needs more, it reads again."""
+    """The header of one image file. What else decoding needs, it reads itself."""
 
     format: str
-    """"jpeg", "png", "bmp", or one of `with_pillow.FORMATS`."""
-
+    """"jpeg", "png", "tiff", "bmp", or another key of `with_pillow._PLUGINS`."""
     width: int
-    """Pixels, as stored: before the orientation is applied."""
-
+    """Pixels as stored, before the orientation is applied."""
     height: int
-    """Pixels, as stored."""
-
     color: str
-    """"grey", "rgb", "palette", "ycbcr", "cmyk" or "ycck"; "other" is not decoded."""
-
+    """"gray", "rgb", "palette", "ycbcr", "cmyk" or "ycck"; "other" is not decoded."""
     channels: int
-    """Samples per stored pixel, alpha among them; 1 for a palette."""
-
+    """Samples per stored pixel, alpha included; 1 for a palette."""
     bits: int
     """Bits per sample."""
-
     orientation: int = 1
     """EXIF's 1 to 8; an invalid value counts as 1."""
-
     xmp_turned: bool = False
-    """XMP has an orientation other than upright where EXIF has none; it is not applied."""
-
+    """XMP has an orientation other than upright and EXIF has none; it is not applied."""
     icc: bool = False
-    """A colour profile is embedded; it is not applied."""
-
+    """A color profile is embedded; it is not applied."""
     several: bool = False
-    """The file has more frames or pages than the first, which alone is decoded."""
-
+    """The file has more frames or pages; only the first is decoded."""
     jpeg: JpegDetails | None = None
-    """For a JPEG only."""
 
     @property
     def upright_size(self) -> tuple[int, int]:
-        """(height, width) with the orientation applied: the size of what `decode_image` returns."""
+        """(height, width) of what `decode_image` returns, with the orientation applied."""
         return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
 
 
@@ -87,7 +61,7 @@ _BY_FIRST_BYTES = (
     (b"MM\0+", "tiff"),
     (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
     (b"\xff\x4f\xff\x51", "jpeg2000"),
-    # Rejected with a reason, so that none is dropped in silence: JPEG XL, Photoshop.
+    # JPEG XL and Photoshop are rejected with a reason instead of being ignored.
     (b"\xff\x0a", KNOWN_ONLY),
     (b"\0\0\0\x0cJXL \r\n\x87\n", KNOWN_ONLY),
     (b"8BPS", KNOWN_ONLY),
@@ -97,9 +71,9 @@ _PNM = re.compile(rb"P[1-6]\s\s*[#\d]")
 
 
 def sniff(first: bytes) -> str | None:
-    """The format of a file that begins with these bytes (32 are enough), None where it is no known image.
+    """The format of a file that begins with these bytes, of which 32 are enough; None for no known image.
 
-    KNOWN_ONLY of a picture in JPEG XL or PSD. TGA has no first bytes of its own: `looks_like_tga`.
+    Returns KNOWN_ONLY for JPEG XL and PSD. TGA has no signature: see `looks_like_tga`.
     """
     for begin, format in _BY_FIRST_BYTES:
         if first.startswith(begin):
@@ -110,22 +84,22 @@ def sniff(first: bytes) -> str | None:
         if first[8:12] in (b"avif", b"avis"):
             return "avif"
         if first[8:12] in _HEIF:
-            # Both of the containers' common brands begin either kind of file.
+            # mif1 and msf1 are the brands of either type.
             return "avif" if first[8:12] in (b"mif1", b"msf1") and b"avif" in first[16:32] else "heic"
     if _PNM.match(first):
         return "pnm"
-    # "BM" alone begins many a text: the size of the second header must be one that exists.
+    # Many texts begin with "BM": check the size of the second header too.
     if first.startswith(b"BM") and int.from_bytes(first[14:18], "little") in (12, 40, 52, 56, 64, 108, 124):
         return "bmp"
     return None
 
 
 _TGA_DEPTHS = {(0, 2): (16, 24, 32), (0, 3): (8, 16), (1, 1): (8,)}
-"""Of (with a palette, kind of image without the bit of its compression) -> bits of a pixel."""
+"""(has a palette, type of image without the compression bit) -> valid bits per pixel."""
 
 
 def looks_like_tga(first: bytes) -> bool:
-    """Whether a file begins as a TGA does: every field of its header has a value that makes sense beside the others."""
+    """Whether these 18 bytes are a TGA header, in which every field is consistent with the others."""
     if len(first) < 18:
         return False
     palette, kind, depth, flags = first[1], first[2] & ~8, first[16], first[17]

@@ -1,4 +1,4 @@
-"""JPEG: what a packer asks of the header beyond the reader's needs, and pixels by `rawpack.jpeg`."""
+"""JPEG: the header in more detail than the reader needs, and pixels by `rawpack.jpeg`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rawpack_packer.images.orientation import exif_orientation, turned_by_xmp
 from rawpack_packer.images.pixels import Pixels, cmyk_to_rgb, to_color
 
 MAX_SCANS = 100
-"""More scans than this are refused: each costs a pass over the whole image, and encoders write 10 or so."""
+"""Files with more scans are refused: each scan costs a pass over the whole image, and encoders write about 10."""
 
 _SOS, _APP0, _APP1, _APP2, _APP14 = 0xDA, 0xE0, 0xE1, 0xE2, 0xEE
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
@@ -26,18 +26,9 @@ _SOF = {
     **dict.fromkeys((0xC9, 0xCA, 0xCB), "arithmetic"),
 }
 
-_SUBSAMPLING = {
-    (1, 1): "4:4:4",
-    (2, 1): "4:2:2",
-    (2, 2): "4:2:0",
-    (1, 2): "4:4:0",
-    (4, 1): "4:1:1",
-    (1, 4): "4:4:1",
-}
-
 
 def read_header(data: bytes) -> ImageHeader:
-    """Read a JPEG's header: the segments up to the first scan, no entropy-coded data."""
+    """Read the segments up to the first scan, and no entropy-coded data."""
     orientation, turned, icc, adobe = 1, False, False, None
     seen_exif = seen_jfif = False
     frame: bytes | None = None
@@ -69,7 +60,7 @@ def read_header(data: bytes) -> ImageHeader:
     height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
     precision, components, table = frame[0], frame[5], frame[6 : 6 + 3 * frame[5]]
     if height == 0 and width:
-        raise DecodeError("unsupported", "JPEG that tells its height only behind the first scan (DNL)")
+        raise DecodeError("unsupported", "JPEG whose height comes after the first scan (DNL)")
     if width == 0 or components == 0:
         raise DecodeError("corrupt", f"JPEG of {width} x {height} pixels with {components} components")
     return ImageHeader(
@@ -83,11 +74,7 @@ def read_header(data: bytes) -> ImageHeader:
         xmp_turned=turned and orientation == 1,
         icc=icc,
         jpeg=JpegDetails(
-            components=components,
-            subsampling=_subsampling(components, table),
             sof=sof,
-            precision=precision,
-            adobe_transform=adobe,
             scan_offset=scan_offset,
             one_scan=sof in ("baseline", "extended") and scan_components == components,
         ),
@@ -95,9 +82,9 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def _color(components: int, adobe: int | None, table: bytes, seen_jfif: bool) -> str:
-    """The colour space by libjpeg's rules: JFIF, then Adobe's marker, then the components' names."""
+    """The color space by libjpeg's rules: JFIF, then Adobe's marker, then the names of the components."""
     if components == 1:
-        return "grey"
+        return "gray"
     if components == 3:
         if not seen_jfif and (adobe == 0 or (adobe is None and table[::3] == b"RGB")):
             return "rgb"
@@ -107,39 +94,25 @@ def _color(components: int, adobe: int | None, table: bytes, seen_jfif: bool) ->
     return "other"
 
 
-def _subsampling(components: int, table: bytes) -> str:
-    if components == 1:
-        return "none"
-    first, *rest = [(factors >> 4, factors & 15) for factors in table[1::3]]
-    if all(factors == first for factors in rest):
-        return "4:4:4"
-    # A fourth component is black, which is never reduced.
-    if rest[:2] == [(1, 1), (1, 1)] and all(factors == first for factors in rest[2:]):
-        return _SUBSAMPLING.get(first, "other")
-    return "other"
-
-
 def decode(data: bytes, header: ImageHeader, *, color: str, scale: int, warnings: list[str] | None) -> Pixels:
-    """Decode to stored orientation: RGB (H, W, 3), or grey (H, W, 1) if `color` is "gray" or the file is grey.
+    """Decode without turning: RGB (H, W, 3), or gray (H, W, 1) if `color` is "gray" or the file is gray.
 
-    `scale` 1, 2, 4 or 8 divides both sides, rounding up.
-
-    Grey of a YCbCr file is its Y plane. CMYK and YCCK are taken to be inverted, as Adobe's programs write them.
-    Arithmetic coding and lossless JPEG, which only some builds of libjpeg decode, are refused by all.
+    See `decode_image`. CMYK and YCCK are assumed to be inverted, as Adobe's programs write them. Arithmetic coding and
+    lossless JPEG are refused, because only some builds of libjpeg decode them.
     """
     details = header.jpeg
     if details is None:
         raise DecodeError("corrupt", f"header of a {header.format} file given for a JPEG")
-    if details.sof in ("lossless", "arithmetic", "hierarchical") or details.precision != 8:
-        raise DecodeError("unsupported", f"{details.precision}-bit {details.sof} JPEG")
+    if details.sof in ("lossless", "arithmetic", "hierarchical") or header.bits != 8:
+        raise DecodeError("unsupported", f"{header.bits}-bit {details.sof} JPEG")
     if header.color == "other":
-        raise DecodeError("unsupported", f"JPEG with {details.components} components")
+        raise DecodeError("unsupported", f"JPEG with {header.channels} components")
     if not details.one_scan:
         scans = data.count(b"\xff\xda", details.scan_offset)
         if scans > MAX_SCANS:
-            raise DecodeError("unsupported", f"JPEG with {scans} scans; {MAX_SCANS} are taken")
+            raise DecodeError("unsupported", f"JPEG with {scans} scans; at most {MAX_SCANS} are decoded")
     if header.color in ("cmyk", "ycck"):
         inks = jpeg.decode(data, color="cmyk", scale=scale, warnings=warnings)
         return to_color(cmyk_to_rgb(inks, inverted=True), color)
-    stored: Literal["rgb", "gray"] = "gray" if color == "gray" or header.color == "grey" else "rgb"
+    stored: Literal["rgb", "gray"] = "gray" if color == "gray" or header.color == "gray" else "rgb"
     return jpeg.decode(data, color=stored, scale=scale, warnings=warnings)

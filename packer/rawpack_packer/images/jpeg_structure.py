@@ -1,4 +1,4 @@
-"""Whether a JPEG file is whole, by its structure: as fast as memory, for no entropy-coded data is decoded."""
+"""Whether a JPEG file is complete, judged by its structure alone: fast, because nothing is decoded."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _scan_end = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
 _marker = re.compile(rb"\xff[^\x00]", re.DOTALL)
 _restart = re.compile(rb"\xff[\xd0-\xd7]")
 _SHARES = [1 << (15 - k) for k in range(16)]
-"""What a code of 1 to 16 bits takes of all codes, which are 65,536."""
+"""The share of the 65,536 codes that one code of 1 to 16 bits takes."""
 _LEAST_BITS = 2
-"""Of a block in a sequential file: a code for its first coefficient, and one for the end of the block."""
+"""Bits of the shortest block in a sequential file: a code for the first coefficient, and one for the end."""
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether the file has all that its header announces, segment by segment, up to an end marker in its last bytes.
+    """Whether the file has everything that its header announces, up to an end marker in its last bytes.
 
-    True is a promise about structure: tables that every scan names, as many restart markers as rows of blocks ask for
-    and in their order, a scan of every component, no byte behind the end. Damage inside entropy-coded data that leaves
-    all of that alone is not seen. False means that only decoding tells; good files with odd habits are among them.
+    True means that all tables of the scans are defined, restart markers are in order and as many as needed, every
+    component has a scan, and nothing follows the end. Damage inside entropy-coded data may be missed. False means that
+    the file must be decoded to know: some intact files are unusual too.
     """
     if data[-2:] != b"\xff\xd9":
         return False
@@ -58,8 +58,7 @@ def is_whole(data: bytes) -> bool:
         seen |= scanned
         scans += 1
         start = end
-        # Without an interval there are no restart markers: where there is one, the scan is too short, or no marker
-        # follows it that may.
+        # Without an interval, a restart marker ends the scan too early.
         stop = (_scan_end if interval else _marker).search(data, start)
         if stop is None:
             return False
@@ -84,7 +83,7 @@ def is_whole(data: bytes) -> bool:
 
 
 def _components(data: memoryview, found: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
-    """Component -> (sampling factors, number of its quantization table); none where there is more than one frame."""
+    """Component -> (sampling factors, number of its quantization table); empty unless there is exactly one frame."""
     frames = [(at, end) for marker, at, end in found if 0xC0 <= marker <= 0xCF and marker not in (_DHT, 0xC8, 0xCC)]
     if len(frames) != 1:
         return {}
@@ -94,7 +93,7 @@ def _components(data: memoryview, found: list[tuple[int, int, int]]) -> dict[int
 
 
 def _note_tables(data: memoryview, marker: int, at: int, end: int, tables: set[int], quantizers: set[int]) -> None:
-    """Add the numbers of the Huffman and quantization tables that a segment defines, as far as it makes sense."""
+    """Add the numbers of the valid Huffman and quantization tables that a segment defines."""
     at += 4
     if marker == _DHT:
         while at + 17 <= end:
@@ -116,7 +115,7 @@ def _note_tables(data: memoryview, marker: int, at: int, end: int, tables: set[i
 def _scan(
     header: memoryview, components: set[int], tables: set[int], *, progressive: bool
 ) -> set[tuple[int, int, int]]:
-    """(component, first coefficient, bits known before) that a scan has; none where its header makes no sense."""
+    """(component, first coefficient, bits known before) of a scan; empty where its header is invalid."""
     if len(header) < 4 or len(header) != 4 + 2 * header[0] or not 1 <= header[0] <= 4:
         return set()
     first, last, high = header[-3], header[-2], header[-1] >> 4
@@ -145,12 +144,12 @@ def _scan_is_long_enough(
     components: dict[int, tuple[int, int]],
     scans: int,
 ) -> bool:
-    """Whether a scan's data has the restart markers that it must have, in order, and bits for all of its blocks."""
+    """Whether a scan's data has its restart markers, in order, and enough bits for all of its blocks."""
     restarts = [data[found.start() + 1] & 7 for found in _restart.finditer(data, start, stop)] if interval else []
     if restarts != [k & 7 for k in range(len(restarts))]:
         return False
     if header.process not in (_BASELINE, _EXTENDED) or scans != len(components):
-        return stop > start  # the units of a progressive or separate scan are others for each component
+        return stop > start  # in progressive or separate scans, each component has other units
     height, width = header.mcu_shape
     units = -(-header.height // height) * -(-header.width // width)
     if interval and len(restarts) != -(-units // interval) - 1:

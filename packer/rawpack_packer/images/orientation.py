@@ -1,4 +1,4 @@
-"""Which way up: the orientation tag of EXIF, and pixels turned by it."""
+"""The orientation in EXIF and XMP, and pixels turned by it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _XMP_ORIENTATION = re.compile(rb"tiff:Orientation\s*(?:=\s*[\"']|>)\s*([1-8])\s*
 
 
 def exif_orientation(block: bytes) -> int:
-    """The orientation (1 to 8) of an EXIF block, with or without its "Exif\\0\\0" before the TIFF header.
+    """The orientation (1 to 8) in an EXIF block, with or without "Exif\\0\\0" before the TIFF header.
 
-    Only the first directory is read, and no pointer of it is followed, so no block can loop; one that is damaged or
-    holds no valid orientation gives 1.
+    Returns 1 for a damaged block or an invalid orientation. Reads the first directory only and follows no pointers, so
+    that no block can cause a loop.
     """
     if block.startswith(b"Exif\0\0"):
         block = block[6:]
@@ -37,7 +37,7 @@ def exif_orientation(block: bytes) -> int:
                 if code is None or count != 1:
                     return 1
                 return valid_orientation(struct.unpack_from(order + code, block, at + 8)[0])
-    except struct.error:  # an offset beyond the block
+    except struct.error:  # an offset outside the block
         pass
     return 1
 
@@ -45,20 +45,20 @@ def exif_orientation(block: bytes) -> int:
 def turned_by_xmp(packet: bytes) -> bool:
     """Whether an XMP packet has an orientation other than upright.
 
-    It is not applied: browsers, OpenCV and torchvision go by EXIF alone, and programs that turn the pixels leave old
-    packets behind.
+    It is not applied: browsers, OpenCV and torchvision ignore it, and programs that turn the pixels leave old packets
+    in place.
     """
     found = _XMP_ORIENTATION.search(packet)
     return found is not None and found[1] != b"1"
 
 
 def valid_orientation(value: int) -> int:
-    """The value itself where EXIF knows it, else 1."""
+    """The value if it is valid in EXIF, else 1."""
     return value if 1 <= value <= 8 else 1
 
 
 def apply_orientation(image: NDArray[Scalar], orientation: int) -> NDArray[Scalar]:
-    """Turn stored pixels (H, W, C) upright; 5 to 8 swap height and width. A view of `image`, seldom contiguous."""
+    """Stored pixels (H, W, C) turned upright, as a view; 5 to 8 swap height and width."""
     if orientation in (5, 6, 7, 8):
         image = image.transpose(1, 0, 2)
     if orientation in (3, 4, 7, 8):

@@ -1,6 +1,6 @@
-"""Arithmetic on decoded pixels: eight bits, alpha on white, CMYK, grey.
+"""Arithmetic on decoded pixels: alpha on white, CMYK, gray.
 
-Large images are worked on in bands of rows, so that intermediate values take a few megabytes, whatever the image.
+Large images are processed in bands of rows, so that intermediate values take a few megabytes only.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _BAND_PIXELS = 1 << 18
 
 
 def bands(height: int, width: int) -> Iterator[slice]:
-    """Slices of rows that cover an image, each of about _BAND_PIXELS pixels."""
+    """Slices of rows that cover an image, each with about _BAND_PIXELS pixels."""
     rows = max(1, _BAND_PIXELS // max(1, width))
     return (slice(y, min(y + rows, height)) for y in range(0, height, rows))
 
 
 def on_white(color: Pixels, alpha: Pixels, *, premultiplied: bool = False) -> Pixels:
-    """Composite on white: color (H, W, C), alpha (H, W), 255 opaque; rounded to nearest.
+    """A new array (H, W, C): color (H, W, C) with alpha (H, W), 255 for opaque, on white; rounded to nearest.
 
-    Returns a new array (H, W, C). `premultiplied`: color has already been multiplied by alpha.
+    premultiplied: color has already been multiplied by alpha.
     """
     result = np.empty(color.shape, np.uint8)
     for rows in bands(*alpha.shape):
@@ -43,7 +43,7 @@ def on_white(color: Pixels, alpha: Pixels, *, premultiplied: bool = False) -> Pi
 def cmyk_to_rgb(inks: Pixels, *, inverted: bool) -> Pixels:
     """RGB (H, W, 3) of CMYK (H, W, 4) without a profile: (255 - ink) * (255 - black) / 255, rounded to nearest.
 
-    `inverted`: 255 means no ink, as in the JPEGs that Adobe's programs write.
+    inverted: 255 means no ink, as in JPEG files written by Adobe's programs.
     """
     height, width = inks.shape[:2]
     result = np.empty((height, width, 3), np.uint8)
@@ -56,13 +56,13 @@ def cmyk_to_rgb(inks: Pixels, *, inverted: bool) -> Pixels:
 
 
 def _over_255(product: NDArray[Any]) -> NDArray[Any]:
-    """(product - 128) / 255 rounded to nearest, for products of two bytes with 128 added: in 16 bits, and exact."""
+    """(product - 128) / 255, rounded to nearest: exact in 16 bits for a product of two bytes plus 128."""
     quotient: NDArray[Any] = (product + (product >> 8)) >> 8
     return quotient
 
 
 def to_color(image: Pixels, color: str) -> Pixels:
-    """Make an image (H, W, 1) or (H, W, 3) the one that is asked for: "rgb" or "gray"."""
+    """An image (H, W, 1) or (H, W, 3) as "rgb" or "gray"."""
     channels = image.shape[2]
     if color == "gray" and channels == 3:
         return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY), np.uint8)[..., None]

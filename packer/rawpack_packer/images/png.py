@@ -1,7 +1,7 @@
-"""PNG: chunks and checksums here, pixels by OpenCV.
+"""PNG: chunks and checksums are checked here, pixels are decoded by OpenCV.
 
-OpenCV gets a file of the critical chunks only: gamma, background, profiles and animation have no say, in any of its
-versions, and libpng has nothing to warn of.
+OpenCV gets the critical chunks only, so that gamma, background, profiles and animation affect the pixels in none of its
+versions, and libpng has nothing to warn about.
 """
 
 from __future__ import annotations
@@ -9,31 +9,35 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.images import opencv
 from rawpack_packer.images.header import ImageHeader
 from rawpack_packer.images.orientation import exif_orientation, turned_by_xmp
-from rawpack_packer.images.pixels import Pixels
+from rawpack_packer.images.pixels import Pixels, bands, on_white
 
-MAX_CHUNKS = 1 << 20
-"""More chunks than this are refused."""
+_MAX_CHUNKS = 1 << 20
 _MAX_TEXT = 1 << 20
-"""Bytes of a metadata text that are looked at."""
+"""Bytes of a metadata text that are read."""
+_MAX_SIDE = 1_000_000
+"""libpng's limit; OpenCV's own is 2^20."""
+_SILENT = 0
+"""Level of OpenCV's log."""
 _XMP, _PROFILES = b"XML:com.adobe.xmp", (b"Raw profile type exif", b"Raw profile type APP1")
 
-_COLORS = {0: ("grey", 1), 2: ("rgb", 3), 3: ("palette", 1), 4: ("grey", 2), 6: ("rgb", 4)}
+_COLORS = {0: ("gray", 1), 2: ("rgb", 3), 3: ("palette", 1), 4: ("gray", 2), 6: ("rgb", 4)}
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """(type, start, end) of each chunk's body up to IEND, whose end is checked to be inside the file."""
+    """(type, start, end) of each chunk's body, up to and with IEND. Raises DecodeError where the file ends earlier."""
     at = 8
-    for _ in range(MAX_CHUNKS):
+    for _ in range(_MAX_CHUNKS):
         kind = data[at + 4 : at + 8]
         end = at + 8 + int.from_bytes(data[at : at + 4], "big")
         if end + 4 > len(data):
@@ -42,11 +46,11 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         if kind == b"IEND":
             return
         at = end + 4
-    raise DecodeError("corrupt", f"PNG with more than {MAX_CHUNKS} chunks")
+    raise DecodeError("corrupt", f"PNG with more than {_MAX_CHUNKS} chunks")
 
 
 def read_header(data: bytes) -> ImageHeader:
-    """Read a PNG's header. All chunks are visited, for metadata may follow the pixels; no pixel is decompressed."""
+    """Visit all chunks, because metadata may follow the pixels; no pixel is decompressed."""
     icc, several = False, False
     exif, profile, turned = b"", b"", False
     fields: tuple[int, ...] | None = None
@@ -91,7 +95,7 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def _text(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """Keyword and text of a tEXt, zTXt or iTXt chunk, unpacked; the text is empty where that fails."""
+    """Keyword and decompressed text of a tEXt, zTXt or iTXt chunk; the text is empty where it is of no use."""
     keyword, _, text = body.partition(b"\0")
     packed = kind == b"zTXt"
     if keyword != _XMP and keyword not in _PROFILES:
@@ -108,7 +112,7 @@ def _text(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
 
 
 def _raw_profile(text: bytes) -> bytes:
-    """The EXIF block that ImageMagick wrote as text: its kind, its length and its bytes as hexadecimal digits."""
+    """The EXIF block that ImageMagick wrote as text: a name, a length, and hexadecimal digits."""
     try:
         block = bytes.fromhex(b"".join(text.split()[2:]).decode("ascii"))
     except ValueError:
@@ -117,52 +121,52 @@ def _raw_profile(text: bytes) -> bytes:
 
 
 def decode(data: bytes, header: ImageHeader) -> Pixels:
-    """Decode to stored orientation: grey (H, W, 1) or RGB (H, W, 3), transparency on white."""
+    """Decode without turning: gray (H, W, 1) or RGB (H, W, 3), transparency on white."""
     kept = _critical_chunks(data)
     if not kept[b"IDAT"] or (header.color == "palette" and not kept[b"PLTE"]):
         raise DecodeError("corrupt", "PNG without pixels or without the palette that it needs")
-    clear_grey = None
-    if header.color == "grey" and kept[b"tRNS"]:
-        # OpenCV drops the transparent grey.
-        clear_grey = int.from_bytes(kept.pop(b"tRNS")[0][8:-4], "big")
-    image = opencv.decode_stored(b"".join([data[:8], *(part for parts in kept.values() for part in parts)]), header)
+    clear_gray = None
+    if header.color == "gray" and kept[b"tRNS"]:
+        # OpenCV drops the transparent gray.
+        clear_gray = int.from_bytes(kept.pop(b"tRNS")[0][8:-4], "big")
+    image = _decoded(data, kept, header)
     clear = None
-    if clear_grey is not None and image.shape[2] == 1:
+    if clear_gray is not None and image.shape[2] == 1:
         # Values of less than 8 bits come stretched to 0..255.
-        clear = image == clear_grey * (255 // (2**header.bits - 1) if header.bits < 8 else 1)
-    pixels = opencv.to_pixels(image)
+        clear = image == clear_gray * (255 // (2**header.bits - 1) if header.bits < 8 else 1)
+    pixels = _to_pixels(image)
     if clear is not None:
         np.putmask(pixels, clear, 255)
     return pixels
 
 
 def decode_values(data: bytes, header: ImageHeader) -> NDArray[Any]:
-    """The numbers of a mask as they are in the file: (H, W, 1) or (H, W, 3), uint8 or uint16.
+    """The values of a mask: (H, W, 1) or (H, W, 3), uint8 or uint16.
 
-    Of a palette its indices, not its colours; of grey and RGB the levels, those of less than 8 bits stretched to 0..255
-    as every program shows them. Raises DecodeError for transparency, and for what is turned.
+    The indices of a palette, the levels of gray and RGB; levels of less than 8 bits are stretched to 0..255. Raises
+    DecodeError for alpha and for an orientation.
     """
     if header.channels in (2, 4) or header.orientation != 1:
-        raise DecodeError("unsupported", "a mask with an alpha channel, or turned by EXIF: store its values alone")
+        raise DecodeError("unsupported", "a mask with an alpha channel or an EXIF orientation: store its values alone")
     kept = _critical_chunks(data)
     kept[b"tRNS"] = []
     stretched = 1
     if header.color == "palette":
-        # As grey, its indices come out, stretched where they have less than 8 bits.
+        # As a gray image, it decodes to its indices, stretched if they have less than 8 bits.
         kept[b"PLTE"] = []
         body = b"IHDR" + bytes(kept[b"IHDR"][0][8:17]) + b"\0" + bytes(kept[b"IHDR"][0][18:21])
         kept[b"IHDR"] = [memoryview(struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body)))]
         stretched = 255 // (2**header.bits - 1) if header.bits < 8 else 1
     if not kept[b"IDAT"]:
         raise DecodeError("corrupt", "PNG without pixels")
-    image = opencv.decode_stored(b"".join([data[:8], *(part for parts in kept.values() for part in parts)]), header)
+    image = _decoded(data, kept, header)
     if stretched > 1:
         image //= stretched
     return np.ascontiguousarray(image[..., ::-1])
 
 
 def _critical_chunks(data: bytes) -> dict[bytes, list[memoryview]]:
-    """The chunks that make the pixels, whole and with right checksums, by type and in the order of a valid file."""
+    """The chunks that make the pixels, their checksums verified, by type and in the order of a valid file."""
     kept: dict[bytes, list[memoryview]] = {kind: [] for kind in (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")}
     whole = memoryview(data)
     for kind, start, end in _chunks(data):
@@ -175,3 +179,52 @@ def _critical_chunks(data: bytes) -> dict[bytes, list[memoryview]]:
         if kind == b"IDAT" or not kept[kind]:
             kept[kind].append(whole[start - 8 : end + 4])
     return kept
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """OpenCV's log off: it would report every broken file on stderr."""
+    home: Any = getattr(cv2.utils, "logging", cv2)  # moved there in OpenCV 5
+    before = home.getLogLevel()
+    home.setLogLevel(_SILENT)
+    try:
+        yield
+    finally:
+        home.setLogLevel(before)
+
+
+def _decoded(data: bytes, chunks: dict[bytes, list[memoryview]], header: ImageHeader) -> NDArray[Any]:
+    """What OpenCV makes of the chunks: (H, W, 1), BGR (H, W, 3) or BGRA (H, W, 4), uint8 or uint16."""
+    size = f"{header.width} x {header.height}"
+    if max(header.height, header.width) > _MAX_SIDE:
+        raise DecodeError("unsupported", f"PNG of {size} pixels; OpenCV takes {_MAX_SIDE} a side")
+    file = b"".join([data[:8], *(part for parts in chunks.values() for part in parts)])
+    try:
+        with _silence():
+            image = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise DecodeError("corrupt", f"OpenCV refuses this PNG: {error.err}") from error
+    if image is None:
+        raise DecodeError("corrupt", "OpenCV cannot decode this PNG")
+    if image.shape[:2] != (header.height, header.width):
+        raise DecodeError("corrupt", f"PNG of {size} by its header decodes to {image.shape[1]} x {image.shape[0]}")
+    return image[..., None] if image.ndim == 2 else image
+
+
+def _to_pixels(stored: NDArray[Any]) -> Pixels:
+    """Gray (H, W, 1) or RGB (H, W, 3) uint8 of OpenCV's layout, alpha on white; may work in place."""
+    height, width, channels = stored.shape
+    eight_bits = stored.dtype == np.uint8
+    if eight_bits and channels == 1:
+        return stored
+    pixels = stored if eight_bits and channels == 3 else np.empty((height, width, min(channels, 3)), np.uint8)
+    for rows in bands(height, width):
+        band: Pixels = stored[rows] if eight_bits else (stored[rows] >> 8).astype(np.uint8)
+        if channels == 4 and band[..., 3].min() < 255:
+            band = on_white(band[..., :3], band[..., 3])
+        if channels == 1:
+            pixels[rows] = band
+        else:
+            code = cv2.COLOR_BGRA2RGB if band.shape[2] == 4 else cv2.COLOR_BGR2RGB
+            cv2.cvtColor(band, code, dst=pixels[rows])
+    return pixels

@@ -43,8 +43,8 @@ _TAGS = frozenset(
 
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR = 0, 1, 2, 3, 5, 6
 _COLORS = {
-    _WHITE_IS_ZERO: ("grey", 1),
-    _BLACK_IS_ZERO: ("grey", 1),
+    _WHITE_IS_ZERO: ("gray", 1),
+    _BLACK_IS_ZERO: ("gray", 1),
     _RGB: ("rgb", 3),
     _PALETTE: ("palette", 1),
     _CMYK: ("cmyk", 4),
@@ -58,7 +58,7 @@ _JPEGS, _DEFLATE, _WEBP = (6, 7), (8, 32946), 50001
 _WITH_PREDICTOR = (5, *_DEFLATE, 34925, 50000)
 _USUAL = frozenset({1, 2, 3, 4, 7, 32773, *_WITH_PREDICTOR})
 """If decoding one of these fails, the file is damaged; others may only be missing from this libtiff."""
-_MAX_TILE_PIXELS = 1 << 24
+_MAX_TILE_PIXELS, _MAX_SAMPLES = 1 << 24, 8
 _LIBTIFF = re.compile(r"(tempfile\.tif|_?[A-Z]\w+|): ")
 _SKIPPED = re.compile(r"Skipping tag (\d+)")
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -90,6 +90,10 @@ class _Layout:
     def lanes(self) -> int:
         """Samples of a pixel in one plane."""
         return self.samples // self.planes
+
+    @property
+    def colors_by_libtiff(self) -> bool:
+        return self.photometric == _YCBCR or self.compression in (*_JPEGS, _WEBP)
 
     def piece_bytes(self, rows: int) -> int:
         return (self.piece[1] * self.lanes * self.bits + 7) // 8 * rows
@@ -163,13 +167,10 @@ def decode(data: bytes, header: ImageHeader) -> Pixels:
     """Decode the first page, upright: gray (H, W, 1) or RGB (H, W, 3), alpha on white."""
     page = _read_page(data)
     layout = _layout(data, page, header)
-    if page.number(_FILL_ORDER, 1) == 2 and layout.compression not in _JPEGS:
-        reversed_bits = bytearray(data)
-        for offset, count in layout.pieces:
-            reversed_bits[offset : offset + count] = data[offset : offset + count].translate(_REVERSED)
-        data = bytes(reversed_bits)
+    if page.number(_FILL_ORDER, 1) == 2 and not layout.colors_by_libtiff:
+        data = data.translate(_REVERSED)  # the tags have been read
     _check_pieces(data, layout)
-    if layout.photometric == _YCBCR or layout.compression in (*_JPEGS, _WEBP):
+    if layout.colors_by_libtiff:
         with opened(data, "tiff", layout.width * layout.height) as image:
             image.info.pop("xmp", None)  # by which Pillow would turn it
             _load(image, layout.compression)
@@ -194,7 +195,7 @@ def _layout(data: bytes, page: _Page, header: ImageHeader) -> _Layout:
     if compression in _JPEGS and photometric in (_RGB, _YCBCR) and _SAMPLES not in page.numbers:
         samples = 3
     # OpenCV writes RGBA without saying so.
-    if not colors <= samples <= max(colors + 1, colors + len(extra)):
+    if not colors <= samples <= min(colors + max(1, len(extra)), _MAX_SAMPLES):
         raise DecodeError("unsupported", f"{what}: {colors} samples are color, one more may be alpha")
     tiled = _TILE_WIDTH in page.numbers
     height, width = header.height, header.width
@@ -234,7 +235,7 @@ def _check_pieces(data: bytes, layout: _Layout) -> None:
     if layout.compression in _DEFLATE:
         for offset, count in layout.pieces:
             _check_deflate(memoryview(data)[offset : offset + count], layout.piece_bytes(layout.piece[0]))
-    if layout.photometric == _YCBCR or layout.compression in (*_JPEGS, _WEBP):
+    if layout.colors_by_libtiff:
         return
     across, down = -(-layout.width // layout.piece[1]), -(-layout.height // layout.piece[0])
     if len(layout.pieces) < across * down * layout.planes:

@@ -132,7 +132,7 @@ def read_header(data: bytes, format: str) -> ImageHeader:
             format=format,
             width=image.width,
             height=image.height,
-            color={"P": "palette", "PA": "palette", "CMYK": "cmyk"}.get(mode, "grey" if mode[0] in "1LIF" else "rgb"),
+            color={"P": "palette", "PA": "palette", "CMYK": "cmyk"}.get(mode, "gray" if mode[0] in "1LIF" else "rgb"),
             channels=len(image.getbands()),
             bits=16 if mode[0] in "IF" else 8,
             orientation=orientation,

@@ -1,11 +1,11 @@
-"""RGB into planes of YCbCr 4:2:0, as `--color yuv420` stores them; `rawpack.yuv420` is the way back.
+"""RGB to planes of YCbCr 4:2:0, as `--color yuv420` stores them. `rawpack.pixels.yuv420` converts back.
 
-JFIF's conversion, with libjpeg's constants. Chroma is not averaged over its four pixels but fitted: among all chroma
-planes, the one from which the reader's triangle filter makes the pixels' chroma with the least squared error. Averages
-would be blurred by that filter once more. So an image that comes from a JPEG of 4:2:0, whose decoder used the same
-filter, nearly gets the JPEG's own planes back.
+The conversion is JFIF's, with libjpeg's constants. Chroma is not the average of four pixels, which the reader's
+triangle filter would blur again. It is a fit: the plane from which that filter restores the pixels' chroma with the
+least squared error. An image from a 4:2:0 JPEG, whose decoder used the same filter, thus nearly gets the JPEG's own
+planes back.
 
-All arithmetic is of integers: the planes are the same on every machine.
+Integer arithmetic makes the planes the same on every machine.
 """
 
 from __future__ import annotations
@@ -17,35 +17,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 VERSION = 1
-"""Another one where any byte comes out otherwise: stores record it."""
+"""Recorded in stores. To be increased when any byte of a result changes."""
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int32]
 _BITS = 16
-"""Of the conversion's constants behind the point."""
+"""Fractional bits of the conversion's constants."""
 _LUMA = (19595, 38470, 7471)
 _BLUE = (-11059, -21709, 32768)
 _RED = (32768, -27439, -5329)
-"""0.299, 0.587, 0.114 and their kin in 65536ths; luma's sum is one, those of chroma are zero."""
+"""0.299, 0.587, 0.114 and so on in 65536ths. Those of luma add up to one, those of chroma to zero."""
 _SPARE = 6
-"""Bits behind the point that chroma keeps until it is fitted."""
+"""Fractional bits that chroma keeps until it is fitted."""
 _FIT_BITS = 14
 _FIT = (10934, -3641, 1214, -405, 135, -45)
-"""The least-squares fit on one axis: value k is the sum of _FIT[j] times pixels 2k - 2j and 2k + 1 + 2j, in 16384ths.
+"""The least-squares fit on one axis, in 16384ths: value k is the sum of _FIT[j] times pixels 2k - 2j and 2k + 1 + 2j.
 
-Without an end it is 2/3 (-1/3)^j, the inverse of the triangle filter's product with itself; here the first makes the
-sum one half, so that what is flat stays what it is.
+The exact series is 2/3 (-1/3)^j, the inverse of the triangle filter's product with itself. The first value here is
+adjusted so that the sum is one half and flat areas do not change.
 """
 _TOGETHER = 1 << 16
-"""Pixels that are mixed at once: as many as a core's cache holds with what is made of them."""
+"""Pixels that are converted at once: they and their results fit into a core's cache."""
 _REACH = len(_FIT)
-"""Pairs of pixels beyond each end that the fit looks at: the image goes on there as in a mirror."""
+"""Pairs of pixels beyond each end that the fit uses: the image is mirrored there."""
 
 
 def from_rgb(image: Bytes) -> Bytes:
-    """The planes of an image (H, W, 3), flat: Y, Cb and Cr one after another, as `rawpack.pixels.yuv420.planes_of`
-    finds them.
+    """The planes Y, Cb and Cr of an image (H, W, 3) in one flat array, for `rawpack.pixels.yuv420.planes_of`.
 
-    A new array. Takes 16 bytes a pixel while it works, no more than decoding does.
+    Needs 16 bytes per pixel of memory, no more than decoding does.
     """
     height, width, _ = image.shape
     luma = np.empty((height, width), np.uint8)
@@ -61,7 +60,7 @@ def from_rgb(image: Bytes) -> Bytes:
 
 
 def _mixed(channels: list[Ints], weights: tuple[int, int, int], bits: int) -> Ints:
-    """The sum of weighted channels, without its last bits: rounded to the nearest."""
+    """The sum of weighted channels without its last bits, rounded to nearest."""
     mixed = channels[0] * weights[0]
     mixed += 1 << bits - 1
     for channel, weight in zip(channels[1:], weights[1:], strict=True):
@@ -71,7 +70,7 @@ def _mixed(channels: list[Ints], weights: tuple[int, int, int], bits: int) -> In
 
 
 def _chroma(values: NDArray[np.int16]) -> Bytes:
-    """(ceil(H / 2), ceil(W / 2)): the plane from which the triangle filter makes this chroma of the pixels best."""
+    """The plane (ceil(H / 2), ceil(W / 2)) from which the triangle filter restores this chroma best."""
     fitted = _transposed(_fitted(_transposed(_fitted(values))))
     fitted += (128 << _SPARE) + (1 << _SPARE - 1)
     fitted >>= _SPARE
@@ -79,7 +78,7 @@ def _chroma(values: NDArray[np.int16]) -> Bytes:
 
 
 def _fitted(values: Ints | NDArray[np.int16]) -> Ints:
-    """(ceil(n / 2), m) of (n, m): the values from which the triangle filter makes these along the first axis best."""
+    """The fit along the first axis: (n, m) to (ceil(n / 2), m)."""
     longer = values[_mirrored(len(values))].astype(np.int32, copy=False)
     first, second, count = longer[0::2], longer[1::2], -(-len(values) // 2)
     fitted = np.full((count, values.shape[1]), 1 << _FIT_BITS - 1, np.int32)
@@ -93,8 +92,8 @@ def _fitted(values: Ints | NDArray[np.int16]) -> Ints:
 
 @lru_cache(maxsize=64)
 def _mirrored(count: int) -> NDArray[np.int64]:
-    """Which of `count` rows stand where, from `_REACH` pairs before the first to as many after the last. Where their
-    number is odd, the last stands twice."""
+    """The row, of `count`, at each position from `_REACH` pairs before the first to as many after the last. If `count`
+    is odd, the last row is repeated."""
     even = count + count % 2
     places = np.arange(-2 * _REACH, even + 2 * _REACH) % (2 * even)
     return np.minimum(np.minimum(places, 2 * even - 1 - places), count - 1)

@@ -142,7 +142,7 @@ def _without_padding(image: NDArray[np.uint8], header: ImageHeader, scale: int) 
 
 def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
     """Whether the file's own bytes give the pixels that the recipe asks for, on any decoder."""
-    colors = ("grey",) if recipe.pixels == "gray" else ("grey", "ycbcr")
+    colors = ("gray",) if recipe.pixels == "gray" else ("gray", "ycbcr")
     return (
         header.jpeg is not None
         and header.jpeg.sof in ("baseline", "extended", "progressive")
