@@ -1,1 +1,1 @@
-"""A part: a share of a job, of which one worker makes one shard and its record."""
+"""A part: the share of a job that one worker packs into one shard with its record."""

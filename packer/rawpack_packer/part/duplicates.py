@@ -1,4 +1,4 @@
-"""How many files have the bytes of another one, by their checksums, in memory that does not grow with their number."""
+"""Counts duplicate files by their checksums, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 _IN_MEMORY = 1 << 22
-"""Checksums that are kept before they go to the disk: 32 MiB."""
+"""Checksums that are kept in memory before they are written to disk: 32 MiB."""
 _BUCKETS = 256
 
 
 class Duplicates:
-    """Checksums, spread over files by their first byte as they come; equal ones meet in one file."""
+    """Checksums, distributed over files by their first byte, so that equal ones end up in the same file."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: made where the checksums are many; removed by `count`, and first, if it was left there."""
+        """folder: created for many checksums, after removing what an earlier run left there; removed by `count`."""
         self._folder, self._spilled = folder, 0
         self._held: list[NDArray[np.uint64]] = []
         self._count = 0
 
     def add(self, checksums: NDArray[np.uint64]) -> None:
-        """checksums: uint64 (n,), one for each file. OSError where the disk is full."""
+        """checksums: uint64 (n,), one for each file. Raises OSError if the disk is full."""
         self._held.append(checksums)
         self._count += len(checksums)
         if self._count - self._spilled >= _IN_MEMORY:
             self._spill()
 
     def count(self) -> int:
-        """Files whose bytes are those of an earlier one."""
+        """The number of files with the same bytes as an earlier one."""
         if not self._spilled:
             return _repeated(self._taken())
         self._spill()

@@ -1,6 +1,6 @@
-"""One part of a packing job: a run of the source becomes one shard, and a record of what is in it.
+"""One part of a packing job: consecutive samples become one shard, and a record of its contents.
 
-The record is written last, so that it proves its shard: what has a record is done, what has none is done again.
+The record is written last: a part with a record is done, one without is packed again.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     files: tuple[FileRecord, ...]
     placements: dict[str, Placement]
-    """Of each image and mask field; none where every sample was rejected, and so there is no shard."""
+    """Of each image and mask field; empty if every sample was rejected, so that there is no shard."""
     columns: dict[str, bytes]
-    """Number fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows; of ragged
-    fields all rows one after another, and "boxes.length", int64 (rows,)."""
+    """Number fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows. Ragged fields
+    have all rows one after another, and "boxes.length", int64 (rows,)."""
     texts: dict[str, list[str]]
     rejects: tuple[Reject, ...]
     counts: dict[str, int]
     bytes_in: int
     sources: bytes
-    """xxh3_64 of each packed sample's source bytes, little-endian uint64: to count files with identical bytes."""
+    """xxh3_64 of each packed sample's source bytes, little-endian uint64, to count duplicates."""
 
 
 @dataclass(frozen=True)
 class PartTask:
-    """A part to be done. Picklable: it travels to a worker."""
+    """A part to be packed. Picklable, because it is sent to a worker."""
 
     number: int
     first: int
-    """Number in the source of the part's first sample."""
+    """The number of the part's first sample in the source."""
     samples: Samples
     recipe: Recipe
     fields: Mapping[str, Field]
@@ -64,18 +64,18 @@ class PartTask:
     destination: str
     strict: bool = False
     max_rejects: int = sys.maxsize
-    """Of the whole job: an engine need not go on once a single part has more."""
+    """Of the whole job: an engine may stop once a single part has more."""
     token: str = ""
-    """Of the run, unguessable: names the pieces that other workers prepare ahead; without one, there are none."""
+    """Unguessable, different for each run: part of the names of pieces that other workers prepare. Empty: no pieces."""
     root: str = ""
-    """Where the source lies: a path that every worker must have; empty where it is none."""
+    """The path of the source, which every worker must have; empty if the source has none."""
     run: str = ""
-    """The run that the destination must belong to when files get their names: see `runs`; empty for workers that end
-    with their run anyway."""
+    """The run that must own the destination when files are renamed: see `run_token`. Empty for workers that end with
+    their run anyway."""
     attempt: str = ""
-    """Keeps the temporary files of two workers apart, where one was taken for dead and lives."""
+    """Distinguishes the temporary files of two workers, one of which was taken for dead and is not."""
     crashed: frozenset[int] = field(default_factory=frozenset)
-    """Samples of the part that killed the processes which decoded them: rejected unseen."""
+    """Samples of the part that killed the processes that decoded them: rejected without another try."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ def record_path(destination: Path, number: int) -> Path:
 
 
 def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick], None]) -> None:
-    """Pack one part, so that its shard and then its record are on the disk.
+    """Pack one part: write its shard to disk, then its record.
 
-    note: told each sample before it is touched, and -1 before the shard is finished. tick: told what is done, now and
-    then. Raises PackError (a changed source, a reject under `strict`, other libraries than the recipe's) and OSError
-    (the destination is full or gone); then the part was not done.
+    note: called with the number of each sample before it is read, and with -1 before the shard is finished. tick:
+    called with the progress now and then. Raises PackError (a changed source, a reject under `strict`, other library
+    versions than the recipe's) and OSError (the destination is full or gone); then the part is not done.
     """
     destination, recipe = Path(task.destination), task.recipe
     check_libraries(recipe)
@@ -109,7 +109,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             disk.at(i)
             made = ahead.take(i)
             if i in task.crashed:
-                died = DecodeError("crashed", "the process that decoded it died, twice")
+                died = DecodeError("crashed", "it killed two processes that decoded it")
                 made = PreparedItem(task.samples.key(i), died, 0, None)
             elif made is None:
                 made = prepare_item(task.samples, i, recipe, task.fields)
@@ -126,7 +126,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                 tick(Tick(i + 1, rows.bytes_in))
         records: tuple[FileRecord, ...] = ()
         placements: dict[str, Placement] = {}
-        # Whatever befalls the process from here on is no sample's fault.
+        # If the process dies from here on, it is not because of a sample.
         note(-1)
         if rows.count:
             finished = writer.finish(rows.columns())
@@ -152,10 +152,10 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
 
 
 def try_samples(task: PartTask, first: int, note: Callable[[int], None]) -> None:
-    """Prepare the samples of a part from number `first` on as `run_part` does, and keep nothing of them.
+    """Prepare the samples of a part from number `first` on as `run_part` does, and discard the results.
 
-    For finding out which of them kill the process that does this: `note` is told each before it is touched. Raises
-    PackError where `run_part` would because of the source.
+    This finds out which samples kill the process: `note` gets the number of each before it is read. Raises PackError
+    for the same faults of the source as `run_part`.
     """
     for i in range(first, len(task.samples)):
         note(i)
@@ -164,7 +164,7 @@ def try_samples(task: PartTask, first: int, note: Callable[[int], None]) -> None
 
 
 class _RecordRows:
-    """The small fields and the index of a part, row after row."""
+    """Collects the small fields and the index of a part, row by row."""
 
     def __init__(self, fields: Mapping[str, Field]) -> None:
         self.count = self.bytes_in = 0
@@ -180,7 +180,7 @@ class _RecordRows:
         self._index: dict[str, NDArray[Any]] = {}
 
     def add(self, key: str, sample: PreparedSample, source: int | None) -> None:
-        """source: xxh3_64 of the image as it was read; None where that is what is stored."""
+        """source: xxh3_64 of the image as it was read; None if it is stored unchanged."""
         self.count += 1
         self._keys.append(key)
         for name, column in self._values.items():
@@ -195,7 +195,7 @@ class _RecordRows:
         self._rejects.append(reject)
 
     def columns(self) -> dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]]:
-        """Number, ragged and text fields of the rows, and `key`."""
+        """Number, ragged and text fields of all rows, and `key`."""
         columns: dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]] = {}
         for name, kind in self._small.items():
             values = self._values[name]
@@ -204,7 +204,7 @@ class _RecordRows:
         return columns
 
     def index(self, name: str, index: Mapping[str, NDArray[np.int64]]) -> None:
-        """Take over what the writer says of where the images of field `name` lie."""
+        """Add where the writer put the images of field `name`."""
         self._index[f"{name}.xxh3"] = np.array(self._hashes[name], np.uint64)
         for what, values in index.items():
             self._index[f"{name}.{what}"] = values
@@ -239,7 +239,7 @@ class _RecordRows:
 
 
 def little(values: NDArray[Any]) -> NDArray[Any]:
-    """The array in little-endian byte order, as the store's files have it."""
+    """The array in little-endian byte order, which the store's files have."""
     return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
@@ -250,7 +250,7 @@ def write_record(destination: Path, record: PartRecord, attempt: str = "") -> No
 
 
 def read_record(destination: Path, number: int) -> PartRecord | None:
-    """The record of a part that is done, its shard in place; None where it is to be done (again)."""
+    """The record of a part that is done and has its shard; None if the part must be packed (again)."""
     path = record_path(destination, number)
     try:
         data = path.read_bytes()
@@ -271,8 +271,8 @@ def read_record(destination: Path, number: int) -> PartRecord | None:
 
 
 def need_record(destination: Path, number: int) -> PartRecord:
-    """The record of a part that was done in this run."""
+    """The record of a part that was packed in this run."""
     record = read_record(destination, number)
     if record is None:
-        raise DamagedStoreError(f"{record_path(destination, number)} or its shard went away while packing")
+        raise DamagedStoreError(f"{record_path(destination, number)} or its shard disappeared while packing")
     return record

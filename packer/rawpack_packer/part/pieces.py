@@ -1,8 +1,8 @@
-"""Pieces of a part that idle workers prepare ahead of the one that packs it, when no other part is left to be done.
+"""Pieces of a part that idle workers prepare for the worker that packs the part, once no other part is left.
 
-A part is packed by one worker, in order. Others work towards it from the part's end, a piece at a time, and leave what
-they made in files; where it comes to a piece that is there, it takes that over instead of preparing its samples. A
-piece that is missing costs nothing but time: nobody waits for one, and none is needed.
+One worker packs a part, in order. The others prepare pieces of it, starting at the end of the part, and write them to
+files. When the packing worker comes to a piece that exists, it uses the file. It never waits for one: without it, it
+prepares the samples itself.
 """
 
 from __future__ import annotations
@@ -31,29 +31,26 @@ if TYPE_CHECKING:
 
 PATTERN = "piece-*"
 _PIECES, _LEAST_ROWS = 64, 8
-"""Pieces of a part, where they are not smaller than so many samples."""
+"""The number of pieces of a part, and the least samples in one."""
 _SPARE_PARTS = 4
-"""Space for so many parts must be free: pieces are to fill no disk that the shards would have fitted on."""
+"""Free space must be enough for this many parts, so that pieces never fill a disk that the shards would fit on."""
 _SEAL_BYTES = 16
 
 
 @dataclass(frozen=True)
 class PreparedItem:
-    """What came of one sample: what is stored of it, or why it is rejected.
-
-    Not the picture as it was read, which may be large: a frame of a video is not compressed.
-    """
+    """What is stored of one sample, or why it is rejected."""
 
     key: str
     sample: PreparedSample | DecodeError
     bytes_in: int
-    """Of the image as it was read; 0 where it could not be."""
+    """Size of the image as it was read; 0 if it could not be read."""
     source: int | None
-    """xxh3_64 of these bytes; None where they are what is stored, or nothing is."""
+    """xxh3_64 of these bytes; None if they are stored unchanged, or the sample is rejected."""
 
 
 def prepare_item(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedItem:
-    """Read and prepare sample i. Raises PackError where the run cannot go on."""
+    """Read and prepare sample i. Raises PackError if the run cannot continue."""
     size = 0
     try:
         item = samples[i]
@@ -77,8 +74,10 @@ def starts(task: PartTask) -> range:
 
 
 def make_piece(task: PartTask, first: int) -> bool:
-    """Prepare the piece that begins at sample `first` and leave it for `PiecesAhead`. False where the disk is too
-    full."""
+    """Prepare the piece that begins at sample `first` and write it for `PiecesAhead`.
+
+    Returns False if the disk is too full.
+    """
     recipe, path = task.recipe, _path(task, first)
     raw = exact_bytes(task.fields, encoded=True)
     raw *= recipe.rows_for(raw)
@@ -102,20 +101,20 @@ def make_piece(task: PartTask, first: int) -> bool:
 
 
 class PiecesAhead:
-    """What others have prepared of a part, for the one that packs it."""
+    """Pieces that other workers have prepared, for the worker that packs the part."""
 
     def __init__(self, task: PartTask) -> None:
         self._task, self._made = task, dict[int, PreparedItem]()
         self._starts = starts(task) if task.token else range(0)
 
     def take(self, i: int) -> PreparedItem | None:
-        """Sample i, if it is there; samples are asked for in order."""
+        """Sample i if it has been prepared, else None. Call it for samples in order."""
         if i in self._starts:
             self._made = self._read(i)
         return self._made.pop(i, None)
 
     def close(self) -> None:
-        """Remove what is left, also of pieces that came too late."""
+        """Remove all pieces that were not used."""
         for first in self._starts:
             _path(self._task, first).unlink(missing_ok=True)
 
@@ -127,7 +126,7 @@ class PiecesAhead:
         except OSError:
             return {}
         body = memoryview(data)[:-_SEAL_BYTES]
-        # The token in its name says that this very run wrote it: unpickling it is as safe as a message from a worker.
+        # Only this run knows the token in the name: unpickling is as safe as a message from a worker.
         if xxhash.xxh3_128_digest(body) != data[-_SEAL_BYTES:]:
             return {}
         return dict(enumerate(pickle.loads(body), first))

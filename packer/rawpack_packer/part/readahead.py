@@ -1,7 +1,7 @@
-"""Files of samples that are read soon, asked of the disk before: it works while the ones before them are packed.
+"""Asks the disk for the files of the next samples, so that it reads them while earlier samples are packed.
 
-On a local disk, asking costs 10 µs a file, also where it is in memory already. It promises nothing: what is wrong with
-a file is met, and told, when it is read.
+Asking costs 10 µs per file on a local disk, even if the file is in memory already. Errors are ignored here and reported
+when the file is read.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from rawpack_packer.sources.files import OPEN_FLAGS
 from rawpack_packer.sources.optional import image_file_of
 
 _FILES, _BYTES = 32, 8 << 20
-"""How far ahead: no more files, and no further one from so many bytes on."""
+"""How far ahead: at most this many files, and no further file once this many bytes have been asked for."""
 _FORGETFUL = ("fuse", "9p", "virtiofs")
-"""Beginnings of names of file systems whose files may leave memory when they are opened again: they would be read
-twice."""
+"""Prefixes of file systems that may drop a file's pages when it is opened again: files would be read twice."""
 
 
 class ReadAhead:
-    """Of samples that are read in order. Asks for nothing where they are no files, or the system takes no advice."""
+    """For samples that are read in order. Does nothing for samples without files, or without `posix_fadvise`."""
 
     def __init__(self, samples: Samples, rows: range) -> None:
-        """rows: numbers of the samples that are read, one after another."""
+        """rows: the numbers of the samples, in the order of reading."""
         self._samples, self._stop = samples, rows.stop if hasattr(os, "posix_fadvise") else rows.start
         self._asked: dict[int, int] = {}
-        """Sample -> bytes that were asked for and are not read yet."""
+        """Sample -> bytes that were asked for and have not been read yet."""
         self._bytes, self._next = 0, rows.start
 
     def at(self, i: int) -> None:
-        """Sample i is read next."""
+        """Call before sample i is read."""
         self._bytes -= self._asked.pop(i, 0)
         self._next = max(self._next, i + 1)
         while self._next < self._stop and len(self._asked) < _FILES and self._bytes < _BYTES:
@@ -46,7 +45,7 @@ class ReadAhead:
 
 
 def _ask(path: str, size: int) -> None:
-    # A path with a zero byte is a ValueError.
+    # ValueError: a zero byte in the path.
     with contextlib.suppress(OSError, ValueError):
         if _file_system(os.stat(path).st_dev).startswith(_FORGETFUL):  # noqa: PTH116 - as fast as can be
             return
@@ -59,11 +58,11 @@ def _ask(path: str, size: int) -> None:
 
 @cache
 def _file_system(device: int) -> str:
-    """The name of the file system that a device has, "ext4"; empty where that cannot be told."""
+    """The name of the file system on a device, such as "ext4"; empty if unknown."""
     number = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
-            # Root, mount point and options; behind a dash the file system.
+            # The file system is the field after a dash.
             fields = line.split()
             if len(fields) > 2 and fields[2] == number and "-" in fields:
                 return fields[fields.index("-") + 1]

@@ -1,4 +1,4 @@
-"""Boxes as a store holds them: left, top, right, bottom in pixels of the stored image, cropped and resized with it."""
+"""Boxes as they are stored: left, top, right, bottom in pixels of the stored image, cropped and resized with it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rawpack_packer.samples.values import as_stored
 from rawpack_packer.sources.fields import Boxes, BoxForm
 
 _SHARE_SLACK = 0.01
-"""How far beyond the image a share of it may lie before it is taken for a mistake, such as pixels."""
+"""How far YOLO's relative coordinates may exceed 1 before they are rejected: they are probably pixels."""
 
 
 def boxes_by_recipe(
     name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]
 ) -> NDArray[np.floating]:
-    """What is stored of a sample's boxes: (n, k) of the field's dtype.
+    """The boxes that are stored for a sample: (n, k), with the field's dtype.
 
-    value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the whole upright image.
-    notes: gets a "boxes_cut" or "boxes_outside" for each such box. Raises DecodeError where a row is no box.
+    value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the upright image before
+    the recipe. notes: gets a "boxes_cut" or "boxes_outside" for each such box. Raises DecodeError for an invalid row.
     """
     given = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
     if given.size not in (None, size):
         raise DecodeError(
             BAD_FIELD,
-            f"{name} were drawn in an image of {given.size} (height, width), and it has {size}: was it turned or "
-            "resized since?",
+            f"{name} were drawn in an image of {given.size} (height, width), but the image has {size}: was it turned "
+            "or resized since?",
         )
     rows = np.asarray(given.rows)
     rows = rows[None] if rows.ndim == 1 and rows.size else rows
@@ -48,7 +48,7 @@ def boxes_by_recipe(
 
 
 def _corners(name: str, rows: NDArray[np.float64], form: BoxForm, size: tuple[int, int]) -> NDArray[np.float64]:
-    """Rows of a source as left, top, right, bottom in pixels, and what else they have."""
+    """Rows of a source as left, top, right, bottom in pixels, followed by their other values."""
     made = rows.copy()
     if form == "yolo":
         made = np.concatenate([rows[:, 1:5], rows[:, :1]], axis=1)
@@ -56,7 +56,7 @@ def _corners(name: str, rows: NDArray[np.float64], form: BoxForm, size: tuple[in
         if (shares > 1 + _SHARE_SLACK).any():
             wrong = float(shares[shares > 1 + _SHARE_SLACK][0])
             raise DecodeError(
-                BAD_FIELD, f"{name} holds {wrong:g}, and boxes of yolo are shares of the image, from 0 to 1"
+                BAD_FIELD, f"{name} has the value {wrong:g}; YOLO boxes are fractions of the image, from 0 to 1"
             )
         shares *= (size[1], size[0], size[1], size[0])
         made[:, :2] -= made[:, 2:4] / 2
@@ -76,7 +76,7 @@ def _check(name: str, rows: NDArray[np.float64], sides: NDArray[np.float64], wha
 
 
 def _move(recipe: Recipe, size: tuple[int, int]) -> tuple[Move, tuple[int, int]]:
-    """Where the recipe takes the points of an image of that size, and the size that it makes of it."""
+    """How the recipe moves points of an image with this size, and the size of the result."""
     x = y = 0
     if recipe.crop is not None:
         x, y, width, height = recipe.crop

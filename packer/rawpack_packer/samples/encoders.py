@@ -1,4 +1,4 @@
-"""What is stored of an image or mask: one function for each encoding, and back again. See `recipe.tables.Encoder`."""
+"""Encoders of images and masks, and their inverses. See `recipe.tables.Encoder`."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _MAX_JPEG_SIDE = 65_500
 
 
 def as_is(image: NDArray[Any], recipe: Recipe) -> NDArray[Any]:
-    """The values themselves, in C order."""
+    """The values, in C order."""
     return np.ascontiguousarray(image)
 
 
 def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
-    """A baseline JPEG file (n,) of an image (H, W, C), with a restart marker after each row of blocks."""
+    """An image (H, W, C) as a baseline JPEG file (n,), with a restart marker after each row of blocks."""
     height, width, channels = image.shape
     if max(height, width) > _MAX_JPEG_SIDE:
-        raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG holds {_MAX_JPEG_SIDE} a side")
+        raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG has at most {_MAX_JPEG_SIDE} a side")
     quality = KEPT_QUALITY if recipe.quality == "keep" else recipe.quality
     sampling = recipe.subsampling or "444"
     options = [
@@ -50,32 +50,32 @@ def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
 
 
 def from_jpeg(stored: NDArray[np.uint8], shape: tuple[int, ...], recipe: Recipe) -> NDArray[np.uint8]:
-    """The pixels of a JPEG file."""
+    """The pixels (H, W, C) of a JPEG file (n,)."""
     return jpeg.decoder().decode(stored, color=recipe.pixels)
 
 
 def jpeg_libraries() -> dict[str, str]:
-    """What encodes JPEG files."""
+    """The version of the JPEG encoder."""
     return {"encoder": f"opencv {cv2.__version__}"}
 
 
 def to_png(mask: NDArray[Any], recipe: Recipe) -> NDArray[np.uint8]:
-    """A PNG file (n,) of a mask (H, W, C)."""
+    """A mask (H, W, C) as a PNG file (n,)."""
     return png.encode(np.ascontiguousarray(mask))
 
 
 def to_planes(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
-    """An image (H, W, 3) as planes of YCbCr 4:2:0, (n,)."""
+    """An image (H, W, 3) as planes (n,) of YCbCr 4:2:0."""
     return yuv420.from_rgb(image)
 
 
 def from_planes(stored: NDArray[np.uint8], shape: tuple[int, ...], recipe: Recipe) -> NDArray[np.uint8]:
-    """The pixels of planes."""
+    """The pixels (H, W, 3) of planes (n,)."""
     from rawpack.pixels.yuv420 import to_rgb
 
     return to_rgb(stored, (shape[0], shape[1]))
 
 
 def planes_libraries() -> dict[str, str]:
-    """What makes planes."""
+    """The version of the conversion to planes."""
     return {"encoder": f"rawpack.yuv420 {yuv420.VERSION}"}

@@ -1,4 +1,4 @@
-"""From an item of the source to what a store holds: checked, decoded, cropped, resized, encoded."""
+"""From an image file to what is stored: check, decode, crop, resize, encode."""
 
 from __future__ import annotations
 
@@ -19,43 +19,40 @@ from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
 
 _DECODING_BYTES = 16
-"""Per pixel: 16-bit samples of four channels, and once more in another order."""
+"""Per pixel: four 16-bit samples, twice because they are reordered."""
 
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """What is stored of one image."""
+    """One image as it is stored."""
 
     image: NDArray[np.uint8]
     """Pixels (H, W, C), or planes (n,), or the bytes (n,) of a JPEG file."""
     shape: tuple[int, int, int]
-    """Of the image in pixels."""
+    """(height, width, channels) of the stored image."""
     notes: tuple[str, ...]
-    """What happened to it that a summary counts: "enlarged", "icc_ignored", ..."""
+    """Keys of `NOTES` that apply."""
     size: tuple[int, int] = (0, 0)
-    """(height, width) of the whole image, upright, before the recipe."""
+    """(height, width) of the upright image before the recipe."""
 
 
 NOTES: dict[str, str] = {
     "enlarged": "images that had to be enlarged to the size",
     "icc_ignored": "images with a color profile, which was ignored",
-    "xmp_orientation": "images that XMP says are turned, and EXIF not: stored as they are, as most programs show them",
+    "xmp_orientation": "images with an orientation in XMP only: stored as they are, as most programs show them",
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
     "by_pillow": "images that Pillow decoded: all types except JPEG and PNG",
     "passed_through": "JPEG files stored as they are",
     "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
-    "decoder_warnings": "JPEG files with stray bytes that the decoder passed over: worth a look",
-    "boxes_cut": "boxes that reached beyond the stored image, and were cut to it",
-    "boxes_outside": "boxes of which nothing lay in the stored image, left out",
+    "decoder_warnings": "JPEG files with stray bytes that the decoder skipped: worth a look",
+    "boxes_cut": "boxes that reached beyond the stored image and were cut to it",
+    "boxes_outside": "boxes entirely outside the stored image, left out",
 }
 """Names of counts in the manifest -> what they count."""
 
 
 def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
-    """What a store made by `recipe` holds of one image file. Raises DecodeError where it is to be rejected.
-
-    What it holds of a sample with all its fields: `prepare_sample`.
-    """
+    """An image file as `recipe` stores it. Raises DecodeError if it is to be rejected."""
     if not isinstance(data, bytes):
         raise DecodeError("unsupported", "only encoded image files can be packed")
     header = read_header(data)
@@ -95,7 +92,7 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
 def by_recipe(
     image: NDArray[Any], recipe: Recipe, notes: list[str], full: tuple[int, int] | None = None
 ) -> NDArray[Any]:
-    """An upright image (H, W, C), cropped and resized; `full` is its height and width before it was decoded reduced."""
+    """An upright image (H, W, C), cropped and resized. full: its (height, width) if it was decoded reduced."""
     if recipe.crop is not None:
         image = cropped(image, recipe.crop)
     if recipe.target is not None:
@@ -106,7 +103,7 @@ def by_recipe(
 
 
 def encoded(image: NDArray[Any], encoding: str, recipe: Recipe, notes: list[str]) -> NDArray[Any]:
-    """An image or mask as it is stored: the values themselves, or planes (n,), or an image file (n,)."""
+    """An image or mask as it is stored: the values, or planes (n,), or an image file (n,)."""
     if recipe.quality == "keep" and is_jpeg(encoding):
         notes.append("reencoded")
     stored: NDArray[Any] = resolve(encoder_of(encoding).encode)(image, recipe)
@@ -114,7 +111,7 @@ def encoded(image: NDArray[Any], encoding: str, recipe: Recipe, notes: list[str]
 
 
 def _check_memory(header: ImageHeader) -> None:
-    """Raise MemoryError where decoding wants more than there is: decoders take that for a corrupt file."""
+    """Raise MemoryError if there is too little memory to decode: decoders report that as a corrupt file."""
     try:
         mmap.mmap(-1, max(1, header.width * header.height * _DECODING_BYTES)).close()
     except (OSError, ValueError):
@@ -122,7 +119,7 @@ def _check_memory(header: ImageHeader) -> None:
 
 
 def reduction(header: ImageHeader, recipe: Recipe) -> int:
-    """The largest scale at which a JPEG is decoded no smaller than what it is resized to."""
+    """The largest scale at which a JPEG is decoded to no less than its target size; 1 for full size."""
     if header.jpeg is None or recipe.target is None:
         return 1
     size = header.upright_size
@@ -131,17 +128,14 @@ def reduction(header: ImageHeader, recipe: Recipe) -> int:
 
 
 def _without_padding(image: NDArray[np.uint8], header: ImageHeader, scale: int) -> NDArray[np.uint8]:
-    """A reduced decode without a last row or column of which less than half lies inside the image.
-
-    libjpeg rounds its sides up, and what is scaled to a size would be that much smaller in it.
-    """
+    """A reduced image without a last row or column that is mostly padding: libjpeg rounds its sides up."""
     if header.orientation != 1:
         return image
     return image[: (header.height + scale // 2) // scale, : (header.width + scale // 2) // scale]
 
 
 def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
-    """Whether the file's own bytes give the pixels that the recipe asks for, on any decoder."""
+    """Whether any decoder gets the pixels that the recipe asks for from the file as it is."""
     colors = ("gray",) if recipe.pixels == "gray" else ("gray", "ycbcr")
     return (
         header.jpeg is not None
@@ -154,14 +148,14 @@ def _can_pass(header: ImageHeader, recipe: Recipe) -> bool:
 
 def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[str]) -> PreparedImage:
     if recipe.check == "decode" or not is_whole(data):
-        # For nothing but to see that it decodes; at an eighth, all entropy-coded data is decoded as well.
+        # To see that it decodes: at an eighth, all entropy-coded data is decoded too.
         decode_image(data, header, color="gray", scale=8)
     shape = (header.height, header.width, recipe.channels)
     return PreparedImage(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"), header.upright_size)
 
 
 def cropped(image: NDArray[Any], crop: tuple[int, int, int, int]) -> NDArray[Any]:
-    """The box x, y, width, height of an image, or of a mask. Raises DecodeError where it is outside."""
+    """The box x, y, width, height of an image or mask. Raises DecodeError if it reaches outside."""
     x, y, width, height = crop
     if x + width > image.shape[1] or y + height > image.shape[0]:
         raise DecodeError(

@@ -1,4 +1,4 @@
-"""From an item of the source to what a store holds of a sample: its image, its masks, its small fields."""
+"""From an item of the source to a sample as it is stored: image, masks, small fields."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from rawpack_packer.sources.fields import Value
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored of one image or mask."""
+    """One image or mask as it is stored."""
 
     data: NDArray[Any]
-    """Values, C order; or planes (n,); or the bytes (n,) of a JPEG or PNG file."""
+    """The values in C order, or planes (n,), or the bytes (n,) of a JPEG or PNG file."""
     shape: tuple[int, ...]
-    """Of the image, (H, W, C) or what else an array has."""
+    """The shape of the values: (H, W, C), or any other for arrays."""
 
 
 @dataclass(frozen=True)
 class PreparedSample:
-    """What is stored of one sample."""
+    """One sample as it is stored."""
 
     parts: Mapping[str, Stored]
     """Image and masks, by the field's name."""
     values: Mapping[str, str | NDArray[Any]]
-    """The fields that are stored in columns, except the key."""
+    """The fields in columns, except the key."""
     notes: tuple[str, ...]
-    """What happened to the image that a summary counts: "enlarged", "icc_ignored", ..."""
+    """Keys of `samples.image.NOTES` that apply."""
 
 
 def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedSample:
-    """What a store with these fields, made by `recipe`, holds of one sample. DecodeError where it is to be rejected."""
+    """One sample as `recipe` stores it with these fields. Raises DecodeError if it is to be rejected."""
     small = {name: field for name, field in fields.items() if not field.in_shards and name != "key"}
     values = {name: as_stored(name, _value(item, name), field) for name, field in small.items() if not field.is_boxes}
     notes: list[str] = []
@@ -74,14 +74,14 @@ def _value(item: Item, name: str) -> Value:
     try:
         return item.fields[name]
     except KeyError:
-        raise DecodeError(BAD_FIELD, f"it has no {name!r}") from None
+        raise DecodeError(BAD_FIELD, f"the sample has no field {name!r}") from None
 
 
 def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str]) -> tuple[Stored, tuple[int, int]]:
-    """What is stored of an image that is an array, and the height and width that it has before the recipe."""
+    """An image that is an array as it is stored, and its (height, width) before the recipe."""
     pixels = _native(pixels)
     if pixels.dtype != field.dtype:
-        raise DecodeError(BAD_FIELD, f"the image is {pixels.dtype}; the first one, or the source, says {field.dtype}")
+        raise DecodeError(BAD_FIELD, f"the image is {pixels.dtype}; the first one, or the source, has {field.dtype}")
     image = pixels[..., None] if pixels.ndim == 2 and len(field.shape) == 3 else pixels
     if len(field.shape) != 3:
         _check_shape(image.shape, field)
@@ -93,13 +93,13 @@ def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[
     size = image.shape[0], image.shape[1]
     image = by_recipe(image, recipe, notes)
     _check_shape(image.shape, field)
-    # Writers take values as they come: of another dtype, they would be read as something else.
+    # Writers do not convert: another dtype would be read as wrong values.
     assert image.dtype == field.dtype, image.dtype
     return Stored(encoded(image, field.encoding, recipe, notes), image.shape), size
 
 
 def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field) -> Stored:
-    """What is stored of a mask, whose image had `size` before the recipe."""
+    """A mask as it is stored; its image had `size` before the recipe."""
     if isinstance(value, bytes):
         header = read_header(value)
         if header.format != "png":
@@ -115,7 +115,7 @@ def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field
     if mask.dtype != field.dtype or mask.ndim != 3 or mask.shape[2] != field.shape[2]:
         raise DecodeError(BAD_FIELD, f"{name} is {mask.dtype} {mask.shape}; its field is {field.dtype} {field.shape}")
     if mask.shape[:2] != size:
-        raise DecodeError(BAD_FIELD, f"{name} is {mask.shape[0]}x{mask.shape[1]}, and its image {size[0]}x{size[1]}")
+        raise DecodeError(BAD_FIELD, f"{name} is {mask.shape[0]}x{mask.shape[1]}, its image {size[0]}x{size[1]}")
     if recipe.crop is not None:
         mask = cropped(mask, recipe.crop)
     if recipe.target is not None:
@@ -125,12 +125,12 @@ def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field
 
 
 def _native(values: NDArray[Any]) -> NDArray[Any]:
-    """An array of a source in this machine's byte order, as writers take it: a source of one's own may have another."""
+    """The array in this machine's byte order, which writers need: sources may use the other."""
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def _check_shape(shape: tuple[int, ...], field: Field) -> None:
     if len(shape) != len(field.shape) or any(want not in (None, n) for want, n in zip(field.shape, shape, strict=True)):
         raise DecodeError(
-            BAD_FIELD, f"it has shape {shape}; {field.shape} is its field's: pass a size, or say which lengths differ"
+            BAD_FIELD, f"its shape is {shape}, its field's {field.shape}: pass a size, or declare which lengths vary"
         )

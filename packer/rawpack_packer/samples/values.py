@@ -1,4 +1,4 @@
-"""A field's value as its column has it: of the field's dtype and shape, or refused; never silently changed."""
+"""Values of small fields as they are stored: with the field's dtype and shape, or rejected, never changed silently."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ REASON = "bad_field"
 
 
 def as_stored(name: str, value: object, field: Field) -> str | NDArray[Any]:
-    """`value` as a text, or as an array of the field's dtype and of the shape of one sample.
+    """`value` as a text, or as an array with the field's dtype and the shape of one sample.
 
-    Whole numbers go into floats, and floats into shorter floats; nothing else changes its kind, and no number its
-    value. Raises DecodeError where it does not fit.
+    Integers may become floats, and floats shorter floats; otherwise neither kinds nor values of numbers change. Raises
+    DecodeError for a value that does not fit.
     """
     if field.kind == "text":
         return _text(name, value)
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:
-        raise DecodeError(REASON, f"{name} is no array: {error}") from None
+        raise DecodeError(REASON, f"{name} is not an array: {error}") from None
     dtype, shape = np.dtype(field.dtype), tuple(field.shape)
     if field.kind == "ragged" and not array.size and array.ndim <= len(shape):
         return np.zeros((0, *(n or 0 for n in shape[1:])), dtype)  # [] has neither a dtype nor a second axis
     if len(array.shape) != len(shape) or any(want not in (None, n) for want, n in zip(shape, array.shape, strict=True)):
-        raise DecodeError(REASON, f"{name} has shape {array.shape}; {_shown(shape)} is its field's")
+        raise DecodeError(REASON, f"{name} has shape {array.shape}; its field has {_shown(shape)}")
     if array.dtype == dtype:
         return np.array(array)
     if array.dtype.kind not in {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]:
@@ -39,7 +39,7 @@ def as_stored(name: str, value: object, field: Field) -> str | NDArray[Any]:
     short = dtype.kind == "f" and array.dtype.kind == "f"
     same = (np.isfinite(stored) | ~np.isfinite(array)) if short else _equal(stored, array)
     if not np.all(same):
-        raise DecodeError(REASON, f"{name} holds {array[~same].flat[0]}, which {dtype} cannot hold")
+        raise DecodeError(REASON, f"{name} has the value {array[~same].flat[0]}, which {dtype} cannot hold")
     return stored
 
 
@@ -49,24 +49,20 @@ def _text(name: str, value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise DecodeError(REASON, f"{name} is no text that UTF-8 can hold") from None
+        raise DecodeError(REASON, f"{name} is not valid Unicode text") from None
     return str(value)
 
 
 def _equal(stored: NDArray[Any], given: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each number kept its value, compared as Python's numbers are: exactly, whatever the types."""
+    """Whether each number kept its value, compared exactly, as Python's numbers are."""
     pairs = zip(stored.reshape(-1).tolist(), given.reshape(-1).tolist(), strict=True)
     return np.array([a == b for a, b in pairs], np.bool_).reshape(given.shape)
 
 
 def _named(array: NDArray[Any]) -> str:
-    return (
-        "text"
-        if array.dtype.kind in "US"
-        else "None"
-        if array.dtype == object and array.size == 1
-        else str(array.dtype)
-    )
+    if array.dtype.kind in "US":
+        return "text"
+    return "None" if array.dtype == object and array.size == 1 else str(array.dtype)
 
 
 def _shown(shape: tuple[int | None, ...]) -> str:

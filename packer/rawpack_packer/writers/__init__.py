@@ -1,4 +1,4 @@
-"""The formats, written: one module each, and the contract they keep. Their rows are in `recipe.tables`."""
+"""Writers of shards: one module per format. Their table is in `recipe.tables`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rawpack_packer.writers.contract import Finished, Keys, ShardWriter, large
 
 
 def open_writer(paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> ShardWriter:
-    """Begin a shard of the recipe's format. Its writer is loaded now: a worker has no use for others' libraries."""
+    """Begin a shard of the recipe's format. The module, with its library, is loaded only now."""
     writer: ShardWriter = resolve(output_format(recipe.format).writer)(paths, recipe, fields)
     return writer
 
 
 def shard_names(number: int, format: str, fields: Mapping[str, Field]) -> list[str]:
-    """The files of a shard: one, or one for each image and mask field."""
+    """The names of a shard's files: one, or one for each image and mask field."""
     names = large(fields) if output_format(format).file_per_field else [IMAGE]
     suffix = format_of(format).suffix
     return [f"shard-{number:05d}{'' if name == IMAGE else '.' + name}{suffix}" for name in names]

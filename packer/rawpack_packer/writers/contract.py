@@ -1,4 +1,4 @@
-"""How a shard is written: the one contract that every format keeps."""
+"""The protocol for writing a shard, which every format implements."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ class Finished:
 
     placement: Placement
     index: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """"offset" and "bytes" (rows,), "chunk" (chunks, 2), as far as the encoding needs them."""
+    """"offset" and "bytes" (rows,), and "chunk" (chunks, 2), if the encoding needs them."""
 
 
 class ShardWriter(Protocol):
-    """Writes the files of one shard. Their paths are temporary; the caller syncs and renames them.
+    """Writes the files of one shard. Their paths are temporary: the caller syncs and renames them.
 
-    The bytes depend on the recipe, the images and the small fields alone: neither on time nor on the process.
+    The bytes must depend on the recipe, the images and the small fields only, not on time or the process.
     """
 
     def add(self, sample: PreparedSample, /) -> None:
-        """Append one sample. OSError where the disk is full or gone."""
+        """Append one sample. Raises OSError if the disk is full or gone."""
 
     def finish(self, columns: Keys, /) -> dict[str, Finished]:
-        """Write what is left; the files are whole and closed. columns: the small fields of all rows, for formats that
-        carry a copy of them. Gives each image and mask field, by name; `file` of a placement counts the writer's paths.
+        """Complete and close the files. Returns where each image and mask field is, by name; `file` in a placement is
+        a number in the writer's paths.
+
+        columns: the small fields of all rows, for formats that hold a copy of them.
         """
 
     def abort(self) -> None:
-        """Close without finishing; may be called at any time, and after `finish`."""
+        """Close the files without completing them. May be called at any time, also after `finish`."""
 
 
 def large(fields: Mapping[str, Field]) -> dict[str, Field]:
-    """The image and mask fields, which shards hold."""
+    """The image and mask fields, which are in shards."""
     return {name: field for name, field in fields.items() if field.in_shards}

@@ -1,8 +1,8 @@
-"""Writes an HDF5 shard: a plain HDF5 file that any HDF5 tool opens, whose chunks are one after another.
+"""Writes an HDF5 shard: a plain file for any HDF5 tool, with contiguous chunks.
 
-Pixels go to a spool file first, because the number of rows is known only at the end and early allocation, which lays
-chunks side by side, needs it. Then the file is made with its final shape and the pixels are copied to where its chunks
-lie. Compressed chunks are written as they come, through HDF5.
+Pixels go to a spool file first: HDF5 makes chunks contiguous by allocating them early, which needs the number of rows.
+At the end, the file is created with its final shape and the pixels are copied to the place of its chunks. Compressed
+chunks are written through HDF5.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
+from rawpack_packer.destination import files
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers.contract import Finished, Keys, large
-from rawpack_packer.writers.hdf5_room import PER_CHUNK, Room, give_back
 
 if TYPE_CHECKING:
     from rawpack.store.store import Store
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 FLAT_CHUNK = 1 << 20
 """Bytes per chunk where samples differ in size."""
 _GZIP_LEVEL = 4
+_OVERHEAD, _PER_CHUNK = 256 << 10, 40
+"""Bytes: more than HDF5 adds for one dataset with its attributes, and for each chunk in its index."""
+_END_OF_FILE = slice(28, 36)
+"""Of the superblock, versions 2 and 3: "End of File Address" in HDF5's format specification."""
 _MOST_PADDED = 8
-"""Times the bytes of texts that they may take where all are padded to the longest."""
+"""Texts are padded to the longest if they take at most this many times their bytes then."""
 _COPY_BYTES = 8 << 20
 _FORMULA = (
     "{what} of different sizes lie in this array one after another, row by row, channels last. "
@@ -74,14 +78,14 @@ class Hdf5Writer:
             part.flush()
         try:
             with _create(self._path) as file:
-                room = Room(file)
+                room = _Room(file)
                 for name, part in self._parts.items():
                     finished[name] = part.create(file, room, self._rows, self._path)
                 _write_columns(file, room, columns)
                 for part in self._parts.values():
                     part.write_index(file, room)
                 file.attrs["made_by"] = "rawpack"
-            give_back(self._path)
+            _cut_to_length(self._path)
         except (OSError, RuntimeError) as error:
             raise _explained(error, self._path) from error
         for name, part in self._parts.items():
@@ -94,8 +98,33 @@ class Hdf5Writer:
             part.close()
 
 
+class _Room:
+    """Reserves disk space for an HDF5 file before HDF5 writes to it.
+
+    If a write fails, HDF5 can close neither the file nor the objects in it, prints errors, and may crash the process
+    (seen with HDF5 2.0). Where the system cannot reserve space (NFS, macOS, Windows), this does nothing.
+    """
+
+    def __init__(self, file: h5py.File) -> None:
+        self._file, self._reserved = file, 0
+        self.need(0)
+
+    def need(self, count: int) -> None:
+        """Reserve `count` bytes for the next dataset or chunks. Raises OSError if the disk is full."""
+        end = int(self._file.id.get_filesize()) + count + _OVERHEAD
+        if end > self._reserved:
+            files.reserve(self._file.id.get_vfd_handle(), self._reserved, end - self._reserved)
+            self._reserved = end
+
+
+def _cut_to_length(path: Path) -> None:
+    """Return the reserved space that the closed file does not use."""
+    with path.open("r+b") as file:
+        file.truncate(int.from_bytes(file.read(64)[_END_OF_FILE], "little"))
+
+
 class _ImageDataset:
-    """One image or mask field of a shard, and the spool file that its values wait in."""
+    """One image or mask field of a shard, and the spool file for its values."""
 
     def __init__(self, name: str, field: Field, recipe: Recipe, spool: Path) -> None:
         self._name, self._field, self._recipe, self._spool_path = name, field, recipe, spool
@@ -112,16 +141,16 @@ class _ImageDataset:
         self._size += stored.data.nbytes
 
     def flush(self) -> None:
-        """Write what waits in memory, as long as the disk's room is promised to nobody."""
+        """Write the spool's buffer, before space for the HDF5 file is reserved."""
         self._spool.flush()
 
-    def create(self, file: h5py.File, room: Room, rows: int, path: Path) -> Finished:
-        """Make the dataset; compressed, with its values, else with room for them."""
+    def create(self, file: h5py.File, room: _Room, rows: int, path: Path) -> Finished:
+        """Create the dataset: with its values if compressed, else with space for them."""
         shape, chunk = self._shape_and_chunk(rows)
         chunk_bytes = math.prod(chunk) * self._dtype.itemsize
         count = -(-self._size // chunk_bytes)
         deflated = self._field.deflated
-        room.need(count * (PER_CHUNK if deflated else PER_CHUNK + chunk_bytes))
+        room.need(count * (_PER_CHUNK if deflated else _PER_CHUNK + chunk_bytes))
         layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         layout.set_obj_track_times(False)
         layout.set_chunk(chunk)
@@ -144,13 +173,13 @@ class _ImageDataset:
         )
         index: dict[str, NDArray[np.int64]] = {"chunk": pieces} if deflated else {}
         if not self._field.uniform:
-            # Compressed, offsets count in the decompressed bytes; else in the file.
+            # Offsets of compressed values refer to the decompressed bytes, others to the file.
             starts, counts = self._starts() * self._dtype.itemsize, self._counts() * self._dtype.itemsize
             index |= {"offset": starts + offset, "bytes": counts}
         return Finished(placement, index)
 
-    def write_index(self, file: h5py.File, room: Room) -> None:
-        """Where each image of a field of different sizes is, as datasets."""
+    def write_index(self, file: h5py.File, room: _Room) -> None:
+        """Write where each image is as datasets, if sizes differ."""
         if self._field.uniform:
             return
         name = self._name
@@ -160,7 +189,7 @@ class _ImageDataset:
         _write(file, room, f"{name}_shape", np.array(self._shapes, np.int32), how)
 
     def copy_values(self, path: Path, offset: int) -> None:
-        """Put uncompressed values where the file has room for them."""
+        """Copy uncompressed values to their space in the file."""
         if self._field.deflated:
             return
         self._spool.seek(0)
@@ -170,7 +199,7 @@ class _ImageDataset:
                 file.write(piece)
 
     def close(self) -> None:
-        # A full disk refuses what is still buffered; the file is closed all the same.
+        # If the disk is full, flushing the buffer fails, but the file is closed.
         with contextlib.suppress(OSError):
             self._spool.close()
         self._spool_path.unlink(missing_ok=True)
@@ -186,7 +215,7 @@ class _ImageDataset:
         one = self._field.stored_shape
         return (rows, *one), (min(self._recipe.chunk or 1, rows), *one)
 
-    def _write_deflated(self, dataset: Any, room: Room, chunk: tuple[int, ...], chunk_bytes: int) -> NDArray[np.int64]:
+    def _write_deflated(self, dataset: Any, room: _Room, chunk: tuple[int, ...], chunk_bytes: int) -> NDArray[np.int64]:
         self._spool.seek(0)
         count = -(-self._size // chunk_bytes)
         pieces = np.empty((count, 2), np.int64)
@@ -235,7 +264,7 @@ def libraries() -> dict[str, str]:
 
 
 def compare(store: Store, number: int, name: str, file: Path) -> str | None:
-    """What differs between a shard as HDF5 reads it and its index, or None. See `OutputFormat.compare`."""
+    """What differs between the shard as HDF5 reads it and its index, or None. See `OutputFormat.compare`."""
     reader, rows = store.reader(number, name), store.manifest.shards[number].rows
     with h5py.File(file, "r") as shard:
         link = shard.get(name, getlink=True)
@@ -261,7 +290,7 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
     return None
 
 
-def _write_columns(file: h5py.File, room: Room, columns: Keys) -> None:
+def _write_columns(file: h5py.File, room: _Room, columns: Keys) -> None:
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
             _write(file, room, name, values, f"{name}[i] belongs to image i.")
@@ -270,7 +299,7 @@ def _write_columns(file: h5py.File, room: Room, columns: Keys) -> None:
             width = max(1, *(len(value) for value in encoded))
             joined = np.frombuffer(b"".join(encoded), np.uint8)
             if width * len(encoded) > _MOST_PADDED * joined.size + FLAT_CHUNK:
-                # Padded, one long text would make all of them as long.
+                # One long text would lengthen all others.
                 how = f"UTF-8; text i is the bytes {name}[{name}_start[i] : {name}_start[i] + {name}_length[i]]."
                 _write_runs(file, room, name, joined, [len(value) for value in encoded], how)
                 continue
@@ -283,9 +312,9 @@ def _write_columns(file: h5py.File, room: Room, columns: Keys) -> None:
 
 
 def _write_runs(
-    file: h5py.File, room: Room, name: str, values: NDArray[Any], counts: Sequence[int], how_to_read: str
+    file: h5py.File, room: _Room, name: str, values: NDArray[Any], counts: Sequence[int], how_to_read: str
 ) -> None:
-    """Add values of all rows, one row's after another's, and where those of each begin and how many they are."""
+    """Write the values of all rows one after another, and where those of each row begin and how many there are."""
     lengths = np.array(counts, np.int64)
     _write(file, room, name, values, how_to_read)
     how = f"Where {name} of image i begins; see the attributes of {name}."
@@ -293,7 +322,7 @@ def _write_runs(
     _write(file, room, f"{name}_length", lengths, f"How many of {name} belong to image i.")
 
 
-def _write(file: h5py.File, room: Room, name: str, values: NDArray[Any], how_to_read: str) -> None:
+def _write(file: h5py.File, room: _Room, name: str, values: NDArray[Any], how_to_read: str) -> None:
     """Add a small dataset."""
     room.need(values.nbytes)
     data = file.create_dataset(name, data=values, track_times=False)
@@ -301,7 +330,7 @@ def _write(file: h5py.File, room: Room, name: str, values: NDArray[Any], how_to_
 
 
 def _explained(error: OSError | RuntimeError, path: Path) -> Exception:
-    """What kept HDF5 from writing, without its addresses and times: the system's own words where it has any."""
+    """The reason why HDF5 could not write: the system's error if there is one, else HDF5's first line."""
     found = re.search(r"errno = (\d+)", str(error))
     number = int(found[1]) if found else getattr(error, "errno", None)
     if number:
@@ -310,7 +339,7 @@ def _explained(error: OSError | RuntimeError, path: Path) -> Exception:
 
 
 def _create(path: Path) -> h5py.File:
-    """An empty file whose bytes depend neither on the HDF5 release's newest features nor on the time."""
+    """A new file whose bytes depend neither on the newest features of the HDF5 release nor on the time."""
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
@@ -320,7 +349,7 @@ def _create(path: Path) -> h5py.File:
 
 
 def _first_offset(dataset: Any, chunk_bytes: int, path: Path) -> int:
-    """Where the first chunk is; the others must follow it without a gap. First and last show it."""
+    """The offset of the first chunk. Raises PackError unless the last chunk shows that there are no gaps."""
     count = dataset.get_num_chunks()
     first, last = dataset.get_chunk_info(0), dataset.get_chunk_info(count - 1)
     if last.byte_offset != first.byte_offset + (count - 1) * chunk_bytes:

@@ -1,6 +1,7 @@
-"""Writes an LMDB shard: JPEG files as values, under the row number in 12 ASCII digits; PNG files of masks beside them.
+"""Writes an LMDB shard: the values are JPEG files, and PNG files of masks; the keys are row numbers in 12 ASCII digits.
 
-The file's bytes follow from the values alone: the map grows and transactions end by the bytes written, never by time.
+The bytes of the file depend on the values only: bytes written, not time, decide when the map grows and a transaction
+ends.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
 
 _FIRST_MAP = 64 << 20
 _TRANSACTION = 64 << 20
-"""Bytes of values per transaction: liblmdb holds as many dirty pages in memory."""
+"""Bytes of values per transaction; liblmdb holds as many dirty pages in memory."""
 _PAGE, _PAGE_HEAD, _NODE = 4096, 16, 20
-"""Bytes: of a page, of what it begins with, and of what a value has before it, a node's head and the key."""
+"""Bytes of a page, of its header, and of a node's header with the key, which precede a value."""
 _ENTRY = 30
-"""Bytes of the entry of a value that has pages of its own."""
+"""Bytes that refer to a value with its own pages."""
 _END = 64
-"""Bytes of a value's beginning and end."""
+"""Bytes at a value's beginning and end that are compared."""
 _SLACK = 1 << 20
-"""Room for branch pages, the free list and the pages that a transaction copies."""
+"""Bytes for branch pages, the free list and the pages that a transaction copies."""
 
 
 def key_of(row: int, name: str = IMAGE) -> bytes:
-    """The key of a row's image: 12 ASCII digits, in LMDB's byte order that of the rows; of a mask, and its name."""
+    """The key of a row: 12 ASCII digits, so that LMDB's order is that of rows; for a mask, followed by its name."""
     return b"%012d" % row + (b"" if name == IMAGE else b"." + name.encode())
 
 
@@ -51,16 +52,15 @@ class LmdbWriter:
     def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
         (path,) = paths
         self._path, self._map = path, _FIRST_MAP
-        # In the order of their keys: values are appended.
+        # In the order of their keys, because values are appended.
         self._names = sorted(large(fields), key=lambda name: key_of(0, name))
         self._pending: list[NDArray[Any]] = []
         self._pending_bytes = self._need = 0
         self._sizes: list[int] = []
-        """Of all values: those of a row one after another."""
+        """Bytes of all values, in the order of adding."""
         path.unlink(missing_ok=True)
         try:
-            # lock=False: one writer, and no lock file beside the shard. The caller syncs the file once, before its
-            # rename.
+            # lock=False: there is only one writer, and no lock file is left. The caller syncs the file before renaming.
             self._env = lmdb.open(
                 str(path), subdir=False, map_size=self._map, lock=False, sync=False, metasync=False, readahead=False
             )
@@ -73,7 +73,7 @@ class LmdbWriter:
             self._pending.append(value)
             self._sizes.append(value.nbytes)
             self._pending_bytes += value.nbytes
-            # A value takes whole pages behind a page header; its key at most a share of a leaf.
+            # At most, a value takes whole pages after a page header, and its key one leaf.
             self._need += (value.nbytes + 16 + _PAGE - 1) // _PAGE * _PAGE + _PAGE
         if self._pending_bytes >= _TRANSACTION:
             self._flush()
@@ -113,20 +113,22 @@ class LmdbWriter:
         self._pending_bytes = 0
 
     def _explained(self, error: lmdb.Error) -> Exception:
-        """What kept LMDB from writing: it tells a disk that became full as an input/output error."""
+        """The reason why LMDB could not write: it reports a full disk as an input/output error."""
         if shutil.disk_usage(self._path.parent).free < self._pending_bytes + _SLACK:
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if isinstance(error, lmdb.MemoryError):
             return MemoryError(str(error))
-        return PackError(f"{self._path}: LMDB could not write: {error}; fix that, and the same command resumes")
+        return PackError(
+            f"{self._path}: LMDB could not write: {error}; fix that, then run the same command again to resume"
+        )
 
     def _offsets(self) -> NDArray[np.int64]:
         """Where each value begins in the file.
 
-        liblmdb tells no offsets, but its map is the file: addresses of values differ as their offsets do. The lowest
-        value is found by its bytes, which gives the address of the file's first byte; then the ends of every value are
-        held against the file's bytes at the offset that follows. A copy of those bytes in a stale page fails there, and
-        the next place is tried.
+        liblmdb does not report offsets, but its map is the file, so that addresses of values differ as their offsets
+        do. The value at the lowest address is searched for in the file, which gives all offsets; then both ends of
+        every value are compared with the file at its offset. If the search found a copy in a stale page, this fails,
+        and the search continues.
         """
         env = lmdb.open(str(self._path), subdir=False, readonly=True, lock=False, readahead=False)
         try:
@@ -165,7 +167,7 @@ def libraries() -> dict[str, str]:
 
 
 def value_bytes(size: int) -> int:
-    """What a value takes in LMDB's file: as many as fit share a page, and one of about half a page has its own."""
+    """Bytes that a value takes in the file: small values share a page; others have pages of their own."""
     node = _NODE + size
     if node <= (_PAGE - _PAGE_HEAD) // 2 - 2:
         return _PAGE // ((_PAGE - _PAGE_HEAD) // (node + 2))
@@ -173,7 +175,7 @@ def value_bytes(size: int) -> int:
 
 
 def compare(store: Store, number: int, name: str, file: Path) -> str | None:
-    """What differs between a shard as LMDB reads it and its index, or None. See `OutputFormat.compare`."""
+    """What differs between the shard as LMDB reads it and its index, or None. See `OutputFormat.compare`."""
     reader, rows = store.reader(number, name), store.manifest.shards[number].rows
     with (
         lmdb.open(str(file), subdir=False, readonly=True, lock=False, readahead=False) as env,
@@ -190,7 +192,7 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
 
 
 def _are_at(offsets: NDArray[np.int64], values: list[NDArray[np.uint8]], data: mmap.mmap) -> bool:
-    """Whether the file has each value at its offset, as its first and last bytes show: map and file are one memory."""
+    """Whether the file has each value at its offset, judged by the value's first and last bytes."""
     return all(
         data[start : start + _END] == value[:_END].tobytes()
         and data[max(start, start + len(value) - _END) : start + len(value)] == value[-_END:].tobytes()

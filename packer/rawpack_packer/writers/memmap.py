@@ -1,4 +1,4 @@
-"""Writes a memmap shard: one `.npy` file for each image and mask field, its values from byte 4096 on."""
+"""Writes a memmap shard: a `.npy` file for each image and mask field, with values from byte 4096 on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers.contract import Finished, Keys, large
 
 HEADER_BYTES = 4096
-"""A page, so that values begin at a page boundary."""
+"""One page: values begin at a page boundary."""
 BUFFER_BYTES = 1 << 20
 
 
@@ -40,7 +40,7 @@ class MemmapWriter:
 
 
 class _ArrayFile:
-    """One field's file. Images of one shape are the array's rows; others are in a flat array one after another."""
+    """The file of one field. Images of one shape are rows of its array; others are concatenated in a flat array."""
 
     def __init__(self, path: Path, field: Field) -> None:
         self._field, self._ends = field, [0]
@@ -65,6 +65,6 @@ class _ArrayFile:
         return Finished(Placement(file=number, offset=HEADER_BYTES, bytes=size), index)
 
     def abort(self) -> None:
-        # A full disk refuses what is still buffered; the file is closed all the same.
+        # If the disk is full, flushing the buffer fails, but the file is closed.
         with contextlib.suppress(OSError):
             self._file.close()
