@@ -149,7 +149,7 @@ def test_boxes_are_cut_to_the_image_and_counted(tmp_path: Path) -> None:
         ("xyxy", [[10, 10, 5, 20, 0]], "right - left"),
         ("xywh", [[10, 10, -5, 20, 0]], "a width or height"),
         ("xyxy", [[10, 10, float("nan"), 20, 0]], "not finite"),
-        ("yolo", [[0, 30, 30, 10, 10]], "shares of the image"),
+        ("yolo", [[0, 30, 30, 10, 10]], "fractions of the image"),
         ("xyxy", [[1, 2, 3, 4]], "boxes has shape"),
         ("xyxy", [["a", "b", "c", "d", "e"]], "no number"),
     ],

@@ -504,7 +504,7 @@ def test_bmps_that_make_no_sense() -> None:
     assert reason(corpus.bmp(rows, 2)) == "unsupported"
     palette = np.zeros((256, 3), np.uint8)
     leaving = corpus.bmp([b"\xff\1\0\1"], 8, palette=palette, compression=1)
-    assert reason(leaving) == "truncated"
+    assert reason(leaving) == "corrupt"
     assert reason(corpus.bmp([b"\x05\1"], 8, palette=palette, compression=1)) == "truncated"
     assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
 

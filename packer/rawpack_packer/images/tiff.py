@@ -83,8 +83,10 @@ class _Layout:
     tiled: bool
     piece: tuple[int, int]
     """(height, width) of a strip or tile."""
+    grid: tuple[int, int]
+    """Strips or tiles in a column and in a row of each plane."""
     pieces: list[tuple[int, int]]
-    """Offset and length of each strip or tile."""
+    """Offset and length of each strip or tile, plane after plane."""
 
     @property
     def lanes(self) -> int:
@@ -206,6 +208,8 @@ def _layout(data: bytes, page: _Page, header: ImageHeader) -> _Layout:
             raise DecodeError("unsupported", f"TIFF in tiles of {piece[1]} x {piece[0]} pixels")
     if min(piece) <= 0:
         raise DecodeError("corrupt", f"TIFF in strips or tiles of {piece[1]} x {piece[0]} pixels")
+    grid = -(-height // piece[0]), -(-width // piece[1])
+    planes = samples if page.number(_PLANAR, 1) == 2 else 1
     offsets = page.numbers.get(_TILE_OFFSETS, ()) or page.numbers.get(_STRIP_OFFSETS, ())
     counts = page.numbers.get(_TILE_COUNTS, ()) or page.numbers.get(_STRIP_COUNTS, ())
     if len(offsets) == 1 and not counts:
@@ -218,12 +222,13 @@ def _layout(data: bytes, page: _Page, header: ImageHeader) -> _Layout:
         samples=samples,
         photometric=photometric,
         compression=compression,
-        planes=samples if page.number(_PLANAR, 1) == 2 else 1,
+        planes=planes,
         predictor=page.number(_PREDICTOR, 1) if compression in _WITH_PREDICTOR else 1,
         alpha=(extra[0] if extra else _UNASSOCIATED) if samples > colors else None,
         tiled=tiled,
         piece=piece,
-        pieces=list(zip(offsets, counts, strict=False)),
+        grid=grid,
+        pieces=list(zip(offsets, counts, strict=False))[: math.prod(grid) * planes],
     )
 
 
@@ -237,10 +242,10 @@ def _check_pieces(data: bytes, layout: _Layout) -> None:
             _check_deflate(memoryview(data)[offset : offset + count], layout.piece_bytes(layout.piece[0]))
     if layout.colors_by_libtiff:
         return
-    across, down = -(-layout.width // layout.piece[1]), -(-layout.height // layout.piece[0])
-    if len(layout.pieces) < across * down * layout.planes:
+    down, across = layout.grid
+    if len(layout.pieces) < down * across * layout.planes:
         found = f"{len(layout.pieces)} strips or tiles"
-        raise DecodeError("corrupt", f"TIFF with {found} where its size needs {across * down * layout.planes}")
+        raise DecodeError("corrupt", f"TIFF with {found} where its size needs {down * across * layout.planes}")
     held = sum(count for _, count in layout.pieces)
     full = layout.planes * layout.piece_bytes(layout.piece[0] * down if layout.tiled else layout.height) * across
     if layout.compression == 1 and held < full:
