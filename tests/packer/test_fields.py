@@ -474,7 +474,7 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
         ("7", "int64", "text"),
         (None, "float32", "None"),
         ([1, 2], "int64", "shape (2,)"),
-        ([[1], [2, 3]], "int64", "no array"),
+        ([[1], [2, 3]], "int64", "not an array"),
         (1 << 70, "int64", "its field"),
     ],
 )
