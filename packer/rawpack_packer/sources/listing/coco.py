@@ -14,11 +14,17 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of
-from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.paths import PathParser
-from rawpack_packer.sources.listing.place import CellPosition
-from rawpack_packer.sources.listing.reading import folder_of, state_of
-from rawpack_packer.sources.listing.table import Numbers, RaggedColumn, Table, TablePart, TableSource
+from rawpack_packer.sources.listing.faults import CellPosition, Faults
+from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
+from rawpack_packer.sources.listing.table import (
+    Column,
+    Numbers,
+    RaggedColumn,
+    TablePart,
+    TableSource,
+    empty_classes,
+    ends_of,
+)
 from rawpack_packer.text import plain
 
 _ROWS = 1 << 14
@@ -51,7 +57,7 @@ class _Coco(msgspec.Struct):
 
 
 class _FileName(CellPosition):
-    """Where faults of the files of images are: JSON has no lines to speak of."""
+    """The position of an image's file name, which in JSON is not a line."""
 
     def fault(self, line: int, what: str) -> None:
         self.faults.add(0, 0, "", f"$.images[{line}].file_name: {what}")
@@ -60,7 +66,7 @@ class _FileName(CellPosition):
 class CocoSource(TableSource):
     """A COCO file as a `Source`: the images in its order, each with its boxes.
 
-    Fields: `boxes`, `crowds` (the boxes of crowds, which are no single things), `image_id`. The classes are the
+    Fields: `boxes`, `crowds` (the boxes of crowds, as opposed to single things), `image_id`. The classes are the
     categories in the order of their ids, counted from 0; the last number of a box is its class.
 
     `counts`: no_boxes (images), empty_classes, segmentations (left out).
@@ -74,10 +80,10 @@ class CocoSource(TableSource):
         images: str | os.PathLike[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """images: the folder that file names begin at; None takes that of the JSON file, or, for
-        `annotations/instances_val2017.json`, `val2017` beside `annotations`.
+        """images: the folder that file names start from; None is the folder of the JSON file, or, for
+        `annotations/instances_val2017.json`, `val2017` next to `annotations`.
 
-        Raises UsageError where it is no COCO file, BadListingError with the first twenty faults.
+        Raises UsageError if it is not a COCO file, BadListingError with the first twenty faults.
         """
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
@@ -99,44 +105,31 @@ class CocoSource(TableSource):
         _add_files(files, coco.images, faults, progress)
         boxes, crowds = _boxes(coco, class_of, faults)
         faults.stop()
-        listed = files.files()
-        used = np.unique(boxes.values[:, 4]).tolist()
-        empty = tuple(name for number, name in enumerate(classes) if number not in used)
+        found = files.files()
+        empty = empty_classes(classes, boxes.classes())
         kind = FieldKind("float32", (None, 5), boxes="xywh")
-        super().__init__(
-            Table(
-                SourceInfo(
-                    kind="coco",
-                    root=where,
-                    paths=(str(file),),
-                    fields={"boxes": kind, "crowds": kind, "image_id": FieldKind("int64")},
-                    classes=classes,
-                    empty_classes=empty,
-                    options=given_options(images=images),
-                    counts={
-                        "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
-                        "empty_classes": len(empty),
-                        "segmentations": sum(
-                            bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations
-                        ),
-                    },
-                ),
-                TablePart(
-                    listed.paths,
-                    listed,
-                    {
-                        "boxes": boxes,
-                        "crowds": crowds,
-                        "image_id": Numbers(np.array([image.id for image in coco.images], np.int64)),
-                    },
-                ),
-                state,
-            )
+        masks = sum(bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations)
+        info = SourceInfo(
+            kind="coco",
+            root=where,
+            paths=(str(file),),
+            fields={"boxes": kind, "crowds": kind, "image_id": FieldKind("int64")},
+            classes=classes,
+            empty_classes=empty,
+            options=given_options(images=images),
+            counts={
+                "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
+                "empty_classes": len(empty),
+                "segmentations": masks,
+            },
         )
+        ids = Numbers(np.array([image.id for image in coco.images], np.int64))
+        columns: dict[str, Column] = {"boxes": boxes, "crowds": crowds, "image_id": ids}
+        super().__init__(info, TablePart(found.paths, found, columns), state)
 
 
 def _folder(file: Path, first: str) -> Path:
-    """The folder of the images: beside the file, or as COCO itself lies on the disk."""
+    """The folder of the images: next to the file, or as in COCO itself."""
     split = file.stem.removeprefix("instances_")
     beside = [file.parent, file.parent.parent / split, file.parent.parent / "images" / split]
     return next((folder for folder in beside if (folder / first).is_file()), file.parent)
@@ -147,7 +140,7 @@ def _classes(categories: Sequence[_Category], faults: Faults) -> tuple[tuple[str
     names, numbers = list[str](), dict[int, int]()
     for one in sorted(categories, key=lambda category: category.id):
         if one.id in numbers:
-            faults.add(0, 0, "", f"$.categories: id {one.id} is there twice")
+            faults.add(0, 0, "", f"$.categories: id {one.id} occurs twice")
         numbers[one.id] = len(names)
         name = one.name
         while name in names:
@@ -163,7 +156,7 @@ def _add_files(
     for number, image in enumerate(images):
         if names.setdefault(image.file_name, number) != number:
             before = names[image.file_name]
-            what = f"{image.file_name!r} is that of $.images[{before}] too"
+            what = f"{image.file_name!r} belongs to $.images[{before}] too"
             faults.add(0, 0, "", f"$.images[{number}].file_name: {what}")
     for start in range(0, len(images), _ROWS):
         some = images[start : start + _ROWS]
@@ -173,17 +166,17 @@ def _add_files(
 
 
 def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[RaggedColumn, RaggedColumn]:
-    """The boxes of things and of crowds, image after image: x, y, width, height, class."""
+    """The boxes of things, and those of crowds, image after image: x, y, width, height, class."""
     rows: dict[int, int] = {}
     for number, image in enumerate(coco.images):
         if rows.setdefault(image.id, number) != number:
-            faults.add(0, 0, "", f"$.images[{number}].id: {image.id} is that of $.images[{rows[image.id]}] too")
+            faults.add(0, 0, "", f"$.images[{number}].id: {image.id} belongs to $.images[{rows[image.id]}] too")
     values = np.zeros((len(coco.annotations), 5), np.float64)
     image_of = np.zeros(len(values), np.int64)
     for number, one in enumerate(coco.annotations):
         row, label = rows.get(one.image_id), class_of.get(one.category_id)
         if row is None or label is None or len(one.bbox) != 4:
-            what = f"bbox: {len(one.bbox)} numbers, and a box is x, y, width, height"
+            what = f"bbox: {len(one.bbox)} numbers, but a box is x, y, width, height"
             what = what if label is not None else f"category_id: there is no category {one.category_id}"
             what = what if row is not None else f"image_id: there is no image {one.image_id}"
             faults.add(0, 0, "", f"$.annotations[{number}].{what}")
@@ -199,6 +192,4 @@ def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[Ragge
 
 def _runs(values: NDArray[np.float64], image_of: NDArray[np.int64], sizes: NDArray[np.int64]) -> RaggedColumn:
     order = np.argsort(image_of, kind="stable")
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(np.bincount(image_of, minlength=len(sizes)), out=ends[1:])
-    return RaggedColumn(values[order], ends, "xywh", sizes)
+    return RaggedColumn(values[order], ends_of(np.bincount(image_of, minlength=len(sizes))), "xywh", sizes)

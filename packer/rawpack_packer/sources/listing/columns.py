@@ -1,104 +1,115 @@
-"""Columns as they are read, block after block: what one holds is seen from its first value, or said.
+"""Columns of a listing, parsed block after block. What a column holds is declared, or inferred from its first value.
 
-A column keeps its kind: what comes later and is of another is a fault. Whole numbers and floats together are floats;
-arrays that differ in their first length are ragged; an empty value is NaN among floats, an array of length 0 among
-arrays, the empty text among texts, and elsewhere a fault.
+A column keeps its kind: a later value of another kind is a fault. Whole numbers and floats together are floats; arrays
+that differ in their first length are ragged; an empty value is NaN among floats, an array of length 0 among arrays, the
+empty text among texts, and elsewhere a fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.errors import UsageError
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.listing.cells import of_cell
-from rawpack_packer.sources.listing.numbers import NumberParser
-from rawpack_packer.sources.listing.place import CellPosition, ColumnParser, Lines, shown
-from rawpack_packer.sources.listing.table import Column, Numbers, Texts, texts_of
+from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.listing.faults import CellPosition, Lines, shown
+from rawpack_packer.sources.listing.lines import of_cell
+from rawpack_packer.sources.listing.numbers import NumberParser, is_small, spread
+from rawpack_packer.sources.listing.table import Column, Numbers, Texts, joined, texts_of
+from rawpack_packer.text import plain
+
+Classes = str | os.PathLike[str] | Sequence[str]
+"""Names of classes in the order of their numbers, or a file with one per line."""
 
 
-class Growing:
-    """A column whose kind is found with its first value, where it was not said."""
+class ColumnParser(Protocol):
+    """Parses the values of one column."""
 
-    def __init__(
-        self,
-        place: CellPosition,
-        declared: FieldKind | None,
-        texts: Callable[[CellPosition], ColumnParser],
-        single: Callable[[CellPosition, FieldKind | None], ColumnParser],
-    ) -> None:
-        """texts, single: make what takes the texts, and the single numbers, of a column that is seen to hold such."""
-        self._place, self._texts, self._single = place, texts, single
-        whole = declared is not None and not declared.shape and declared.dtype[0] in "iu"
-        self._parser: ColumnParser | None = single(place, declared) if whole else _declared_parser(place, declared)
-        self._empty: list[tuple[Sequence[Any], Lines]] = []
-
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
-        if self._parser is None:
-            first = next((value for value in values if not self._place.empty(value)), None)
-            if first is None:
-                self._empty.append((values, lines))
-                return
-            value = of_cell(first) if self._place.cells else first
-            if isinstance(value, str):
-                self._parser = self._texts(self._place)
-            elif isinstance(value, int | float) and not isinstance(value, bool):
-                self._parser = self._single(self._place, None)
-            else:
-                self._parser = NumberParser(self._place, None)
-            # Together: what takes numbers finds in the first ones whether they are single.
-            values = [value for some, _ in [*self._empty, (values, lines)] for value in some]
-            lines = np.concatenate([*(some for _, some in self._empty), lines])
-            self._empty = []
-        self._parser.add(values, lines)
+    def add(self, values: Sequence[Any], lines: Lines, /) -> None:
+        """Take more values; those that do not belong in the column are faults."""
 
     def finish(self) -> tuple[FieldKind, Column]:
-        if self._parser is None:
-            self._parser = TextParser(self._place)
-            for before in self._empty:
-                self._parser.add(*before)
-        return self._parser.finish()
+        """What all of them are. Some faults are found only here."""
 
 
-def _declared_parser(place: CellPosition, declared: FieldKind | None) -> ColumnParser | None:
+def parser_for(place: CellPosition, declared: FieldKind | None, classes: Sequence[str] | None) -> ColumnParser:
+    """A parser for a column that does not hold paths. classes: the names that labels may have, if they are given."""
     if declared is None:
-        return None
-    return TextParser(place) if declared.dtype == "str" else NumberParser(place, declared)
+        return InferringParser(place, classes)
+    if declared.dtype == "str":
+        return TextParser(place)
+    whole = not declared.shape and declared.dtype[0] in "iu"
+    return ClassNumberParser(place, declared) if whole and place.name == "label" else NumberParser(place, declared)
+
+
+class InferringParser:
+    """Leaves a column to the parser that suits its first value."""
+
+    def __init__(self, place: CellPosition, classes: Sequence[str] | None) -> None:
+        self._place, self._classes = place, classes
+        self.chosen: ColumnParser | None = None
+        self._blocks: list[tuple[Sequence[Any], Lines]] = []
+        """Those before the first value."""
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        self._blocks.append((values, lines))
+        if self.chosen is None:
+            first = next((value for value in values if not self._place.empty(value)), None)
+            if first is None:
+                return
+            self.chosen = self._parser_of(of_cell(first) if self._place.cells else first)
+        for block in self._blocks:
+            self.chosen.add(*block)
+        self._blocks = []
+
+    def finish(self) -> tuple[FieldKind, Column]:
+        if self.chosen is None:
+            self.chosen = TextParser(self._place)
+            for block in self._blocks:
+                self.chosen.add(*block)
+        return self.chosen.finish()
+
+    def _parser_of(self, first: Any) -> ColumnParser:
+        label = self._place.name == "label"
+        if isinstance(first, str):
+            return ClassParser(self._place, self._classes) if label else TextParser(self._place)
+        number = isinstance(first, int | float) and not isinstance(first, bool)
+        return ClassNumberParser(self._place, None) if label and number else NumberParser(self._place, None)
 
 
 class TextParser:
-    """Texts as they are."""
+    """Keeps texts as they are."""
 
     def __init__(self, place: CellPosition) -> None:
         self._place = place
         self._blocks: list[Texts] = []
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        texts = [
-            value if isinstance(value, str) else self._other(value, line)
-            for value, line in zip(values, lines, strict=True)
-        ]
-        try:
-            self._blocks.append(texts_of(texts))
-        except UnicodeEncodeError:
-            for text, line in zip(texts, lines, strict=True):
-                if any("\ud800" <= c <= "\udfff" for c in text):
-                    self._place.fault(line, "half of a surrogate pair is not text that UTF-8 can hold")
+        self._blocks.append(texts_of(_texts_in(values, lines, self._place)))
 
-    def finish(self) -> tuple[FieldKind, Column]:
+    def finish(self) -> tuple[FieldKind, Texts]:
         return FieldKind("str"), joined(self._blocks)
 
-    def _other(self, value: Any, line: int) -> str:
-        if value is not None:
-            self._place.fault(line, f"{shown(value)} is not text: quote it")
-        return ""
+
+class KeyParser(TextParser):
+    """Takes the keys of samples: texts, or whole numbers as they are written."""
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        texts = [str(value) if type(value) is int else value for value in values]
+        for text, line in zip(texts, lines, strict=True):
+            if text is None or text == "":
+                self._place.fault(line, "is empty: each sample needs a key")
+        super().add(texts, lines)
 
 
 class ClassParser:
-    """Labels that are names of classes: their numbers, by sorted names or by those that are given."""
+    """Turns labels that are class names into numbers: by the given names, or by those that occur, sorted."""
 
     def __init__(self, place: CellPosition, names: Sequence[str] | None) -> None:
         self._place, self._given = place, names
@@ -107,74 +118,82 @@ class ClassParser:
         self.unlabelled = 0
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        codes = np.empty(len(values), np.int64)
-        for i, value in enumerate(values):
-            if not isinstance(value, str) and value is not None:
-                self._place.fault(lines[i], f"{shown(value)} is not text, as those before are: quote it")
-            elif self._place.empty(value):
-                codes[i] = -1
-                self.unlabelled += 1
-                continue
-            code = self._codes.get(value) if isinstance(value, str) else 0
-            if code is None:
-                code = self._new(str(value), lines[i])
-            codes[i] = code
+        texts = _texts_in(values, lines, self._place)
+        for text in set(texts) - self._codes.keys():
+            if self._place.empty(text):
+                self._codes[text] = -1
+            elif self._given is None:
+                self._codes[text] = len(self._codes)
+            else:
+                for line in lines[[one == text for one in texts]]:
+                    self._place.fault(line, f"{shown(text)} is none of the {len(self._given)} classes")
+        codes = np.array([self._codes.get(text, -1) for text in texts], np.int64)
+        self.unlabelled += int((codes < 0).sum())
         self._blocks.append(codes)
 
     def finish(self) -> tuple[FieldKind, Column]:
         codes = np.concatenate(self._blocks)
         if self._given is None:
-            # Numbers were given as names came; one more at the end, so that -1 stays.
-            sorted_names = {name: number for number, name in enumerate(self.classes)}
-            codes = np.array([*(sorted_names[name] for name in self._codes), -1], np.int64)[codes]
+            # Until now, names were numbered as they came. No class is -1 and so takes the last place, which stays -1.
+            number_of = np.full(len(self._codes) + 1, -1)
+            number_of[[self._codes[name] for name in self.classes]] = np.arange(len(self.classes))
+            codes = number_of[codes]
         return FieldKind("int64"), Numbers(codes)
 
     @property
     def classes(self) -> tuple[str, ...]:
         """In the order of their numbers."""
-        return tuple(sorted(self._codes)) if self._given is None else tuple(self._given)
-
-    def _new(self, name: str, line: int) -> int:
         if self._given is not None:
-            self._place.fault(line, f"{shown(name)} is none of the {len(self._given)} classes")
-            return 0
-        if any("\ud800" <= c <= "\udfff" for c in name):
-            self._place.fault(line, "half of a surrogate pair is not text that UTF-8 can hold")
-        return self._codes.setdefault(name, len(self._codes))
+            return tuple(self._given)
+        return tuple(sorted(name for name, code in self._codes.items() if code >= 0))
 
 
-class ClassNumberParser:
-    """Labels that are the numbers of classes: int64, -1 where there is none; also where all are whole and written as
-    floats, as some tools write them beside an empty one. Other floats are measures, and NaN where they are empty."""
+class ClassNumberParser(NumberParser):
+    """Takes labels that are class numbers: int64, -1 where there is none.
 
-    def __init__(self, place: CellPosition, declared: FieldKind | None) -> None:
-        self._place, self._declared, self._numbers = place, declared, NumberParser(place, declared)
-        self._none: Any = "-1" if place.cells else -1
-        self._empty: list[NDArray[np.bool_]] = []
+    Floats are class numbers too if all of them are whole: some tools write 2 as 2.0 in a column with empty values.
+    Other floats are measurements, and NaN where empty.
+    """
 
-    @property
-    def unlabelled(self) -> int:
-        return sum(int(empty.sum()) for empty in self._empty)
+    unlabelled = 0
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        empty = np.array([self._place.empty(value) for value in values], np.bool_)
-        self._empty.append(empty)
-        self._numbers.add([self._none if no else value for value, no in zip(values, empty, strict=True)], lines)
+        super().add(values if self._place.cells else [None if value == "" else value for value in values], lines)
 
-    def finish(self) -> tuple[FieldKind, Column]:
-        kind, column = self._numbers.finish()
-        if self._declared is not None or kind != FieldKind("float64") or not isinstance(column, Numbers):
-            return kind, column
-        values = column.values
-        if np.array_equal(values, np.rint(values)) and (np.abs(values) < 1 << 53).all():
-            return FieldKind("int64"), Numbers(values.astype(np.int64))
-        empty = np.concatenate(self._empty)
-        self._empty = []
-        return kind, Numbers(np.where(empty, np.nan, values))
+    def _finish_single(self, values: NDArray[Any], given: NDArray[np.bool_], lines: Lines) -> tuple[FieldKind, Column]:
+        if self._declared is None and is_small(values).all() and np.array_equal(values, np.rint(values)):
+            values = values.astype(np.int64)
+        if values.dtype.kind != "i":
+            return super()._finish_single(values, given, lines)
+        self.unlabelled = int((~given).sum())
+        return self._declared or FieldKind("int64"), Numbers(spread(values, given, -1))
 
 
-def joined(blocks: Sequence[Texts]) -> Texts:
-    """Texts one after another."""
-    starts = np.cumsum([0, *(len(block.data) for block in blocks)])
-    ends = [block.ends[1:] + start for block, start in zip(blocks, starts[:-1], strict=True)]
-    return Texts(b"".join(block.data for block in blocks), np.concatenate([np.zeros(1, np.int64), *ends]))
+def classes_of(classes: Classes) -> tuple[str, ...]:
+    """The names of classes in the order of their numbers. Raises UsageError."""
+    if isinstance(classes, str | os.PathLike):
+        where = f"{plain(os.fspath(classes))}, the file of class names,"
+        try:
+            text = Path(classes).read_text("utf-8")
+        except OSError as error:
+            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
+        names = tuple(line.strip() for line in text.rstrip().splitlines())
+    else:
+        names, where = tuple(str(name) for name in classes), "classes="
+    for number, name in enumerate(names):
+        if not name or name in names[:number]:
+            what = f"{name!r} again" if name else "no name"
+            raise UsageError(f"{where} line {number + 1} has {what}: write one name per line, each only once")
+    if not names:
+        raise UsageError(f"{where} has no class: write one name per line")
+    return names
+
+
+def _texts_in(values: Sequence[Any], lines: Lines, place: CellPosition) -> list[str]:
+    """The values, which must be texts; None is the empty one."""
+    for value, line in zip(values, lines, strict=True):
+        if value is not None and not isinstance(value, str):
+            place.fault(line, f"{shown(value)} is not text: quote it")
+    return [value if isinstance(value, str) else "" for value in values]

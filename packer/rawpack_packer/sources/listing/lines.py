@@ -1,91 +1,70 @@
-"""A listing's lines as texts, and its rows: CSV and TSV, and JSON lines."""
+"""The rows of a listing file, and what its cells hold: CSV and TSV, and JSON lines."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from rawpack_packer.sources.listing.cells import of_float
 from rawpack_packer.sources.listing.faults import Faults
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-JSON_LINES = (".jsonl", ".ndjson")
-SUFFIXES = (*DELIMITERS, *JSON_LINES)
-"""Of the files that are listings."""
-_MARKS = {
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-    b"\xef\xbb\xbf": "UTF-8",
-}
+_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xef\xbb\xbf": "UTF-8"}
 _CELL = 1 << 30
-"""Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may well exceed."""
+"""Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may exceed."""
+_INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
+_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_LONG = 1000
+"""Digits that are no longer a number: Python itself refuses to read some thousands."""
+_decode = msgspec.json.Decoder().decode
+_decode_numbers = msgspec.json.Decoder(list[int | float | bool]).decode
 
 
 class ListingRows(Protocol):
     """A listing that is being read."""
 
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the columns."""
-
-    @property
-    def cells(self) -> bool:
-        """Whether values are the texts of cells; else they are of JSON's types."""
+    cells: bool
+    """Whether values are the texts of cells, rather than of JSON's types."""
+    names: Sequence[str]
+    """The names of the columns."""
 
     def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Each row: its first line, counted from 1, and a value for each of `names`. Those that do not fit are faults,
-        and left out."""
-
-
-def texts_of(file: BinaryIO, faults: Faults) -> Iterator[str]:
-    """The lines of a file in UTF-8, their ends kept; other bytes are faults."""
-    mark = file.read(3)
-    for head, encoding in _MARKS.items():
-        if mark.startswith(head):
-            first = " ".join(f"{byte:02X}" for byte in head)
-            cure = "tail -c +4 FILE > NEW" if encoding == "UTF-8" else f"iconv -f {encoding} -t UTF-8 FILE > NEW"
-            what = f"the file begins with a byte order mark ({first})"
-            faults.add(1, 1, "", f"{what}: save it as UTF-8 without one, as `{cure}` does")
-            faults.stop()
-    file.seek(0)
-    for number, line in enumerate(file, 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            cure = "save the file as UTF-8, as `iconv -f latin1 -t UTF-8 FILE > NEW` does, if it is Latin-1"
-            faults.add(number, error.start + 1, "", f"byte {line[error.start]:02X} is not UTF-8: {cure}")
-            yield line.decode("utf-8", "replace")
+        """Each row: its first line, counted from 1, and a value for each of `names`. Bad rows become faults and are
+        left out."""
 
 
 class CellRows:
-    """CSV or TSV, with a line of names at the top, quoted as RFC 4180 has it."""
+    """CSV or TSV, with a line of names at the top, quoted as in RFC 4180."""
 
     cells = True
 
-    def __init__(self, file: BinaryIO, delimiter: str, faults: Faults) -> None:
+    def __init__(self, file: BinaryIO, faults: Faults, *, delimiter: str) -> None:
         self._faults = faults
-        self._reader = csv.reader(texts_of(file, faults), delimiter=delimiter, strict=True)
-        rows = self._rows()
-        self.names: Sequence[str] = next((row for _, row in rows), [])
-        self._rest = rows
+        self._reader = csv.reader(_lines(file, faults), delimiter=delimiter, strict=True)
+        self._rest = self._rows()
+        self.names: Sequence[str] = next((row for _, row in self._rest), [])
 
     def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
         columns = len(self.names)
         for line, row in self._rest:
-            if len(row) != columns:
-                at = min(len(row), columns) + 1
-                self._faults.add(line, at, "", f"{len(row)} values, and the first line names {columns} columns")
-            else:
+            if len(row) == columns:
                 yield line, row
+            else:
+                at = min(len(row), columns) + 1
+                self._faults.add(line, at, "", f"{len(row)} values, but the first line names {columns} columns")
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Each row with the number of its first line; without empty lines."""
+        """Each row with the number of its first line, without empty lines."""
         while True:
             line = self._reader.line_num + 1
             try:
@@ -103,7 +82,7 @@ class CellRows:
 
 
 class JsonRows:
-    """One JSON object a line. The first says which names there are."""
+    """One JSON object per line. The first one says which names there are."""
 
     cells = False
 
@@ -111,40 +90,37 @@ class JsonRows:
         self._faults = faults
         self._objects = self._read(file)
         self._first = next(self._objects, None)
-        self.names: Sequence[str] = list(self._first[1]) if self._first is not None else []
+        self.names: Sequence[str] = [] if self._first is None else list(self._first[1])
 
     def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        if self._first is None:
-            return
         names = self.names
-        yield self._first[0], list(self._first[1].values())
-        for line, row in self._objects:
+        for line, row in [] if self._first is None else chain([self._first], self._objects):
             if row.keys() == set(names):
                 yield line, [row[name] for name in names]
                 continue
             for name in names:
                 if name not in row:
-                    self._faults.add(line, 0, name, "is missing, and the first line has it (null is an empty value)")
+                    self._faults.add(line, 0, name, "is missing, but the first line has it (null is an empty value)")
             for name in row:
                 if name not in names:
-                    self._faults.add(line, 0, name, "is not in the first line: each has the same names")
+                    self._faults.add(line, 0, name, "is not in the first line: all lines need the same names")
 
     def _read(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         decode = msgspec.json.Decoder(dict[str, Any]).decode
-        for number, line in enumerate(texts_of(file, self._faults), 1):
+        for number, line in enumerate(_lines(file, self._faults), 1):
             if not line.strip():
                 continue
             try:
-                yield number, decode(line)
-            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-                row = self._slowly(line, number)
-                if row is not None:
-                    yield number, row
+                row: dict[str, Any] | None = decode(line)
+            except (msgspec.DecodeError, RecursionError):
+                row = self._read_slowly(line, number)
+            if row is not None:
+                yield number, row
 
-    def _slowly(self, line: str, number: int) -> dict[str, Any] | None:
+    def _read_slowly(self, line: str, number: int) -> dict[str, Any] | None:
         """By Python's own parser, which knows NaN and says where an error is."""
         try:
-            row = json.loads(line, parse_float=of_float)
+            row = json.loads(line, parse_float=_float)
         except json.JSONDecodeError as error:
             self._faults.add(number, error.colno, "", f"is not JSON: {error.msg}")
             return None
@@ -154,12 +130,24 @@ class JsonRows:
         if not isinstance(row, dict):
             self._faults.add(number, 1, "", "is not a JSON object: {...}")
             return None
-        return row
+        lone = [name for name, value in row.items() if isinstance(value, str) and not _is_unicode(value)]
+        for name in lone:
+            self._faults.add(number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
+        return None if lone else row
+
+
+READERS: dict[str, Callable[[BinaryIO, Faults], ListingRows]] = {
+    ".csv": partial(CellRows, delimiter=","),
+    ".tsv": partial(CellRows, delimiter="\t"),
+    ".jsonl": JsonRows,
+    ".ndjson": JsonRows,
+}
+"""Suffix of a listing file -> what reads its rows."""
 
 
 @contextmanager
 def long_cells() -> Iterator[None]:
-    """While it lasts, a cell may have as many characters as it likes."""
+    """Meanwhile, `csv` accepts cells of any length."""
     before = csv.field_size_limit(_CELL)
     try:
         yield
@@ -167,7 +155,77 @@ def long_cells() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def rows_of(path: Path, file: BinaryIO, faults: Faults) -> ListingRows:
-    """The rows of a listing, by its suffix."""
-    suffix = path.suffix.lower()
-    return CellRows(file, DELIMITERS[suffix], faults) if suffix in DELIMITERS else JsonRows(file, faults)
+@dataclass(frozen=True)
+class Beyond:
+    """A number that is larger than any float64."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def of_cells(cells: Sequence[str]) -> list[Any]:
+    """`of_cell` of each."""
+    try:
+        values = _decode_numbers(f"[{','.join(cells)}]")
+    except msgspec.DecodeError:
+        return [of_cell(cell) for cell in cells]
+    # A cell with a comma gives several numbers.
+    return values if len(values) == len(cells) else [of_cell(cell) for cell in cells]
+
+
+def of_cell(cell: str) -> Any:
+    """What a cell holds: None if it is empty, a bool, int, float or Beyond, a list, or the text itself.
+
+    Digits after a leading zero are text: they name something.
+    """
+    text = cell.strip()
+    if _INT.fullmatch(text):
+        return int(text) if len(text) < _LONG else cell
+    if not text:
+        return None
+    if text[0] == "[" and text[-1] == "]":
+        return _list(text, cell)
+    if _FLOAT.fullmatch(text) and not _LEADING_ZERO.match(text):
+        return _float(text)
+    return _BOOLS.get(text, cell)
+
+
+def _list(text: str, cell: str) -> Any:
+    """A JSON list, or the cell itself if it is not one. Python's own parser, which is slower, knows NaN."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        try:
+            return json.loads(text, parse_float=_float)
+        except (ValueError, RecursionError):
+            return cell
+
+
+def _float(text: str) -> float | Beyond:
+    value = float(text)
+    return Beyond(text) if math.isinf(value) and "n" not in text.lower() else value
+
+
+def _lines(file: BinaryIO, faults: Faults) -> Iterator[str]:
+    """The lines of a UTF-8 file with their ends; other bytes are faults."""
+    start = file.read(3)
+    for mark, encoding in _MARKS.items():
+        if start.startswith(mark):
+            cure = "tail -c +4 FILE > NEW" if encoding == "UTF-8" else f"iconv -f {encoding} -t UTF-8 FILE > NEW"
+            what = f"the file begins with a byte order mark ({mark.hex(' ').upper()})"
+            faults.add(1, 1, "", f"{what}: save it as UTF-8 without one, as `{cure}` does")
+            faults.stop()
+    file.seek(0)
+    for number, line in enumerate(file, 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            cure = "save the file as UTF-8, as `iconv -f latin1 -t UTF-8 FILE > NEW` does, if it is Latin-1"
+            faults.add(number, error.start + 1, "", f"byte {line[error.start]:02X} is not UTF-8: {cure}")
+            yield line.decode("utf-8", "replace")
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)

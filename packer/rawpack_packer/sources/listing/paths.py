@@ -1,31 +1,31 @@
-"""Columns of paths: the files are there, or it is a fault; what their state is."""
+"""Columns of paths: each names a file that exists, or is a fault."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import inferred_mask
-from rawpack_packer.sources.listing.columns import joined
-from rawpack_packer.sources.listing.faults import MOST
-from rawpack_packer.sources.listing.place import CellPosition, Lines
-from rawpack_packer.sources.listing.table import Files, Texts, texts_of
+from rawpack_packer.sources.listing.faults import MOST, CellPosition, Lines
+from rawpack_packer.sources.listing.table import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 
 
 class PathParser:
-    """The paths of images, or of masks."""
+    """Takes the paths of images, or of masks."""
 
     def __init__(self, place: CellPosition, root: str) -> None:
-        """root: the folder that relative paths begin at."""
+        """root: the folder that relative paths start from."""
         self._place, self._root = place, root
         self._hinted = False
         self._below = os.path.join(root, "")  # noqa: PTH118
@@ -33,25 +33,21 @@ class PathParser:
         self._states: list[NDArray[np.int64]] = []
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        states = np.empty((len(values), 2), np.int64)
-        paths = [value if isinstance(value, str) else "" for value in values]
+        states = np.full((len(values), 2), UNKNOWN, np.int64)
         before = len(self._place.faults)
-        for i, path in enumerate(paths):
-            # Enough of one column: to look for the rest may take a slow disk long.
-            known = len(self._place.faults) - before < MOST
-            states[i] = self._state(path, values[i], int(lines[i])) if known else UNKNOWN
-        try:
-            self._paths.append(texts_of(paths))
-        except UnicodeEncodeError:  # a fault already
-            self._paths.append(texts_of([""] * len(paths)))
+        for i, value in enumerate(values):
+            # With enough faults in one column, looking for the other files would only keep a slow disk busy.
+            if len(self._place.faults) - before < MOST:
+                states[i] = self._state(value, int(lines[i]))
+        self._paths.append(texts_of([value if isinstance(value, str) else "" for value in values]))
         self._states.append(states)
 
     def files(self) -> Files:
         """All of them."""
-        return Files(self._root, joined(self._paths), np.concatenate([np.empty((0, 2), np.int64), *self._states]))
+        return Files(self._root, joined(self._paths), np.concatenate(self._states))
 
     def finish(self) -> tuple[FieldKind, Files]:
-        """Of masks: what they are by the first, a PNG file, of which any has its image's size."""
+        """Masks, and what they are: as the first one, a PNG file, with the size of the image."""
         files = self.files()
         try:
             kind = inferred_mask(self._place.name, files.value(0), None)
@@ -60,9 +56,10 @@ class PathParser:
             kind = FieldKind("uint8", (None, None, 1), mask=True)
         return kind, files
 
-    def _state(self, path: str, value: Any, line: int) -> tuple[int, int]:
-        if not path or "\0" in path:
-            what = "is empty" if value in (None, "") else f"{value!r} is not a path"
+    def _state(self, path: Any, line: int) -> tuple[int, int]:
+        """Size and mtime of a file; UNKNOWN after a fault."""
+        if not isinstance(path, str) or not path or "\0" in path:
+            what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
             self._place.fault(line, f"{what}: give the path of a file")
             return UNKNOWN
         try:
@@ -73,9 +70,6 @@ class PathParser:
             self._hinted = True
             self._place.fault(line, f"there is no file {path}{where}{hint}")
             return UNKNOWN
-        except UnicodeEncodeError:
-            self._place.fault(line, "half of a surrogate pair is not a path")
-            return UNKNOWN
         except OSError as error:
             stop_if_of_any_file(error, path)
             self._place.fault(line, f"{path} cannot be read: {reason_of(error)}")
@@ -83,3 +77,22 @@ class PathParser:
         if not stat.S_ISREG(found.st_mode):
             self._place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns
+
+
+def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
+    """The folder that relative paths start from. Raises UsageError if there is none."""
+    folder = default if images is None else Path(images).absolute()
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {plain(os.fsencode(folder))}: --images names the folder of the images")
+    return str(folder)
+
+
+def state_of(file: Path, declared: str) -> NDArray[np.int64]:
+    """What `Source.states` holds for a listing: (1, 2), its size, and a hash of its bytes and of what was declared."""
+    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
+    size = 0
+    with file.open("rb") as opened:
+        while data := opened.read(1 << 20):
+            digest.update(data)
+            size += len(data)
+    return np.array([[size, digest.intdigest() - (1 << 63)]], np.int64)
