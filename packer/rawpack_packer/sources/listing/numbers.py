@@ -42,7 +42,7 @@ class NumberParser:
         self._exact = 2 ** (np.finfo(floats).nmant + 1)
         """As `_EXACT`, of the floats that whole numbers become next to floats."""
         self._blocks: list[NDArray[Any]] = []
-        self._lengths: list[NDArray[np.int64]] = []
+        self._lengths: list[NDArray[np.int32]] = []
         """The first length of each array; of numbers 1, or 0 where the value is empty."""
         self._lines: list[Lines] = []
         self._faulty: set[int] = set()
@@ -68,18 +68,21 @@ class NumberParser:
                 lengths += length
         if numbers:
             self._blocks.append(_array_of(numbers, self._exact))
-        self._lengths.append(np.array(lengths, np.int64))
+        self._lengths.append(np.array(lengths, np.int32))
         self._lines.append(lines)
 
     def finish(self) -> tuple[FieldKind, Column]:
         lengths, lines, axes = np.concatenate(self._lengths), np.concatenate(self._lines), self._axes or ()
-        values, ends = _joined(self._blocks, self._exact), ends_of(lengths)
+        values = _joined(self._blocks, self._exact)
+        self._blocks.clear()
         dtype = _inferred_dtype(values) if self._declared is None else np.dtype(self._declared.dtype)
         wrong = _changed(values, dtype)
-        rows, first = np.unique(np.searchsorted(ends, wrong // math.prod(axes), "right") - 1, return_index=True)
-        for row, value in zip(rows[:MOST], values[wrong[first]].tolist(), strict=False):
-            self._fault(lines[row], self._cannot_hold(dtype, value))
-        values[wrong] = 0
+        if len(wrong):
+            row_of = np.searchsorted(ends_of(lengths), wrong // math.prod(axes), "right") - 1
+            rows, first = np.unique(row_of, return_index=True)
+            for row, value in zip(rows[:MOST], values[wrong[first]].tolist(), strict=False):
+                self._fault(lines[row], self._cannot_hold(dtype, value))
+            values[wrong] = 0
         with np.errstate(all="ignore"):
             values = values.astype(dtype, copy=False)
         if self._single:
@@ -88,7 +91,7 @@ class NumberParser:
         alike = lengths[0] > 0 and (lengths == lengths[0]).all()
         kind = self._declared or FieldKind(dtype.name, (int(lengths[0]) if alike else None, *axes))
         if kind.shape[0] is None:
-            return kind, RaggedColumn(values, ends, kind.boxes)
+            return kind, RaggedColumn(values, ends_of(lengths), kind.boxes)
         for i in np.flatnonzero(lengths != kind.shape[0])[:MOST]:
             self._fault(lines[i], f"has {lengths[i]} values; {_named(kind)} was declared")
         return kind, Numbers(values if self._faulty else values.reshape(len(lengths), *kind.shape))
@@ -96,12 +99,12 @@ class NumberParser:
     def _finish_single(self, values: NDArray[Any], given: NDArray[np.bool_], lines: Lines) -> tuple[FieldKind, Column]:
         """given: (n,), whether each row has a value; the others become NaN, or are faults where there is none."""
         dtype = values.dtype
-        if not given.all() and dtype.kind != "f":
+        if not given.all():
+            values = spread(values, given, np.nan if dtype.kind == "f" else 0)
+        for line in [] if dtype.kind == "f" else lines[~given][:MOST]:
             cure = "" if self._declared else f", or declare --field {self._place.name}:float64 (NaN)"
-            for line in lines[~given][:MOST]:
-                self._fault(line, f"is empty, in a column of {dtype}: give a value{cure}")
-        empty = np.nan if dtype.kind == "f" else 0
-        return self._declared or FieldKind(dtype.name), Numbers(spread(values, given, empty))
+            self._fault(line, f"is empty, in a column of {dtype}: give a value{cure}")
+        return self._declared or FieldKind(dtype.name), Numbers(values)
 
     def _converted(self, given: Sequence[Any], raw: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """The numbers of some values, one after another, and the first length of each value.
@@ -111,10 +114,8 @@ class NumberParser:
         """
         axes = self._axes
         if self._single:
-            numbers, lengths = (
-                [value for value in given if value is not None],
-                [int(value is not None) for value in given],
-            )
+            numbers = [value for value in given if value is not None]
+            lengths = [int(value is not None) for value in given]
         else:
             lists = [[] if value is None else value for value in given]
             if not all(isinstance(one, list) for one in lists):

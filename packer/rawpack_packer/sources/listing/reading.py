@@ -44,7 +44,7 @@ from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """Names of the column of paths; the first that occurs."""
-_BLOCK = 1 << 14
+_BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 Progress = Callable[[int], None]
