@@ -542,15 +542,15 @@ def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["index"], "rename it, to 'row'"),
+        (["index"], "rename it, for example to 'row'"),
         (["key"], "pass keys="),
-        (["two words"], "rename it, to 'two_words'"),
-        (["7up"], "rename it, to 'up'"),
+        (["two words"], "rename it, for example to 'two_words'"),
+        (["7up"], "rename it, for example to 'up'"),
         (["x" * 65], "rename it"),
-        (["Score", "score"], "differ by case alone"),
-        (["Image"], "differ by case alone"),
-        (["image_shape"], "rename it, to 'imageshape'"),
-        (["boxes", "boxes_start"], "rename it, to 'boxesstart'"),
+        (["Score", "score"], "differ only in case"),
+        (["Image"], "differ only in case"),
+        (["image_shape"], "rename it, for example to 'imageshape'"),
+        (["boxes", "boxes_start"], "rename it, for example to 'boxesstart'"),
     ],
 )
 def test_names_that_cannot_be_are_refused_with_another(names: list[str], words: str, tmp_path: Path) -> None:

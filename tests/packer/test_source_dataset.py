@@ -514,7 +514,7 @@ class Length:
         ({"image": np.zeros((4, 3, 3)), "label": 3}, {}, "'label' of the dict is a int: a column"),
         ({"image": np.zeros((4, 3, 3)), "label": "cat"}, {}, "'label' of the dict is a str: a column"),
         ({"x": np.zeros((4, 3, 3)), "y": [1, 2, 3, 4]}, {}, "has 'x', 'y' and no 'image'"),
-        ({"train": [1], "val": [2]}, {}, "a dict of splits by pack_splits()"),
+        ({"train": [1], "val": [2]}, {}, "a dict of splits with pack_splits()"),
         ({1: picture(4, 4, 0), 2: picture(4, 4, 1)}, {}, "has '1', '2' and no 'image'"),
         (b"photos", {}, "a path is a str"),
         (Length(-1), {}, "its len() raises ValueError"),

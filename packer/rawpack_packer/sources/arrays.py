@@ -1,4 +1,4 @@
-"""Files of arrays: `.npy` (memory-mapped), `.npz`, and IDX, the form of MNIST and its kin, gzipped or not."""
+"""Files of arrays: `.npy` (memory-mapped), `.npz`, and IDX, the format of MNIST and its kin, gzipped or not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,63 +18,51 @@ from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.files import SourceChangedError
+from rawpack_packer.sources.files import changed
 from rawpack_packer.sources.kinds import inferred_kind
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
 LABEL_NAMES = ("label", "labels", "y", "Y")
-"""What the arrays of an `.npz` are called that hold these, the first that is there."""
+"""Names of the arrays of an `.npz` that hold these; the first that occurs."""
 _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
 _IDX = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def is_arrays(path: Path) -> bool:
-    """Whether a file is one of arrays, by its name or its first bytes."""
+    """Whether a file holds arrays, by its name or its first bytes."""
     if path.suffix in (".npy", ".npz"):
         return True
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            head = file.read(4)
+        with _opened_idx(path) as file:
+            return _is_idx(file.read(4))
     except (OSError, EOFError, zlib.error):
         return False
-    return len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX and 0 < head[3] <= 16
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """An array in a file, mapped by whoever first reads it: what travels to a worker is where it lies."""
+    """An array in a file. Only its location travels to a worker, which maps it at the first read."""
 
     path: str
     dtype: str
     shape: tuple[int, ...]
     offset: int
-    fortran: bool
+    order: Literal["C", "F"]
     state: tuple[int, int]
-    """Size in bytes and mtime in ns of the file when it was opened."""
-
-    def check(self) -> None:
-        """Raise SourceChangedError where the file is another by now."""
-        if _state(Path(self.path)) != self.state:
-            raise SourceChangedError(
-                f"{self.path} changed since packing began: leave it alone, and run the command again"
-            )
+    """Size in bytes and mtime in ns of the file when the source was opened."""
 
     def open(self) -> NDArray[Any]:
-        order = "F" if self.fortran else "C"
-        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload, no-any-return]
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
 
 
 class ArrayPart:
-    """Some rows of some arrays of one length."""
+    """Some rows of arrays that have the same length."""
 
-    def __init__(
-        self, image: NDArray[Any] | Mapped, fields: Mapping[str, NDArray[Any]], first: int, start: int, stop: int
-    ) -> None:
-        """first: number in the source of row 0 of the arrays in memory. start, stop: of the source."""
-        self._image, self._fields = image, dict(fields)
-        self._first, self._start, self._stop = first, start, stop
+    def __init__(self, image: NDArray[Any] | Mapped, fields: Mapping[str, NDArray[Any]], start: int, stop: int) -> None:
+        """image: if mapped, of the whole source. start, stop: the samples of the source that this part has."""
+        self._image, self._fields, self._start, self._stop = image, fields, start, stop
         self._opened: NDArray[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,46 +72,45 @@ class ArrayPart:
         return self._stop - self._start
 
     def __getitem__(self, i: int, /) -> Item:
-        key, row = self.key(i), self._start + i
+        key = self.key(i)
         if isinstance(self._image, Mapped):
-            self._image.check()
+            if _state(Path(self._image.path)) != self._image.state:
+                raise changed(self._image.path, "it was written to")
             if self._opened is None:
                 self._opened = self._image.open()
-            image = self._opened[row]
+            image = self._opened[self._start + i]
         else:
-            image = self._image[row - self._first]
-        values = {name: values[row - self._first] for name, values in self._fields.items()}
+            image = self._image[i]
+        values = {name: values[i] for name, values in self._fields.items()}
         fields = {name: str(value) if isinstance(value, np.str_) else value for name, value in values.items()}
         return Item(key, np.array(image, image.dtype.newbyteorder("=")), fields)
 
     def key(self, i: int, /) -> str:
-        """The row's number."""
+        """The number of the row."""
         if not 0 <= i < len(self):
             raise IndexError(f"sample {i} of a source of {len(self)}")
         return f"{self._start + i:08d}"
 
     def part(self, start: int, stop: int, /) -> ArrayPart:
-        """Rows start <= i < stop; of arrays in memory, a copy of no more than these."""
+        """See `Source.part`."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
-        low, high = self._start + start, self._start + stop
-        rows = slice(low - self._first, high - self._first)
-        image = self._image if isinstance(self._image, Mapped) else self._image[rows]
-        return ArrayPart(image, {name: values[rows] for name, values in self._fields.items()}, low, low, high)
+        image = self._image if isinstance(self._image, Mapped) else self._image[start:stop]
+        fields = {name: values[start:stop] for name, values in self._fields.items()}
+        return ArrayPart(image, fields, self._start + start, self._start + stop)
 
 
 class ArraySource(BaseSource):
     """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
 
-    Of an `.npz`, one array holds the images and each other of the same length is a field; an IDX file of images has its
-    labels from the file beside it that is named so. `.npz` and gzipped files are read into memory.
+    In an `.npz`, one array holds the images, and every other one is a field. The labels of an IDX file of images are
+    in the file next to it that is named accordingly. `.npz` and gzipped files are read into memory.
     """
 
     def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
-        """Raises UsageError where `path` is no such file, or its arrays do not go together."""
+        """Raises UsageError if `path` is not such a file, or if its arrays differ in length."""
         file = Path(path).absolute()
         root = plain(os.fsencode(file))
-        labels = None
         image: NDArray[Any] | Mapped
         fields: dict[str, NDArray[Any]] = {}
         try:
@@ -134,25 +121,25 @@ class ArraySource(BaseSource):
                 image = _open_npy(file, self._states[0])
             else:
                 image = _open_idx(file, self._states[0])
-                labels = _labels_beside(file)
-            if labels is not None:
-                self._states.append(_state(labels))
-                held = _open_idx(labels, self._states[1])
-                fields["label"] = held.open() if isinstance(held, Mapped) else held
+                if (labels := _labels_beside(file)) is not None:
+                    self._states.append(_state(labels))
+                    held = _open_idx(labels, self._states[1])
+                    fields["label"] = held.open() if isinstance(held, Mapped) else held
+        except UsageError:
+            raise
         except OSError as error:
             raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(f"{root} is no whole file of arrays: {error}") from None
+            raise UsageError(f"{root} is not an intact file of arrays: {error}") from None
         shape = image.shape
         if len(shape) < 2 or not shape[0]:
-            raise UsageError(f"{root} holds {image.dtype} {shape}: the first axis counts samples, others make an image")
+            what = "the first axis must count samples, at least one, and the others must make an image"
+            raise UsageError(f"{root} holds {image.dtype} {shape}: {what}")
         dtype = np.dtype(image.dtype).name
         if dtype not in DTYPES:
             raise UsageError(
-                f"{root} holds images of dtype {dtype}; they must be numbers of up to 64 bits, or complex ones of "
-                "up to 128"
+                f"{root} holds images of dtype {dtype}; they must be numbers of at most 64 bits, or complex numbers of "
+                "at most 128"
             )
         fields = {name: _column(name, values, shape[0], root) for name, values in fields.items()}
         self.info = SourceInfo(
@@ -166,30 +153,30 @@ class ArraySource(BaseSource):
             image=ImageKind(dtype, shape[1:]),
             numbered=True,
         )
-        self._all = ArrayPart(image, fields, 0, 0, shape[0])
+        self._all = ArrayPart(image, fields, 0, shape[0])
         self._videos, label = fields.get("video"), fields.get("label")
         self._labels = label if label is not None and label.dtype == np.int64 and label.ndim == 1 else None
 
     def labels(self) -> NDArray[np.int64] | None:
-        """(n,): the label of each sample, where they are whole numbers."""
+        """See `HasLabels`."""
         return self._labels
 
     def group(self, i: int, /) -> str:
-        """The video that the sample is from, where a field `video` says that; else its key."""
+        """The value of field `video`, if there is one; else the key."""
         return self.key(i) if self._videos is None else str(self._videos[i])
 
     def states(self) -> NDArray[np.int64]:
-        """Of the file, and of that with the labels."""
+        """Of the file, and of the one with the labels."""
         return np.array(self._states, np.int64)
 
 
 def _column(name: str, values: NDArray[Any], count: int, where: str) -> NDArray[Any]:
     if len(values.shape) == 0 or values.shape[0] != count:
         raise UsageError(
-            f"{where}: {name} has shape {values.shape}, beside {count} images: each field has a row for each"
+            f"{where}: {name} has shape {values.shape}, but there are {count} images: a field needs a row for each"
         )
     if values.dtype.kind not in "biufU":
-        raise UsageError(f"{where}: {name} holds {values.dtype}; a field is numbers or text")
+        raise UsageError(f"{where}: {name} holds {values.dtype}; a field must be numbers or text")
     if name == "label" and values.dtype.kind in "iu" and values.ndim == 1 and values.dtype != np.uint64:
         return values.astype(np.int64)
     return values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -204,21 +191,22 @@ def _open_npy(path: Path, state: tuple[int, int]) -> Mapped:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.memmap):
         array.close()
-        raise UsageError(f"{path} holds an .npz by its first bytes: rename it, to {path.stem}.npz say")
-    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-    return Mapped(str(path), array.dtype.str, array.shape, int(array.offset), fortran, state)
+        raise UsageError(f"{path} is an .npz, by its first bytes: rename it to {path.stem}.npz")
+    return Mapped(
+        str(path), array.dtype.str, array.shape, array.offset, "C" if array.flags.c_contiguous else "F", state
+    )
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     with path.open("rb") as opened:
         file = np.load(opened, allow_pickle=False)
         if isinstance(file, np.ndarray):
-            raise UsageError(f"{path} holds an .npy by its first bytes: rename it, to {path.stem}.npy say")
+            raise UsageError(f"{path} is an .npy, by its first bytes: rename it to {path.stem}.npy")
         with file:
             arrays = {name: file[name] for name in file.files}
-    strange = [name for name, values in arrays.items() if not isinstance(values, np.ndarray)]
-    if strange:
-        raise UsageError(f"{path}: {strange[0]!r} in it is not an array: take it out")
+    for name, values in arrays.items():
+        if not isinstance(values, np.ndarray):
+            raise UsageError(f"{path}: {name!r} in it is not an array: take it out")
     image = next((name for name in IMAGE_NAMES if name in arrays), None)
     if image is None:
         raise UsageError(
@@ -232,28 +220,37 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
 
 
 def _open_idx(path: Path, state: tuple[int, int]) -> Mapped | NDArray[Any]:
-    packed = path.suffix == ".gz"
-    with gzip.open(path) if packed else path.open("rb") as file:
+    with _opened_idx(path) as file:
         head = file.read(4)
-        if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX or not 0 < head[3] <= 16:
+        if not _is_idx(head):
             raise UsageError(f"{path} is neither .npy, .npz nor IDX: its first bytes are {head!r}")
         dtype, shape = np.dtype(_IDX[head[2]]), tuple(np.frombuffer(file.read(4 * head[3]), ">u4").tolist())
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if size > state[0] * _MAX_INFLATION:
-            raise UsageError(f"{path} promises {dtype.name} {shape}, which cannot lie in its {state[0]} bytes")
-        if packed:
+            raise UsageError(f"{path} promises {dtype.name} {shape}, which cannot fit in its {state[0]} bytes")
+        if isinstance(file, gzip.GzipFile):
             data = file.read(size + 1)
             if len(data) != size:
-                raise UsageError(f"{path} holds {'more' if len(data) > size else len(data)} of {size} bytes of {shape}")
+                found = f"more than {size}" if len(data) > size else len(data)
+                raise UsageError(f"{path} holds {found} bytes; {dtype.name} {shape} has {size}")
             return np.frombuffer(data, dtype).reshape(shape)
     offset = 4 + 4 * head[3]
     if state[0] != offset + size:
         raise UsageError(f"{path} has {state[0]} bytes; {dtype.name} {shape} has {offset + size}")
-    return Mapped(str(path), dtype.str, shape, offset, False, state)
+    return Mapped(str(path), dtype.str, shape, offset, "C", state)
+
+
+def _opened_idx(path: Path) -> gzip.GzipFile | BinaryIO:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _is_idx(head: bytes) -> bool:
+    """Whether a file that begins with these 4 bytes is IDX: 0, 0, dtype, number of axes."""
+    return len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX and 0 < head[3] <= 16
 
 
 def _labels_beside(path: Path) -> Path | None:
-    """The IDX file of labels that belongs to one of images, by its name."""
+    """The IDX file of labels that belongs to an IDX file of images, by its name."""
     if "images" not in path.name:
         return None
     name = path.name.replace("images", "labels").replace("idx3", "idx1")
