@@ -336,7 +336,7 @@ def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
         ("path,b\n0.jpg,true\n1.jpg,7\n", ["line 3, column 2 (b): '7' is neither true nor false"]),
         ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[[1]]"\n', ["line 3, column 2 (v): has shape 1 x 1"]),
         ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[1,[2]]"\n', ["line 3, column 2 (v)", "its rows differ in length"]),
-        ('path,v\n0.jpg,"[1,2]"\n1.jpg,5\n', ["line 3, column 2 (v): '5' is not an array"]),
+        ('path,v\n0.jpg,"[1,2]"\n1.jpg,5\n', ["line 3, column 2 (v): '5' is not an array of numbers"]),
         ("path,n\n0.jpg,1\n1.jpg,99999999999999999999\n", ["line 3, column 2 (n)", "beyond 64 bits"]),
         ("path,n\n0.jpg,9007199254740993\n1.jpg,0.5\n", ["line 2, column 2 (n)", "float64"]),
         ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
@@ -396,7 +396,7 @@ def test_bad_json_lines_are_refused_with_line_and_column(
     ("options", "words"),
     [
         (["--field", "n:uint8"], "line 3, column 2 (n): uint8 cannot hold 300"),
-        (["--field", "n:int64[2]"], "line 2, column 2 (n): '3' is not an array; int64[2] was declared"),
+        (["--field", "n:int64[2]"], "line 2, column 2 (n): '3' is not an array of numbers; int64[2] was declared"),
         (["--field", "m:int64"], "--field m: "),
         (["--field", "n"], "NAME:DTYPE"),
         (["--field", "n:int64", "--field", "n:str"], "given twice"),

@@ -119,7 +119,7 @@ class NumberParser:
         else:
             lists = [[] if value is None else value for value in given]
             if not all(isinstance(one, list) for one in lists):
-                raise self._unlike(raw[0], "an array")
+                raise _MisfitError(self._why_not({object}, raw[0]))
             if self._declared is not None and self._declared.boxes:
                 lists = [[one] if one and not isinstance(one[0], list) else one for one in lists]
             first = next(filter(None, lists), None)
@@ -132,38 +132,37 @@ class NumberParser:
                 numbers = list(chain.from_iterable(numbers))
         types = set(map(type, numbers))
         boolean = types == {bool} if self._boolean is None and types else self._boolean
-        if not types <= ({bool} if boolean else {int, float}) and not self._takes_booleans(types):
-            raise self._wrong_types(types, bool(boolean), given[0], raw[0])
+        if list in types:
+            raise _MisfitError(self._shape_fault(given[0], raw[0], axes or ()))
+        if not self._allows(types, boolean):
+            raise _MisfitError(self._why_not(types, raw[0]))
         self._axes, self._boolean = axes, boolean
         return numbers, lengths
 
-    def _takes_booleans(self, types: set[type]) -> bool:
-        if self._declared is None:
-            return False
-        if self._declared.dtype == "bool":
-            return types <= {bool, int, float}
-        return types == {bool} and not self._single
-
-    def _wrong_types(self, types: set[type], boolean: bool, value: Any, raw: Any) -> _MisfitError:
-        """Why a value whose numbers are of these types does not belong in the column."""
-        if list in types:
-            return _MisfitError(self._shape_fault(value, raw, self._axes or ()))
-        if Beyond in types and types <= {int, float, Beyond}:
-            return _MisfitError(f"{shown(raw)} is beyond 64 bits: {self._place.keep_texts}")
-        if str in types and not self._single:
-            return _MisfitError(f"{shown(raw)} is a list of texts: give each its own column, or write numbers")
+    def _allows(self, types: set[type], boolean: bool | None) -> bool:
+        """Whether the numbers of a value may have these types."""
         if boolean:
-            cure = "fix it, or write 1 and 0 in those"
-            return _MisfitError(f"{shown(raw)} is neither true nor false, as the values before are: {cure}")
-        if bool in types and types <= {bool, int, float} and not self._single:
-            return _MisfitError(f"{shown(raw)} has true or false in a column of numbers: write 1 and 0")
-        return self._unlike(raw, "a number" if self._single else "an array of numbers")
+            return types <= {bool}
+        if types <= {int, float} or self._declared is None:
+            return types <= {int, float}
+        return types <= {bool, int, float} if self._declared.dtype == "bool" else types == {bool} and not self._single
 
-    def _unlike(self, raw: Any, what: str) -> _MisfitError:
+    def _why_not(self, types: set[type], raw: Any) -> str:
+        """What is wrong with a value whose numbers have these types."""
+        if Beyond in types and types <= {int, float, Beyond}:
+            return f"{shown(raw)} is beyond 64 bits: {self._place.keep_texts}"
+        if str in types and not self._single:
+            return f"{shown(raw)} is a list of texts: give each its own column, or write numbers"
+        if self._boolean:
+            return (
+                f"{shown(raw)} is neither true nor false, as the values before are: fix it, or write 1 and 0 in those"
+            )
+        if types <= {bool, int, float} and not self._single:
+            return f"{shown(raw)} has true or false in a column of numbers: write 1 and 0"
+        what = "a number" if self._single else "an array of numbers"
         if self._declared is not None:
-            return _MisfitError(f"{shown(raw)} is not {what}; {_named(self._declared)} was declared")
-        cure = f"fix it, or {self._place.keep_texts}"
-        return _MisfitError(f"{shown(raw)} is not {what}, as the values before are: {cure}")
+            return f"{shown(raw)} is not {what}; {_named(self._declared)} was declared"
+        return f"{shown(raw)} is not {what}, as the values before are: fix it, or {self._place.keep_texts}"
 
     def _shape_fault(self, value: list[Any], raw: Any, axes: tuple[int, ...]) -> str:
         array = np.array(value, object)
