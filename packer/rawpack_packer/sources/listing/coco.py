@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -18,9 +19,9 @@ from rawpack_packer.sources.listing.faults import CellPosition, Faults
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.listing.table import (
     Column,
+    Files,
     Numbers,
     RaggedColumn,
-    TablePart,
     TableSource,
     empty_classes,
     ends_of,
@@ -28,6 +29,7 @@ from rawpack_packer.sources.listing.table import (
 from rawpack_packer.text import plain
 
 _ROWS = 1 << 14
+T = TypeVar("T")
 
 
 class _Image(msgspec.Struct, gc=False):
@@ -101,11 +103,9 @@ class CocoSource(TableSource):
         faults = Faults(where)
         classes, class_of = _classes(coco.categories, faults)
         root = folder_of(images, _folder(file, coco.images[0].file_name))
-        files = PathParser(_FileName("", 0, faults, cells=False), root)
-        _add_files(files, coco.images, faults, progress)
+        files = _files(coco.images, root, faults, progress)
         boxes, crowds = _boxes(coco, class_of, faults)
         faults.stop()
-        found = files.files()
         empty = empty_classes(classes, boxes.classes())
         kind = FieldKind("float32", (None, 5), boxes="xywh")
         masks = sum(bytes(memoryview(one.segmentation)[:2]) not in (b"", b"[]") for one in coco.annotations)
@@ -125,7 +125,7 @@ class CocoSource(TableSource):
         )
         ids = Numbers(np.array([image.id for image in coco.images], np.int64))
         columns: dict[str, Column] = {"boxes": boxes, "crowds": crowds, "image_id": ids}
-        super().__init__(info, TablePart(found.paths, found, columns), state)
+        super().__init__(info, files.paths, files, columns, state)
 
 
 def _folder(file: Path, first: str) -> Path:
@@ -135,55 +135,58 @@ def _folder(file: Path, first: str) -> Path:
     return next((folder for folder in beside if (folder / first).is_file()), file.parent)
 
 
+def _numbered(values: Iterable[T], what: str, faults: Faults) -> dict[T, int]:
+    """The position of each value, which must be unique. what: where value {} is in the JSON."""
+    positions: dict[T, int] = {}
+    for number, value in enumerate(values):
+        if (before := positions.setdefault(value, number)) != number:
+            faults.add(0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
+    return positions
+
+
 def _classes(categories: Sequence[_Category], faults: Faults) -> tuple[tuple[str, ...], dict[int, int]]:
     """The names of the classes, and the number of each category's id."""
-    names, numbers = list[str](), dict[int, int]()
-    for one in sorted(categories, key=lambda category: category.id):
-        if one.id in numbers:
-            faults.add(0, 0, "", f"$.categories: id {one.id} occurs twice")
-        numbers[one.id] = len(names)
+    _numbered([one.id for one in categories], "$.categories[{}].id", faults)
+    names = list[str]()
+    ordered = sorted(categories, key=lambda category: category.id)
+    for one in ordered:
         name = one.name
         while name in names:
             name = f"{name} {one.id}"
         names.append(name)
-    return tuple(names), numbers
+    return tuple(names), {one.id: number for number, one in enumerate(ordered)}
 
 
-def _add_files(
-    files: PathParser, images: Sequence[_Image], faults: Faults, progress: Callable[[int], None] | None
-) -> None:
-    names: dict[str, int] = {}
-    for number, image in enumerate(images):
-        if names.setdefault(image.file_name, number) != number:
-            before = names[image.file_name]
-            what = f"{image.file_name!r} belongs to $.images[{before}] too"
-            faults.add(0, 0, "", f"$.images[{number}].file_name: {what}")
+def _files(images: Sequence[_Image], root: str, faults: Faults, progress: Callable[[int], None] | None) -> Files:
+    _numbered([image.file_name for image in images], "$.images[{}].file_name", faults)
+    parser = PathParser(_FileName("", 0, faults, cells=False), root)
     for start in range(0, len(images), _ROWS):
         some = images[start : start + _ROWS]
-        files.add([image.file_name for image in some], np.arange(start, start + len(some), dtype=np.int64))
+        parser.add([image.file_name for image in some], np.arange(start, start + len(some)))
         if progress is not None:
             progress(start + len(some))
+    return parser.files()
 
 
 def _boxes(coco: _Coco, class_of: dict[int, int], faults: Faults) -> tuple[RaggedColumn, RaggedColumn]:
     """The boxes of things, and those of crowds, image after image: x, y, width, height, class."""
-    rows: dict[int, int] = {}
-    for number, image in enumerate(coco.images):
-        if rows.setdefault(image.id, number) != number:
-            faults.add(0, 0, "", f"$.images[{number}].id: {image.id} belongs to $.images[{rows[image.id]}] too")
+    rows = _numbered([image.id for image in coco.images], "$.images[{}].id", faults)
     values = np.zeros((len(coco.annotations), 5), np.float64)
     image_of = np.zeros(len(values), np.int64)
     for number, one in enumerate(coco.annotations):
         row, label = rows.get(one.image_id), class_of.get(one.category_id)
-        if row is None or label is None or len(one.bbox) != 4:
+        if row is None:
+            what = f"image_id: there is no image {one.image_id}"
+        elif label is None:
+            what = f"category_id: there is no category {one.category_id}"
+        elif len(one.bbox) != 4:
             what = f"bbox: {len(one.bbox)} numbers, but a box is x, y, width, height"
-            what = what if label is not None else f"category_id: there is no category {one.category_id}"
-            what = what if row is not None else f"image_id: there is no image {one.image_id}"
-            faults.add(0, 0, "", f"$.annotations[{number}].{what}")
-            if faults.enough:
-                break
+        else:
+            values[number], image_of[number] = (*one.bbox, label), row
             continue
-        values[number], image_of[number] = (*one.bbox, label), row
+        faults.add(0, 0, "", f"$.annotations[{number}].{what}")
+        if faults.enough:
+            break
     crowd = np.array([bool(one.iscrowd) for one in coco.annotations], np.bool_)
     sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
     things, crowds = (_runs(values[which], image_of[which], sizes) for which in (~crowd, crowd))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
@@ -88,13 +88,14 @@ class JsonRows:
 
     def __init__(self, file: BinaryIO, faults: Faults) -> None:
         self._faults = faults
-        self._objects = self._read(file)
-        self._first = next(self._objects, None)
-        self.names: Sequence[str] = [] if self._first is None else list(self._first[1])
+        objects = self._read(file)
+        first = list(islice(objects, 1))
+        self.names: Sequence[str] = list(first[0][1]) if first else []
+        self._objects = chain(first, objects)
 
     def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
         names = self.names
-        for line, row in [] if self._first is None else chain([self._first], self._objects):
+        for line, row in self._objects:
             if row.keys() == set(names):
                 yield line, [row[name] for name in names]
                 continue

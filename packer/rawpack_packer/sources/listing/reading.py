@@ -32,9 +32,9 @@ from rawpack_packer.sources.listing.lines import READERS, ListingRows, long_cell
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.listing.table import (
     Column,
+    Files,
     Numbers,
     RaggedColumn,
-    TablePart,
     TableSource,
     Texts,
     empty_classes,
@@ -154,7 +154,9 @@ class _ListingColumns:
             if self._faults.enough:
                 break
 
-    def finish(self, where: str, path: str, options: Mapping[str, str]) -> tuple[SourceInfo, TablePart]:
+    def finish(
+        self, where: str, path: str, options: Mapping[str, str]
+    ) -> tuple[SourceInfo, Texts, Files, dict[str, Column]]:
         """What was read. Raises BadListingError; UsageError if it lists nothing."""
         if self._faults.enough or not self._lines:
             self._faults.stop()
@@ -192,7 +194,7 @@ class _ListingColumns:
             },
             problems=tuple(filter(None, hints)),
         )
-        return info, TablePart(keys, images, columns)
+        return info, keys, images, columns
 
     def _class_numbers(self, columns: Mapping[str, Column], lines: Lines) -> list[tuple[str, NDArray[Any], Lines]]:
         """Each column with class numbers: its name, the numbers, and their lines. They are the labels; without labels,
@@ -278,10 +280,8 @@ def _no_path(where: str, names: Sequence[str]) -> str:
     cure = "is the line of names missing? Write one, such as path,label"
     if any(name in ("image", "img", "images") for name in names):
         cure = "rename the one with the paths to 'path' (every sample has a field 'image' already)"
-    elif len(names) == 1 and ";" in names[0]:
-        cure = "a .csv has commas between values, but this one has semicolons"
-    elif len(names) == 1 and "\t" in names[0]:
-        cure = "a .csv has commas between values, but this one has tabs: name it .tsv"
+    elif len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+        cure = "a .csv has commas between values, not semicolons or tabs (with tabs, name it .tsv)"
     wanted = f"{', '.join(PATH_NAMES[:-1])} or {PATH_NAMES[-1]}"
     return f"{where}, line 1: no column is named {wanted}, only {_listed(names)}: {cure}"
 

@@ -163,9 +163,11 @@ class TableSource(BaseSource):
 
     _all: TablePart
 
-    def __init__(self, info: SourceInfo, rows: TablePart, states: Rows) -> None:
+    def __init__(
+        self, info: SourceInfo, keys: Texts, images: Files, columns: Mapping[str, Column], states: Rows
+    ) -> None:
         """states: (m, 2), of the files that are neither images nor masks: see `Source.states`."""
-        self.info, self._all, self._more = info, rows, states
+        self.info, self._all, self._more = info, TablePart(keys, images, columns), states
 
     def pick(self, rows: Rows, /) -> TablePart:
         """See `CanPick`."""

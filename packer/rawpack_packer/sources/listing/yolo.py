@@ -19,20 +19,9 @@ from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.table import (
-    Files,
-    RaggedColumn,
-    TablePart,
-    TableSource,
-    empty_classes,
-    ends_of,
-    texts_of,
-)
+from rawpack_packer.sources.listing.table import Files, RaggedColumn, TableSource, empty_classes, ends_of, texts_of
 from rawpack_packer.text import plain
 
-NAMES = ("classes.txt", "obj.names")
-"""Files of class names, one per line."""
-DATA = ("data.yaml", "dataset.yaml", "data.yml")
 _SPLITS = ("train", "val", "valid", "test")
 _VALUES = ("class", "x", "y", "width", "height")
 
@@ -107,8 +96,8 @@ class YoloSource(TableSource):
             problems=folder.info.problems,
         )
         texts = texts_of(paths)
-        table = TablePart(texts, Files(str(root), texts, folder.states()), {"boxes": boxes})
-        super().__init__(info, table, np.array(reader.states, np.int64))
+        images = Files(str(root), texts, folder.states())
+        super().__init__(info, texts, images, {"boxes": boxes}, np.array(reader.states, np.int64))
         self._unread = folder.unread()
 
     def unread(self) -> NDArray[np.int64]:
@@ -191,18 +180,6 @@ def label_of(image: str) -> str:
     return "/".join([*filter(None, folders.split("/")), os.path.splitext(name)[0] + ".txt"])  # noqa: PTH122
 
 
-def _names(root: Path) -> tuple[str, ...] | None:
-    """The class names in a folder, if there are any; or next to it, if it is a split."""
-    for folder in (root, root.parent) if is_split(root.name) else (root,):
-        for name in NAMES:
-            if (folder / name).is_file():
-                return classes_of(folder / name)
-        for name in DATA:
-            if (folder / name).is_file():
-                return _names_in_yaml(folder / name)
-    return None
-
-
 def _names_in_yaml(path: Path) -> tuple[str, ...]:
     where = plain(os.fspath(path))
     try:
@@ -222,3 +199,22 @@ def _names_in_yaml(path: Path) -> tuple[str, ...]:
             "by --classes"
         ) from None
     return classes_of(names)
+
+
+_NAME_FILES: dict[str, Callable[[Path], tuple[str, ...]]] = {
+    "classes.txt": classes_of,
+    "obj.names": classes_of,
+    "data.yaml": _names_in_yaml,
+    "dataset.yaml": _names_in_yaml,
+    "data.yml": _names_in_yaml,
+}
+"""Files with class names -> what reads them; the first that exists counts."""
+
+
+def _names(root: Path) -> tuple[str, ...] | None:
+    """The class names in a folder, if there are any; or next to it, if it is a split."""
+    for folder in (root, root.parent) if is_split(root.name) else (root,):
+        for name, read in _NAME_FILES.items():
+            if (folder / name).is_file():
+                return read(folder / name)
+    return None
