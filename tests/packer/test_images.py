@@ -98,6 +98,8 @@ def test_headers_tell_what_pillow_tells(case: Case) -> None:
     """Format, stored size, orientation, frames and profile, before anything is decoded."""
     header = read_header(case.data)
     assert header.format == case.format
+    if case.name == "32 bit masks swapped":
+        return  # Pillow does not open it
     with Image.open(io.BytesIO(case.data)) as file:
         stored = (file.height, file.width)
         orientation = file.getexif().get(274, 1)
@@ -496,15 +498,14 @@ def test_a_webp_canvas_of_another_size_is_refused() -> None:
 
 
 def test_bmps_that_make_no_sense() -> None:
-    """Masks with holes or in a rare order, embedded JPEG, odd depths, runs that leave the image, no width."""
+    """Masks with holes, embedded JPEG, odd depths, runs that leave the image, no width."""
     rows = [bytes(4 * corpus.WIDTH)] * corpus.HEIGHT
     assert reason(corpus.bmp(rows, 32, masks=(0xF0F, 0xFF00, 0xFF), compression=3)) == "unsupported"
-    assert reason(corpus.bmp(rows, 32, masks=(0xFF, 0xFF00, 0xFF0000), compression=3)) == "unsupported"
     assert reason(corpus.bmp(rows, 24, compression=4)) == "unsupported"
     assert reason(corpus.bmp(rows, 2)) == "unsupported"
     palette = np.zeros((256, 3), np.uint8)
     leaving = corpus.bmp([b"\xff\1\0\1"], 8, palette=palette, compression=1)
-    assert reason(leaving) in ("corrupt", "truncated")
+    assert reason(leaving) == "corrupt"
     assert reason(corpus.bmp([b"\x05\1"], 8, palette=palette, compression=1)) == "truncated"
     assert reason(corpus.bmp(rows, 32, size=(corpus.HEIGHT, 0))) == "corrupt"
 
@@ -527,7 +528,7 @@ def test_a_bmp_whose_pixel_offset_lies_is_never_black(bits: int, header: int) ->
 def test_bmp_runs_may_leap() -> None:
     """Pixels that a run-length BMP leaves out have colour 0."""
     palette = np.array([[9, 8, 7], [1, 2, 3]] + [[0, 0, 0]] * 254, np.uint8)
-    data = corpus.bmp([b"\2\1\0\2\3\1\1\1\0\0\0\2\0\2\0\1"], 8, palette=palette, compression=1, size=(4, 8))
+    data = corpus.bmp([b"\2\1\0\2\3\1\1\1\0\1"], 8, palette=palette, compression=1, size=(4, 8))
     expected = np.tile(palette[0], (4, 8, 1))
     expected[3, :2] = expected[2, 5] = palette[1]
     np.testing.assert_array_equal(decoded(data), expected)
@@ -535,7 +536,7 @@ def test_bmp_runs_may_leap() -> None:
 
 @pytest.mark.parametrize("run", [b"\x09\1", b"\0\x0a" + bytes(10), b"\1\0\0\2\x07\0\1\0"])
 def test_bmp_runs_beyond_their_row_are_corrupt(run: bytes) -> None:
-    """Pillow would cut such a run off, or go on in the next row."""
+    """Such a run is neither cut off nor continued in the next row."""
     rows = [run + b"\0\0"] + [b"\x08\0\0\0"] * 4 + [b"\0\1"]
     data = corpus.bmp(rows, 8, palette=np.zeros((256, 3), np.uint8), compression=1, size=(4, 8))
     assert reason(data) == "corrupt"

@@ -490,6 +490,8 @@ def _bmps() -> Iterable[Case]:
     yield Case("32 bit, fourth byte unused", "bmp", bmp(quads, 32), 0, rgb)
     masks = (0xFF0000, 0xFF00, 0xFF)
     yield Case("32 bit masks", "bmp", bmp(quads, 32, masks=masks, compression=3), 0, rgb)
+    swapped = [np.ascontiguousarray(row[:, [2, 1, 0, 3]]).tobytes() for row in bgrx]
+    yield Case("32 bit masks swapped", "bmp", bmp(swapped, 32, masks=masks[::-1], compression=3), 0, rgb)
     v5 = bmp(quads, 32, masks=(*masks, 0xFF000000), compression=3, header=124)
     yield Case("32 bit alpha mask", "bmp", v5, 1, on_white(rgb, opacity))
     yield Case("32 bit, by Pillow", "bmp", saved(rgba_image(), "BMP"), 1)

@@ -8,15 +8,17 @@ from typing import Literal
 import numpy as np
 
 from rawpack.errors import DecodeError
-from rawpack_packer.images import jpeg, png
+from rawpack_packer.images import bmp, jpeg, png
 from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, looks_like_tga, sniff
 from rawpack_packer.images.orientation import apply_orientation
 from rawpack_packer.images.pixels import Pixels, to_color
 
+_OWN = {"jpeg": jpeg.read_header, "png": png.read_header, "bmp": bmp.read_header}
+
 
 def by_pillow(header: ImageHeader) -> bool:
     """Whether Pillow decodes this type, so that the pixels depend on its version."""
-    return header.format not in ("jpeg", "png")
+    return header.format not in _OWN
 
 
 def read_header(data: bytes) -> ImageHeader:
@@ -33,10 +35,8 @@ def read_header(data: bytes) -> ImageHeader:
     if format is None:
         raise DecodeError("not_an_image", "its first bytes are of no known image type")
     try:
-        if format == "jpeg":
-            return jpeg.read_header(data)
-        if format == "png":
-            return png.read_header(data)
+        if format in _OWN:
+            return _OWN[format](data)
         # Pillow is loaded only where it is used.
         from rawpack_packer.images import tiff, with_pillow
 
@@ -69,8 +69,10 @@ def decode_image(
             upright = apply_orientation(
                 jpeg.decode(data, header, color=color, scale=scale, warnings=warnings), header.orientation
             )
-        elif header.format == "png":
-            upright = apply_orientation(png.decode(data, header), header.orientation)
+        elif header.format in _OWN:
+            upright = apply_orientation(
+                (png if header.format == "png" else bmp).decode(data, header), header.orientation
+            )
         else:
             from rawpack_packer.images import tiff, with_pillow
 

@@ -1,7 +1,7 @@
-"""BMP, GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC through Pillow: one plugin for each type.
+"""GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC through Pillow: one plugin for each type.
 
 What Pillow would clip, paint black or accept although it is damaged is handled here: PNM and JPEG 2000 of more than 8
-bits, palettes of BMP, incomplete JPEG 2000 and WebP. TIFF is in `tiff`.
+bits, incomplete JPEG 2000 and WebP. TIFF is in `tiff`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 _PLUGINS = {
-    "bmp": "PIL.BmpImagePlugin:BmpImageFile",
     "gif": "PIL.GifImagePlugin:GifImageFile",
     "tiff": "PIL.TiffImagePlugin:TiffImageFile",
     "webp": "PIL.WebPImagePlugin:WebPImageFile",
@@ -172,8 +171,6 @@ def _first_frame(data: bytes, image: ImageFile) -> Pixels:
     image.load()
     if image.mode.startswith("I"):
         return (np.asarray(image) >> 8).astype(np.uint8)[..., None]
-    if image.format == "BMP":
-        _check_bmp(data, image, start)
     opaque = image.format == "TGA" and data[17] & 15 == 0  # no bits of its fourth byte are alpha
     pixels = to_pixels(image, opaque=opaque)
     if image.format == "GIF" and frame is not None and "transparency" not in image.info:
@@ -199,48 +196,6 @@ def to_pixels(image: ImageFile, *, opaque: bool = False) -> Pixels:
     wanted = "L" if mode in ("1", "L", "LA") else "RGB"
     pixels = np.asarray(image if mode == wanted else image.convert(wanted))
     return pixels.reshape(*pixels.shape[:2], -1)
-
-
-def _check_bmp(data: bytes, image: ImageFile, pixels: int) -> None:
-    """Raise DecodeError where Pillow would take headers or pixels for colors, or the other way round.
-
-    pixels: where they begin according to Pillow.
-    """
-    start, size = struct.unpack_from("<II", data, 10)
-    bits, entry_bytes = (data[24], 3) if size == 12 else (data[28], 4)
-    compression = image.info["compression"]
-    palette = max(14 + size, 66 if compression == 3 else 0)  # three masks
-    if 0 < start < palette:
-        raise DecodeError("corrupt", f"BMP whose pixels begin at byte {start}, inside its header")
-    if compression in (1, 2):
-        _check_runs(data, pixels, image.width, four_bits=compression == 2)
-    elif image.mode == "L" and bits != 8:
-        raise DecodeError("unsupported", f"BMP of {bits} bits whose palette is gray")  # Pillow reads 8 bits a pixel
-    if image.mode in ("L", "P") and start > palette:
-        index, entries = int(np.asarray(image).max()), (start - palette) // entry_bytes
-        if index >= entries:
-            raise DecodeError("corrupt", f"BMP with a pixel of color {index}, and {entries} colors before its pixels")
-
-
-def _check_runs(data: bytes, at: int, width: int, *, four_bits: bool) -> None:
-    """Raise DecodeError for a run that leaves its row, which Pillow cuts off; IndexError where the file ends."""
-    x = 0
-    while (code := (data[at], data[at + 1])) != (0, 1):
-        count, value = code
-        at += 2
-        if count:
-            x += count
-        elif value == 0:
-            x = 0
-        elif value == 2:
-            x += data[at]
-            at += 2
-        else:
-            x += value
-            size = (value + 1) // 2 if four_bits else value
-            at += size + size % 2
-        if x > width:
-            raise DecodeError("corrupt", f"BMP run that ends at column {x} of {width}")
 
 
 def _scaled_pnm(body: bytes, image: ImageFile, top: int) -> Pixels:
