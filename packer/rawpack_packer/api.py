@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.named import store_folder, store_folders
-from rawpack_packer.engines import Engine
 from rawpack_packer.exporting import Export, Exported
 from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.derive import Prefix
-from rawpack_packer.job.options import Progress, run_options
+from rawpack_packer.job.keywords import (
+    AppendKeywords,
+    DeriveKeywords,
+    PackKeywords,
+    RecipeKeywords,
+    RunKeywords,
+    SourceKeywords,
+    from_python,
+    names_of,
+)
+from rawpack_packer.job.options import Progress, RunOptions, run_options
 from rawpack_packer.job.prepare import (
     Named,
     PreparedAppend,
@@ -37,9 +45,8 @@ from rawpack_packer.job.prepare import (
 )
 from rawpack_packer.job.run import Summary
 from rawpack_packer.job.subset import Choice
-from rawpack_packer.sources import OPTIONS, Source, StoreSource
+from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.dataset import Dataset
-from rawpack_packer.sources.kinds import Declared
 
 if TYPE_CHECKING:
     from rawpack_packer.inspect.verify import Problem
@@ -52,6 +59,9 @@ __all__ = [
     "PreparedAppend",
     "PreparedPack",
     "PreparedSplits",
+    "RecipeKeywords",
+    "RunKeywords",
+    "SourceKeywords",
     "append",
     "bench",
     "convert",
@@ -73,32 +83,18 @@ __all__ = [
     "warm",
 ]
 
-_ABOUT = ("kind", "fields", "image", "classes", "keys", "names", *OPTIONS)
-"""What `pack` takes that describes the source."""
+Data = str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]
+"""What is packed: see `pack`."""
 
 
+@from_python(PackKeywords)
 def pack(
-    source: str | os.PathLike[str] | Source | Dataset | Mapping[str, Any],
-    destination: str | os.PathLike[str],
+    source: Data,
+    destination: Named,
     *,
-    format: str = "memmap",
-    size: int | str | None = None,
-    kind: str | None = None,
-    skip_unreadable: bool = False,
-    fields: Mapping[str, Declared] | None = None,
-    image: tuple[str, tuple[int | None, ...]] | None = None,
-    classes: Sequence[str] | None = None,
-    keys: Sequence[str] | None = None,
-    names: Sequence[str] | None = None,
-    workers: int | None = None,
-    max_rejects: float | str = 0.01,
-    strict: bool = False,
-    restart: bool = False,
-    engine: Engine | Executor | None = None,
-    progress: Progress | None = None,
-    scratch: str | os.PathLike[str] | None = None,
+    scratch: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **recipe: Any,
+    **options: Unpack[PackKeywords],
 ) -> Summary:
     """Pack `source` into a store at `destination`; the same call resumes where an earlier one was stopped.
 
@@ -107,151 +103,103 @@ def pack(
         `image` and any fields, a tuple (image, label), or an image alone. An image is an array or tensor, the bytes or
         the path of an image file, or a PIL image, which is packed as its file would be; of these, EXIF turns those that
         are as `PIL.Image.open` gave them.
-    size: as the command's; None is 256 for pictures, and "keep" for arrays, which are stored as they are, and for PIL
-        images that are all of one size and all gray or all in color.
-    kind: what a path is, as the command's --source: "folder" takes `train` and `val` as classes. None detects it.
-    skip_unreadable: of a folder, pack what can be read. The rest is rejected as "not_scanned", and counted in
-        the summary as `unread`. Otherwise it is a PackError, with nothing written.
-    fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
-        length, "mask", "xyxy", "xywh" or "yolo" for boxes, or (dtype, shape).
-    image: dtype and shape of images that are arrays, where they differ in size: ("uint8", (None, None, 3)).
-    classes: names of the labels. keys: one for each sample, instead of its number. names: what the values of samples
-        are called that are tuples; two are (image, label).
-    workers: processes, which get the dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.
-    max_rejects: the largest share of samples that may be rejected, or from 1 on their number; also "1%".
-    engine: what runs the parts, instead of workers here: `rawpack_packer.engines.DaskEngine("tcp://...")`,
-        `RayEngine("auto")`, or any `concurrent.futures.Executor`, which stays yours to shut down.
-    scratch, storage_options: of a destination that is a URL: the folder on this machine for what is not uploaded yet,
-        and what fsspec needs to know.
-    recipe: the command's other options, with underscores: quality=90, crop="0,0,64,64", ...; and of a path the options
-        of its kind of source.
+    scratch, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,
+        and options for fsspec.
+    options: see `rawpack_packer.api.RecipeKeywords`, `SourceKeywords` and `RunKeywords`.
 
     A sample for which the dataset raises is rejected. A dataset must give the same sample for an index each time: a run
     that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it
     started and failed.
     """
-    about = {
-        "kind": kind, "skip_unreadable": skip_unreadable or None,
-        "fields": fields, "image": image, "classes": classes, "keys": keys, "names": names,
-    }  # fmt: skip
-    about |= _taken(recipe)
-    return prepare_pack(
-        source, destination, run_options(workers, max_rejects, strict, restart, engine, progress),
-        about=about, recipe={"format": format, "size": size, **recipe}, scratch=scratch,
-        storage_options=storage_options,
-    ).run()  # fmt: skip
+    how, about, recipe = _by_kind(options)
+    prepared = prepare_pack(
+        source, destination, how, about=about, recipe=recipe, scratch=scratch, storage_options=storage_options
+    )
+    return prepared.run()
 
 
+@from_python(PackKeywords)
 def pack_splits(
-    source: str | os.PathLike[str] | Source | Dataset | Mapping[str, Any],
-    destination: str | os.PathLike[str],
+    source: Data,
+    destination: Named,
     *,
     splits: Sequence[str] | None = None,
     holdout: Mapping[str, float | int | str] | None = None,
     seed: int | None = None,
-    workers: int | None = None,
-    max_rejects: float | str = 0.01,
-    strict: bool = False,
-    restart: bool = False,
-    engine: Engine | Executor | None = None,
-    progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[PackKeywords],
 ) -> dict[str, Summary]:
     """Pack each split of `source` into a store of its own, `destination/train` and so on, with the same classes.
 
     source: a dict of split -> what `pack` takes; or a path and the names of its `splits`; or what `pack` takes, of
         which `holdout` is drawn, as `{"val": 0.1}`: a share, or from 1 on a number, of each class.
-    seed: of the draw. options: as `pack` takes them, for all splits alike.
+    seed: of the draw. options: as for `pack`; they apply to all splits.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
-    about = _taken(options)
+    how, about, recipe = _by_kind(options)
     prepared = prepare_splits(
-        source, destination, run_options(workers, max_rejects, strict, restart, engine, progress),
-        names=splits, amounts=holdout, seed=seed, about=about, recipe={"format": "memmap", **options},
-    )  # fmt: skip
+        source, destination, how, names=splits, amounts=holdout, seed=seed, about=about, recipe=recipe
+    )
     return {name: job.run() for name, job in prepared.begin().items()}
 
 
+@from_python(PackKeywords)
 def append(
-    source: str | os.PathLike[str] | Source | Dataset | Mapping[str, Any],
-    destination: str | os.PathLike[str],
+    source: Data,
+    destination: Named,
     *,
     skip_existing: bool = False,
     other_libraries: bool = False,
-    workers: int | None = None,
-    max_rejects: float | str = 0.01,
-    strict: bool = False,
-    restart: bool = False,
-    engine: Engine | Executor | None = None,
-    progress: Progress | None = None,
-    **about: Any,
+    **options: Unpack[AppendKeywords],
 ) -> AppendSummary:
     """Add the samples of `source` to the store at `destination`, by the recipe that made it.
 
-    source, and about: what `pack` takes and says of a source. skip_existing: leave out what the store has, by the key.
-    other_libraries: append even if the libraries that make pixels have other versions now. restart: remove what an
-    unfinished append left, and begin anew; the store stays. Samples without names, such as arrays, continue the count.
+    source: as for `pack`. Samples without names, such as arrays, continue the count.
+    skip_existing: leave out what the store has, by the key. other_libraries: append even if the libraries that make
+    pixels have other versions now.
+    options: see `rawpack_packer.api.SourceKeywords` and `RunKeywords`.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
-    unknown = [name for name in about if name not in _ABOUT]
-    if unknown:
-        raise UsageError(f"{unknown[0]}=: the store says how samples are packed; leave it out")
-    return prepare_append(
-        source, destination, run_options(workers, max_rejects, strict, restart, engine, progress),
-        skip_existing=skip_existing, other_libraries=other_libraries, about=about,
-    ).run()  # fmt: skip
+    how, about, recipe = _by_kind(options)
+    if recipe:
+        raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
+    prepared = prepare_append(
+        source, destination, how, skip_existing=skip_existing, other_libraries=other_libraries, about=about
+    )
+    return prepared.run()
 
 
-def convert(
-    store: Named,
-    destination: Named,
-    *,
-    workers: int | None = None,
-    max_rejects: float | str = 0.01,
-    strict: bool = False,
-    restart: bool = False,
-    engine: Engine | Executor | None = None,
-    progress: Progress | None = None,
-    **recipe: Any,
-) -> Summary:
+@from_python(DeriveKeywords)
+def convert(store: Named, destination: Named, **options: Unpack[DeriveKeywords]) -> Summary:
     """Pack the samples of `store` into a new one at `destination`; the same call resumes where one was stopped.
 
-    recipe: as of `rawpack_packer.pack`: format="lmdb", size=224, ...; what is not named stays as it is in `store`.
-    The other options are those of `pack`. Pixels that the recipe does not change stay bit for bit: raw pixels in any
-    raw format, and JPEG files byte for byte.
+    options: see `rawpack_packer.api.RecipeKeywords` and `RunKeywords`. What the recipe does not name stays as it is in
+    `store`. Pixels that the recipe does not change stay bit for bit: raw pixels in any raw format, and JPEG files byte
+    for byte.
 
     Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
     ran and stopped. A sample that is damaged is rejected.
     """
-    how = run_options(workers, max_rejects, strict, restart, engine, progress)
+    how, _, recipe = _by_kind(options)
     return prepare_derived([store], destination, how, recipe=recipe).run()
 
 
+@from_python(DeriveKeywords)
 def merge(
-    stores: Sequence[Named],
-    destination: Named,
-    *,
-    prefix: Prefix | None = None,
-    workers: int | None = None,
-    max_rejects: float | str = 0.01,
-    strict: bool = False,
-    restart: bool = False,
-    engine: Engine | Executor | None = None,
-    progress: Progress | None = None,
-    **recipe: Any,
+    stores: Sequence[Named], destination: Named, *, prefix: Prefix | None = None, **options: Unpack[DeriveKeywords]
 ) -> Summary:
     """Pack the samples of several stores, one store after the other, into one at `destination`.
 
     They must have the same fields. Classes are merged by name: those of the first keep their numbers, then come the
     new ones of each next. prefix: where keys are in several of them, puts the name of its store's folder, or its
-    number, and "/" in front of each key. The rest is as of `convert`.
+    number, and "/" before each key. The rest is as for `convert`.
     """
-    how = run_options(workers, max_rejects, strict, restart, engine, progress)
+    how, _, recipe = _by_kind(options)
     return prepare_derived(stores, destination, how, recipe=recipe, merge=True, prefix=prefix).run()
 
 
+@from_python(DeriveKeywords)
 def subset(
     store: Named,
     destination: Named,
@@ -264,25 +212,20 @@ def subset(
     limit: int | None = None,
     seed: int | None = None,
     keep_labels: bool = False,
-    workers: int | None = None,
-    max_rejects: float | str = 0.01,
-    strict: bool = False,
-    restart: bool = False,
-    engine: Engine | Executor | None = None,
-    progress: Progress | None = None,
-    **recipe: Any,
+    **options: Unpack[DeriveKeywords],
 ) -> Summary:
     """Pack some samples of `store` into a new one at `destination`, in the order in which they are stored.
 
-    classes, keys, rows: which; where several are given, those that all of them name. every, per_class, limit: how many
-    of these, see `Choice`. keep_labels: labels and classes stay; else, with classes=, labels are counted anew. The
-    rest is as of `convert`.
+    classes, keys, rows: which; where several are given, those that match all of them. every, per_class, limit: how many
+    of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered from
+    0. The rest is as for `convert`.
     """
-    how = run_options(workers, max_rejects, strict, restart, engine, progress)
+    how, _, recipe = _by_kind(options)
     choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels=keep_labels)
     return prepare_derived([store], destination, how, recipe=recipe, choice=choice).run()
 
 
+@from_python()
 def export(
     store: Named,
     folder: Named,
@@ -375,6 +318,10 @@ def doctor() -> dict[str, Any]:
     return examine()
 
 
-def _taken(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that describe the source, taken out of all."""
-    return {name: options.pop(name) for name in _ABOUT if name in options}
+def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
+    """How to run, what describes the source, and the recipe: what was given, told apart."""
+    run, about, recipe = (
+        {name: value for name, value in options.items() if name in names_of(kind)}
+        for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
+    )
+    return run_options(**run), about, recipe

@@ -134,9 +134,9 @@ def test_masks_are_stored_so_too(tmp_path: Path) -> None:
 
 def test_options_of_other_formats_are_refused(images: Path, tmp_path: Path) -> None:
     """What the toy's row does not name is refused, with the formats that have it."""
-    with pytest.raises(UsageError, match="--quality applies to --format lmdb only"):
+    with pytest.raises(UsageError, match="quality= applies to format='lmdb' only"):
         rawpack_packer.pack(images, tmp_path / "store", format="toy", quality=90)
-    with pytest.raises(UsageError, match="--color yuv420 does not apply to --format toy"):
+    with pytest.raises(UsageError, match="color='yuv420' does not apply to format='toy'"):
         rawpack_packer.pack(images, tmp_path / "store", format="toy", color="yuv420")
 
 

@@ -817,5 +817,5 @@ def test_an_executor_serves_from_python(tmp_path: Path) -> None:
     wrong: Any = "dask"
     with pytest.raises(UsageError, match="not a str"):
         rawpack_packer.pack(data, tmp_path / "wrong", engine=wrong)
-    with pytest.raises(UsageError, match="--workers applies to --engine local only"):
+    with pytest.raises(UsageError, match="workers= applies to engine='local' only"):
         rawpack_packer.pack(data, tmp_path / "wrong", engine=InlineEngine(), workers=2)

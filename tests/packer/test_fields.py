@@ -564,7 +564,7 @@ def test_names_that_cannot_be_are_refused_with_another(names: list[str], words: 
 def test_masks_that_png_cannot_hold_are_refused_by_lmdb(tmp_path: Path) -> None:
     """float32 masks go into memmap and hdf5; lmdb refuses them and names the two."""
     given = [{"image": picture(8, 8, 0), "mask": np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)}]
-    with pytest.raises(UsageError, match=r"uint8 or uint16.*--format memmap or --format hdf5"):
+    with pytest.raises(UsageError, match=r"uint8 or uint16.*format='memmap' or format='hdf5'"):
         rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, format="lmdb")
     for layout in ("memmap", "hdf5"):
         rawpack_packer.pack(given, tmp_path / layout, fields={"mask": "mask"}, workers=0, format=layout, size="4")

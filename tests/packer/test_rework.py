@@ -750,17 +750,17 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_python_says_what_is_wrong(tmp_path: Path) -> None:
-    """The functions raise what the commands print."""
+    """The functions raise what the commands print, with keywords instead of options."""
     source = packed(tmp_path / "source", [picture(60, 60, i) for i in range(3)])
     with pytest.raises(UsageError, match="two or more stores"):
         rawpack_packer.merge([source], tmp_path / "made")
-    with pytest.raises(UsageError, match="--prefix 'x'"):
+    with pytest.raises(UsageError, match="prefix='x'"):
         rawpack_packer.merge([source, source], tmp_path / "made", prefix="x")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is the source itself"):
         rawpack_packer.convert(source, source)
     with pytest.raises(UsageError, match="none does not exist"):
         rawpack_packer.convert(tmp_path / "none", tmp_path / "made")
-    with pytest.raises(UsageError, match="--limit 0"):
+    with pytest.raises(UsageError, match="limit=0"):
         rawpack_packer.subset(source, tmp_path / "made", limit=0)
     flip(*place_of(source, 1))
     with pytest.raises(PackError, match="damaged 1"):

@@ -536,7 +536,7 @@ class Length:
         ([{"image": picture(4, 4, 0), "y": 1}], {"fields": {"y": "float99"}}, "no dtype"),
         ([{"image": picture(4, 4, 0), "y": 1}], {"fields": {"y": "float32[?,?]"}}, "only the first length"),
         ([object()], {}, "the image is a object"),
-        ([np.zeros((4, 4), np.float32)], {"format": "lmdb"}, "--format memmap or --format hdf5"),
+        ([np.zeros((4, 4), np.float32)], {"format": "lmdb"}, "format='memmap' or format='hdf5'"),
         ([np.zeros((4, 4, 2), np.uint8)], {"format": "lmdb"}, "1 or 3 channels"),
         ([np.zeros(7, np.float32)], {"size": 4}, "leave the options out"),
         ([np.zeros((4, 4, 3), np.uint8)], {"color": "gray"}, "keep their channels"),

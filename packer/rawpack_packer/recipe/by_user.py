@@ -34,8 +34,10 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as the command gets them."""
-    size = options.get("size")
-    whole = {**options, "size": "x".join(map(str, size))} if isinstance(size, tuple | list) else dict(options)
+    whole = dict(options)
+    for name, separator in (("size", "x"), ("crop", ",")):
+        if isinstance(whole.get(name), tuple | list):
+            whole[name] = separator.join(map(str, whole[name]))
     return whole | {name: str(whole[name]) for name in ("size", "quality", "shard_size") if name in whole}
 
 

@@ -1,0 +1,125 @@
+"""The keywords of `pack` and its like: type checkers and typos, and errors in the words of the caller."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pytest
+from running import run_here
+
+import rawpack_packer
+from rawpack import UsageError
+from rawpack_packer.job import derive
+from rawpack_packer.job.keywords import RecipeKeywords, RunKeywords, SourceKeywords, in_python, names_of
+from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, RECIPE_OPTIONS, SUBSAMPLINGS
+from rawpack_packer.sources import OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = np.zeros((3, 8, 8, 3), np.uint8)
+
+
+def test_type_checkers_see_misspelled_keywords_and_values(tmp_path: Path) -> None:
+    """An editor underlines a keyword or a value that does not exist, and accepts what is right."""
+    pytest.importorskip("mypy")
+    code = tmp_path / "code.py"
+    code.write_text(
+        "from rawpack_packer import append, convert, merge, pack, pack_splits, subset\n"
+        "pack('a', 'b', format='memmap', size=256, crop=(0, 0, 9, 9), quality='keep', fields={'b': 'xyxy'})\n"
+        "append('a', 'b', skip_existing=True, workers=0)\n"
+        "subset('a', 'b', classes=['cat'], size=(3, 4), fit='cover')\n"
+        "pack('a', 'b', format='memmap', size=256, qualty=90)\n"
+        "pack_splits('a', 'b', size='kepe')\n"
+        "append('a', 'b', size=3)\n"
+        "convert('a', 'b', color='grey')\n"
+        "merge(['a', 'b'], 'c', kind='folder')\n"
+        "subset('a', 'b', worker=3)\n"
+    )
+    ran = subprocess.run([sys.executable, "-m", "mypy", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = [int(line.split(":")[1]) for line in ran.stdout.splitlines() if ": error: " in line]
+    assert lines == [5, 6, 7, 8, 9, 10], ran.stdout + ran.stderr
+
+
+def test_what_types_say_is_what_is_taken() -> None:
+    """Types list all recipe keywords, all options of sources, and exactly the values that are accepted."""
+    assert names_of(RecipeKeywords) == {"format"} | {one.name for one in RECIPE_OPTIONS} - {"libraries"}
+    assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", *OPTIONS}
+    hints = get_type_hints(RecipeKeywords)
+    values = {"fit": FITS, "interpolation": INTERPOLATIONS, "color": COLORS, "check": CHECKS}
+    values["subsampling"] = SUBSAMPLINGS
+    for name, allowed in values.items():
+        assert {word for one in get_args(hints[name]) for word in get_args(one)} == set(allowed), name
+    assert set(derive.PREFIXES) == set(get_args(derive.Prefix))
+
+
+@pytest.mark.parametrize(
+    ("call", "nearest"),
+    [
+        (lambda at: rawpack_packer.pack(IMAGES, at, qualty=90), "'qualty'. Did you mean 'quality'"),
+        (lambda at: rawpack_packer.pack(IMAGES, at, storage_option={}), "Did you mean 'storage_options'"),
+        (lambda at: rawpack_packer.pack_splits(IMAGES, at, hold_out={"val": 1}), "Did you mean 'holdout'"),
+        (lambda at: rawpack_packer.append(IMAGES, at, skip_exiting=True), "Did you mean 'skip_existing'"),
+        (lambda at: rawpack_packer.convert("store", at, workrs=0), "Did you mean 'workers'"),
+        (lambda at: rawpack_packer.subset("store", at, perclass=3), "Did you mean 'per_class'"),
+        (lambda at: rawpack_packer.export("store", at, number=True), "Did you mean 'numbered'"),
+    ],
+)  # fmt: skip
+def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest(call: Any, nearest: str, tmp_path: Path) -> None:
+    """A typo is found at once, with nothing written."""
+    with pytest.raises(TypeError) as refused:
+        call(tmp_path / "store")
+    assert nearest in str(refused.value)
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_append_takes_no_recipe(tmp_path: Path) -> None:
+    """The store has the recipe, and the error says so."""
+    with pytest.raises(UsageError, match="size=: the store says how samples are packed"):
+        rawpack_packer.append(IMAGES, tmp_path / "store", size=3)  # type: ignore[call-arg]
+
+
+def test_errors_speak_as_the_caller_does(tmp_path: Path) -> None:
+    """From Python a message names keywords, from the command line the same message names options."""
+    with pytest.raises(UsageError, match=r"^format='lmbd': must be one of"):
+        rawpack_packer.pack(IMAGES, tmp_path / "store", format="lmbd")
+    with pytest.raises(UsageError, match=r"^size='keep' leaves|interpolation= applies .* size='keep' leaves them"):
+        rawpack_packer.pack(IMAGES, tmp_path / "store", size="keep", interpolation="cubic")
+    rawpack_packer.pack(IMAGES, tmp_path / "store", shard_size=1, workers=0)
+    with pytest.raises(UsageError, match=r"\(shard_size= was 1, now 2\).*\. restart=True deletes this store"):
+        rawpack_packer.pack(IMAGES, tmp_path / "store", shard_size=2, workers=0)
+    ran = run_here("pack", "--size", "keep", "--interpolation", "cubic", tmp_path, tmp_path / "other")
+    assert "--interpolation applies to images that are resized; --size keep leaves them" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ("--size 0: sides must be", "size=0: sides must be"),
+        ("--shard-size '1x': must be", "shard_size='1x': must be"),
+        ("--workers -1: 0 or more", "workers=-1: 0 or more"),
+        ("--workers applies to --engine local only", "workers= applies to engine='local' only"),
+        ("--format lmdb --size keep, no --crop", "format='lmdb' size='keep', no crop="),
+        ("--strict allows none", "strict=True allows none"),
+        ("--source folder takes them", "kind='folder' takes them"),
+        ("--splits a,b then", "splits=['a', 'b'] then"),
+        ("--holdout val=0.1 --seed 0 now", "holdout={'val': '0.1'} seed=0 now"),
+        ("--field boxes:xyxy, or", "fields={'boxes': 'xyxy'}, or"),
+        ("with `rawpack append --skip-existing`", "with `rawpack append --skip-existing`"),
+        ("/photos/--size 3/a.jpg --verify", "/photos/--size 3/a.jpg --verify"),
+        ("the same command with a larger --max-rejects", "the same call with a larger max_rejects="),
+    ],
+)  # fmt: skip
+def test_options_become_keywords(options: str, keywords: str) -> None:
+    """Each way to name an option has its counterpart; commands and paths stay."""
+    assert in_python(options) == keywords
+
+
+def test_all_keywords_are_explained() -> None:
+    """Each keyword stands in the description of the group that it belongs to."""
+    for group in (RecipeKeywords, SourceKeywords, RunKeywords):
+        for name in names_of(group):
+            assert re.search(rf"\b{name}[:,]", group.__doc__ or ""), name
