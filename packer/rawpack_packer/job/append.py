@@ -103,7 +103,6 @@ def append(
         if len(chosen.source):
             return None
         job.clear()
-        commit.tidy(path)
         return nothing_to_do(path, store.manifest, store.digest, source, time.monotonic() - began)
 
     summary = run_job(job, how, settled)

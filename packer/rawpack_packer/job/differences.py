@@ -1,12 +1,13 @@
 """How a job differs from the one that made, or began, what is at its destination; and what its user can do about it.
 
-A message names options as the user gives them. What follows from an option, such as the encoder's version from
-`--format`, is not listed beside it. `--restart` comes last, with what it would delete.
+A message names options as the user gives them, and not what follows from them, such as the encoder of a `--format`.
+`--restart` comes last, with what it would delete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,24 +18,30 @@ from rawpack.disk.splits import read_splits
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.journal import LISTED, JobNote, Known, of_samples, source_digest
+from rawpack_packer.destination.journal import (
+    LISTED,
+    AppendNote,
+    Files,
+    JobNote,
+    Known,
+    finished_source,
+    of_samples,
+    source_digest,
+)
 from rawpack_packer.destination.layout import WORK, runs_by
 from rawpack_packer.part.part import read_record
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe.recipe import RECIPE_OPTIONS, Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.optional import group_of
 from rawpack_packer.text import plain
 
 _SHOWN = 10
-_OPTIONS = (
-    "format", "size", "crop", "fit", "interpolation", "color", "quality", "check", "subsampling", "compression",
-    "chunk", "shard_size", "max_pixels", "fast",
-)  # fmt: skip
-"""Entries of a recipe that are options of the command, in the order of its help."""
-_OF_SOME = ("quality", "check", "subsampling", "chunk")
-"""Those that no recipe has but where others make sense of them: None then, whatever the user gave."""
-_OF_FORMAT = ("quality", "check", "subsampling", "compression", "chunk")
+_OPTIONS = {"format": "--format"} | {one.name: one.flag for one in RECIPE_OPTIONS if one.name != "libraries"}
+"""Entries of a recipe that are options, in the order of `--help`."""
+_DERIVED = ("quality", "check", "subsampling", "chunk")
+"""Options that are None in a recipe whose other options leave them no meaning."""
+_OF_FORMAT = (*_DERIVED, "compression")
 
 
 @dataclass(frozen=True)
@@ -47,126 +54,91 @@ class There:
     restart: str
     """What `--restart` does."""
     holds: str = ""
-    """Of a finished store: "2,000 samples, 1.2 GB"."""
-    grows: bool = False
-    """Whether samples can be appended to it."""
+    """Of what is finished: "2,000 samples, 1.2 GB"."""
+    kind: str = "store"
+
+    def refusal(self, what: str, *, resume: bool = False, append: str = "") -> UsageError:
+        """The error for a job that differs. what: the difference. resume: whether the user can undo it; append: what
+        `rawpack append` would do instead."""
+        if self.finished:
+            what, cures = f"is a finished {self.kind} ({self.holds}), packed {what}", []
+        else:
+            what, cures = f"was begun {what}", ["give the same options to resume"] if resume else []
+        cures += ["name another destination", *([append] if append else [])]
+        return UsageError(f"{self.name} {what}: {', or '.join(cures)}. {self.restart}")
 
 
 def store_at(path: Path, called: str = "") -> There:
     """The store in a folder, finished or begun. called: its name, where that is not the folder's, as of a URL."""
     finished, samples, size = _held(path)
     holds = _amount(samples, size)
-    whole = read_splits(path.parent) if not called else None
-    if whole is not None and path.name in whole.splits:
+    splits = None if called else read_splits(path.parent)
+    if splits is not None and path.name in splits.splits:
         restart = set_at(path.parent).restart
     else:
         restart = f"--restart deletes {'this store' if finished else 'what was packed so far'} ({holds}) and packs anew"
-    return There(called or str(path), finished, restart, holds, grows=finished and not called)
+    return There(called or str(path), finished, restart, holds)
 
 
 def set_at(path: Path) -> There:
     """The set of splits in a folder."""
-    whole = read_splits(path)
-    held = [_held(path / name) for name in (() if whole is None else whole.splits)]
+    splits = read_splits(path)
+    held = [_held(path / name) for name in (() if splits is None else splits.splits)]
     counts = [samples for _, samples, _ in held]
     holds = _amount(None if None in counts else sum(n or 0 for n in counts), sum(size for _, _, size in held))
     restart = f"--restart deletes all splits in {path} ({holds}) and packs anew"
-    return There(str(path), all(one[0] for one in held), restart, holds)
+    return There(str(path), all(finished for finished, _, _ in held), restart, holds, "set of splits")
 
 
-def other_splits(path: Path, what: str) -> str:
-    """What to say where the set of splits in a folder has other splits than those that were asked for."""
-    there = set_at(path)
-    is_ = f"is a finished set of splits ({there.holds}), packed" if there.finished else "was begun"
-    cures = [] if there.finished else ["give the same options to resume"]
-    cures += ["name another destination", there.restart]
-    return f"{there.name} {is_} with other splits ({what}): {_either(cures)}"
-
-
-def append_at(path: Path) -> There:
-    """An append to the store in a folder that was begun and has not ended."""
-    restart = "--restart deletes what this append has packed so far, and begins it anew; the store stays"
+def _append_at(path: Path) -> There:
+    """An append to the store in a folder that did not finish."""
+    restart = "--restart deletes what this append has packed so far, and begins it again; the store stays"
     return There(f"an append to {path}", finished=False, restart=restart)
 
 
-def check_recipe(
-    there: There,
-    before: Mapping[str, Any],
+def check_same(
+    path: Path,
+    before: JobNote | Manifest,
     recipe: Recipe,
+    fields: Mapping[str, Field],
     source: Source,
-    known: Callable[[], Known],
+    called: str = "",
 ) -> None:
-    """Raise UsageError, naming the options that differ, where what is there was made by another recipe.
+    """Raise UsageError where what is in a folder was made, or begun, by another recipe or from another source.
 
-    known: gives what is known of its source.
+    The error names the options that differ; where none do, the first field, the classes, or the first files. An append
+    is compared by recipe and source only: fields are the store's, and its source may have further classes since.
     """
-    now = recipe.as_manifest()
-    if _comparable(now) == _comparable(before):
-        return
-    differing = _options(before, now) or _libraries(before, now)
-    try:
-        of_source = known()
-    except UsageError:
-        of_source = None
-    if of_source is not None:
-        differing += _source_options(of_source, source)
-    if differing:
-        raise _other_options(there, differing, of_source, source)
-    raise _other_source(there, "stores that are not those of this run", of_source, source)
-
-
-def check_fields(
-    there: There, before: JobNote | Manifest, fields: Mapping[str, Field], source: Source, known: Callable[[], Known]
-) -> None:
-    """Raise UsageError, naming the first that differs, where samples had other fields or classes."""
-    differing = next(
-        (name for name in [*fields, *before.fields] if before.fields.get(name) != fields.get(name)),
-        None,
-    )
-    classes = before.classes
-    if classes and source.info.classes and isinstance(before, Manifest) and runs_by(before.rejects.file.name) > 1:
-        classes = classes[: len(source.info.classes)]  # an append adds classes at the end
-    if differing is None and classes == source.info.classes:
+    now, classes, names = recipe.as_manifest(), before.classes, source.info.classes
+    if isinstance(before, Manifest) and classes and names and runs_by(before.rejects.file.name) > 1:
+        classes = classes[: len(names)]  # an append adds classes at the end
+    field = next((name for name in [*fields, *before.fields] if before.fields.get(name) != fields.get(name)), None)
+    if isinstance(before, AppendNote):
+        field, classes = None, names
+    same_recipe = _comparable(now) == _comparable(before.recipe)
+    known = functools.cache(lambda: before.source() if isinstance(before, JobNote) else finished_source(path, before))
+    if same_recipe and field is None and classes == names and known().digest == source_digest(source):
         return
     try:
-        of_source = known()
+        seen = known()
     except UsageError:
-        of_source = None
-    options = [] if of_source is None else _source_options(of_source, source)
-    if options:
-        raise _other_options(there, options, of_source, source)
-    if differing is not None:
-        was, now = shown_field(before.fields.get(differing)), shown_field(fields.get(differing))
-        # An append would refuse them too.
-        raise _other_source(there, f"other fields ({differing}: {was} then, {now} now)", None, source)
-    appendable = of_source if classes is not None and source.info.classes is not None else None
-    raise _other_source(there, f"other classes ({_classes(classes, source.info.classes)})", appendable, source)
-
-
-def check_source(there: There, known: Known, source: Source) -> None:
-    """Raise UsageError, naming the options or the first files that differ, where it was made of another source."""
-    if known.digest == source_digest(source):
-        return
-    options = _source_options(known, source)
-    if options:
-        raise _other_options(there, options, known, source)
-    was, now = _files(known, source)
-    if was is None or now is None:
-        raise _other_source(there, "another source: its files, their times or their order differ", known, source)
-    if _are_frames(source, now) and not _moved(was, now):
-        # Frames of the same videos, and the options of then were not noted.
-        raise _other_options(there, ["other frames of the same videos: --fps, --every, --start, --end or "
-                                     "--max-frames was another"], None, source)  # fmt: skip
-    lines = [f"could not be looked into then: {key}" for key in was if key not in now and _unread(key, was)]
-    lines += [f"cannot be looked into now: {key}" for key in now if key not in was and _unread(key, now)]
-    lines += [f"added: {key}" for key in now if key not in was and not _unread(key, now)]
-    lines += [f"removed: {key}" for key in was if key not in now and not _unread(key, was)]
-    lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
-    shown = "; ".join(plain(line) for line in lines[:_SHOWN])
-    more = f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else ""
-    if known.root and known.root != source.info.root and not set(was) & set(now):
-        shown, more = f"{plain(known.root)} then, {plain(source.info.root)} now", ""
-    raise _other_source(there, f"another source ({shown or 'other files, fields or order'}{more})", known, source)
+        seen = None
+    there = _append_at(path) if isinstance(before, AppendNote) else store_at(path, called)
+    grows = there.finished and not called and field is None and (classes is None) == (names is None)
+    append = _append(seen, source) if grows else ""
+    options = _options(before.recipe, now) or _libraries(before.recipe, now)
+    if options := options + _source_options(seen, source):
+        raise there.refusal(f"with other options ({'; '.join(options)})", resume=True, append=append)
+    if not same_recipe:
+        what = "stores that are not those of this run"
+    elif field is not None:
+        was, is_ = shown_field(before.fields.get(field)), shown_field(fields.get(field))
+        what = f"other fields ({field}: {was} then, {is_} now)"
+    elif classes != names:
+        what = f"other classes ({_classes(classes, names)})"
+    else:
+        what = f"another source{_files(known(), source)}"
+    raise there.refusal(f"{'from' if there.finished else 'with'} {what}", append=append)
 
 
 def shown_field(field: Field | None) -> str:
@@ -185,54 +157,34 @@ def mixes_videos(source: Source, had: Any) -> bool:
     return any(not known and group_of(source, i) in groups for i, known in enumerate(had))
 
 
-def _other_options(there: There, differing: list[str], known: Known | None, source: Source) -> UsageError:
-    what = "; ".join(differing)
-    if there.finished:
-        cures = ["name another destination", *_growing(there, known, source), there.restart]
-        return UsageError(
-            f"{there.name} is a finished store ({there.holds}), packed with other options ({what}): {_either(cures)}"
-        )
-    cures = ["give the same options to resume", "name another destination", there.restart]
-    return UsageError(f"{there.name} was begun with other options ({what}): {_either(cures)}")
-
-
-def _other_source(there: There, what: str, known: Known | None, source: Source) -> UsageError:
-    if there.finished:
-        cures = ["name another destination", *_growing(there, known, source), there.restart]
-        return UsageError(f"{there.name} is a finished store ({there.holds}), packed from {what}: {_either(cures)}")
-    cures = ["name another destination", there.restart]
-    return UsageError(f"{there.name} was begun with {what}: {_either(cures)}")
-
-
-def _either(cures: list[str]) -> str:
-    """All but the last are what to do; the last deletes something, and stands apart."""
-    return f"{', or '.join(cures[:-1])}. {cures[-1]}"
-
-
-def _growing(there: There, known: Known | None, source: Source) -> list[str]:
-    """What appending would do, where it does something and mixes nothing."""
-    if not there.grows or known is None or source.info.kind == "store" or _source_options(known, source):
-        return []
-    was, now = _files(known, source)
+def _append(known: Known | None, source: Source) -> str:
+    """What appending would do; "" where it would add nothing, or mix frames of other rates."""
+    if known is None or source.info.kind == "store" or _source_options(known, source):
+        return ""
+    was, now = _states(known, source)
     if was is None or now is None:
-        return ["add what is new with `rawpack append --skip-existing`"]
-    if source.info.kind == "video" and (
-        known.options is None or mixes_videos(source, [source.key(i) in was for i in range(len(source))])
-    ):
-        return []
+        return "add what is new with `rawpack append --skip-existing`"
     new = sum(key not in was and not _unread(key, now) for key in now)
-    if not new:
-        return []
-    if new == len(now):
-        return [f"add {_these(new)} with `rawpack append`"]
-    return [f"add the {text.count(new, 'new sample')} with `rawpack append --skip-existing`"]
+    if not new or mixes_videos(source, [key in was for key in now]):
+        return ""
+    return f"add the {text.count(new, 'new sample')} with `rawpack append --skip-existing`"
 
 
-def _these(samples: int) -> str:
-    return "this sample" if samples == 1 else f"these {samples:,} samples"
+def _files(known: Known, source: Source) -> str:
+    """The first files that differ, in parentheses."""
+    was, now = _states(known, source)
+    if was is None or now is None:
+        return ": its files, their times or their order differ"
+    if known.root and known.root != source.info.root and not was.keys() & now.keys():
+        return f" ({plain(known.root)} then, {plain(source.info.root)} now)"
+    gone, new = [key for key in was if key not in now], [key for key in now if key not in was]
+    lines = [f"{'could not be looked into then' if _unread(key, was) else 'removed'}: {key}" for key in gone]
+    lines += [f"{'cannot be looked into now' if _unread(key, now) else 'added'}: {key}" for key in new]
+    lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
+    return f" ({text.listed(lines, _SHOWN, separator='; ') or 'other files, fields or order'})"
 
 
-def _files(known: Known, source: Source) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+def _states(known: Known, source: Source) -> tuple[Files | None, Files | None]:
     """Key -> state of each file, then and now; None where they are too many."""
     was = known.files() if len(source) <= LISTED else None
     if was is None:
@@ -241,65 +193,46 @@ def _files(known: Known, source: Source) -> tuple[Mapping[str, Any] | None, Mapp
     return was, dict(zip(keys, of_samples(source.states(), len(keys)), strict=True))
 
 
-def _unread(key: str, files: Mapping[str, Any]) -> bool:
+def _unread(key: str, files: Files) -> bool:
     """Whether this is no file that was found, but a place that could not be looked into."""
     return files[key][0] == NOT_SCANNED or key.endswith("/")
 
 
-def _are_frames(source: Source, now: Mapping[str, Any]) -> bool:
-    return source.info.kind == "video" and bool(now)
-
-
-def _moved(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether there are videos of which only one of two sources has frames."""
-    return {key.rpartition("#")[0] for key in was} != {key.rpartition("#")[0] for key in now}
-
-
 def _comparable(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as one value compares with another: lists as tuples; of stores that it is made of the digests, which
-    decide the rest."""
-    found: dict[str, Any] = {}
-    for name, value in recipe.items():
-        if name == "origin":
-            found[name] = tuple(one.get("digest") if isinstance(one, dict) else one for one in value)
-        else:
-            found[name] = tuple(value) if isinstance(value, list) else value
+    """A recipe as one value compares with another: lists as tuples; of the stores that it is made of, the digests."""
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe.items()}
+    if "origin" in found:
+        found["origin"] = tuple(one.get("digest") if isinstance(one, dict) else one for one in found["origin"])
     return found
 
 
 def _options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The options that differ: those that a user gives, and not those that follow from one of them."""
     was, is_ = _comparable(before), _comparable(now)
+    follow = _OF_FORMAT if was.get("format") != is_.get("format") else ()
     found = []
-    for name in _OPTIONS:
+    for name, flag in _OPTIONS.items():
         then, here = was.get(name), is_.get(name)
-        derived = (name in _OF_SOME and None in (then, here)) or (
-            name in _OF_FORMAT and was.get("format") != is_.get("format")
-        )
-        if then != here and not derived:
-            found.append(f"--{name.replace('_', '-')} was {_shown(name, then)}, now {_shown(name, here)}")
+        if then != here and name not in follow and not (name in _DERIVED and None in (then, here)):
+            found.append(f"{flag} was {_shown(name, then)}, now {_shown(name, here)}")
     return found
 
 
 def _libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The libraries whose versions differ."""
-    was, here = before.get("libraries"), now.get("libraries")
-    was, here = (one if isinstance(one, dict) else {} for one in (was, here))
-    return [
-        f"{name} was {text.plain(str(was[name]))}, now {here[name]}"
-        for name in sorted({*was} & {*here})
-        if was[name] != here[name]
-    ]
+    was, here = before.get("libraries") or {}, now["libraries"]
+    both = sorted({*was} & {*here}) if isinstance(was, dict) else []
+    return [f"{name} was {plain(str(was[name]))}, now {here[name]}" for name in both if was[name] != here[name]]
 
 
-def _source_options(known: Known, source: Source) -> list[str]:
+def _source_options(known: Known | None, source: Source) -> list[str]:
     """The options of the source that differ; none where those of then are not known."""
-    if known.options is None:
+    if known is None or known.options is None:
         return []
     was, now = known.options, source.info.options
     return [
-        f"{name} was {text.plain(str(was.get(name, 'not given')))}, now {text.plain(now.get(name, 'not given'))}"
-        for name in dict.fromkeys([*was, *now])
+        f"{name} was {plain(str(was.get(name, 'not given')))}, now {plain(now.get(name, 'not given'))}"
+        for name in {**was, **now}
         if was.get(name) != now.get(name)
     ]
 
@@ -310,15 +243,13 @@ def _shown(name: str, value: Any) -> str:
         return "given" if value else "not given"
     if value is None:
         return "none" if name == "compression" else "not given"
-    if name == "crop" and isinstance(value, tuple):
-        return ",".join(map(str, value))
-    if name == "size" and isinstance(value, tuple):
-        return "x".join(map(str, value))
+    if isinstance(value, tuple):
+        return ("," if name == "crop" else "x").join(map(str, value))
     if name == "shard_size" and isinstance(value, int):
         for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
             if value % size == 0:
                 return f"{value // size}{unit}"
-    return text.plain(str(value))
+    return plain(str(value))
 
 
 def _classes(was: tuple[str, ...] | None, now: tuple[str, ...] | None) -> str:
@@ -334,8 +265,8 @@ def _amount(samples: int | None, size: int) -> str:
 
 
 def _held(path: Path) -> tuple[bool, int | None, int]:
-    """Whether a store is finished, and its samples, None where they are not known, and bytes; of one that is not
-    finished, of what is packed so far."""
+    """Whether a store is finished; its samples, None where they are not known; and its bytes. Of one that is not
+    finished, what is packed so far counts."""
     size = destinations.own_bytes(path)
     try:
         if destinations.is_finished(path):

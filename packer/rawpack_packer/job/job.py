@@ -1,4 +1,4 @@
-"""A packing job as a value: what is packed, by which recipe, where to, and what was there before."""
+"""A packing job as a value: what is packed, by which recipe, where to, and what is there already."""
 
 from __future__ import annotations
 
@@ -20,26 +20,23 @@ _SHARD = re.compile(r"shard-(\d{1,15})\.")
 
 @dataclass(frozen=True)
 class Before:
-    """What a store holds already that a run adds to; nothing where the run makes it."""
+    """The store that a run appends to; the defaults are those of a run that makes a new store."""
 
     run: int = 1
-    """The run's own number: 1 makes the store."""
+    """Number of this run: 1 makes the store."""
     parts: int = 0
-    """Number of its first part, and so of its first shard."""
+    """Number of this run's first part, and so of its first shard."""
     seen: int = 0
-    """Samples of all sources so far, rejected ones counted."""
+    """Samples of all sources so far, including rejected ones."""
     manifest: Manifest | None = None
     digest: str = ""
-    """Of the store, which it must still have once it is locked."""
+    """Of the manifest."""
     labels: Mapping[int, int] = field(default_factory=dict)
     """Label -> samples."""
 
 
-NOTHING = Before()
-
-
 def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) -> Before:
-    """What the store of this manifest holds. labels: label -> samples."""
+    """What an append to the store of this manifest starts from. labels: label -> samples."""
     names = [record.name for shard in manifest.shards for record in shard.files]
     numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
     return Before(
@@ -54,26 +51,25 @@ def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) ->
 
 @dataclass(frozen=True)
 class Job:
-    """What is packed, and where to."""
+    """What is packed, by which recipe, and where to."""
 
     destination: Path
     source: Source
-    """With the keys and classes that its samples get in the store."""
+    """With the keys and classes that samples get in the store."""
     recipe: Recipe
     fields: dict[str, Field]
     """Of the store."""
     counts: Mapping[str, int]
-    """What the sources of the store left out, all together."""
-    before: Before = NOTHING
-    """What is in the store that the job adds to."""
+    """What all sources of the store left out."""
+    before: Before = Before()
     own: Source | None = None
-    """The source with its own keys, where they are others in the store."""
+    """The source with its own keys, where those in the store differ."""
     called: str = ""
-    """What messages call the destination, where it is the scratch folder of another."""
+    """What messages call the destination if it is a scratch folder."""
 
     @property
     def adds(self) -> bool:
-        """Whether it adds to a finished store, and makes no new one."""
+        """Whether it appends to a finished store."""
         return self.before.manifest is not None
 
     @property
@@ -83,16 +79,16 @@ class Job:
 
     @property
     def numbers(self) -> range:
-        """The numbers of its parts, and so of their shards."""
+        """The numbers of its parts and their shards."""
         return range(self.before.parts, self.before.parts - (-len(self.source) // self.rows))
 
     @property
     def begun(self) -> journal.JobNote | None:
-        """What its destination remembers of the run that began it; None where none did."""
+        """The note of the run that began this or another job there; None where there is none."""
         return journal.read_append(self.destination) if self.adds else journal.read_job(self.destination)
 
     def note(self) -> journal.JobNote:
-        """What its destination is to remember of it."""
+        """The note to leave in its destination."""
         if not self.adds:
             return journal.job_of(self.recipe, self.fields, self.source)
         noted = journal.job_of(self.recipe, self.fields, self.source, listed=True)
@@ -100,7 +96,7 @@ class Job:
         return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
 
     def clear(self) -> None:
-        """Remove what earlier runs of the job left: the whole store, or all that was appended and is not in it yet."""
+        """Remove what earlier runs left: the whole store, or the unfinished append."""
         if self.before.manifest is None:
             destinations.clear(self.destination)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from rawpack.disk import manifest as manifests
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination import journal
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.destination.rejects import NOT_SCANNED
 from rawpack_packer.job import commit, differences
@@ -26,14 +24,14 @@ from rawpack_packer.sources import Source
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a job would take."""
+    """What a job needs."""
 
     estimate: Estimate
     samples: int
     shape: tuple[int | None, ...]
     """Of the images."""
     free_bytes: int
-    """Where the store would be."""
+    """At the destination."""
 
 
 def pack(
@@ -45,35 +43,28 @@ def pack(
     check_free: bool = True,
     called: str = "",
 ) -> Summary:
-    """Pack `source` into a store at `destination`, or resume. check_free: see `run_job`. called: see `Job`.
-
-    Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish: the
-    same call then resumes there.
-    """
+    """Pack `source` into a store at `destination`, or resume. check_free: see `run_job`, also for errors. called: see
+    `Job`."""
     how = how or RunOptions()
     job = _job(source, destination, recipe, called)
     path = job.destination
-    if destinations.is_finished(path) and not how.restart:
-        summary = _already(job, how)
-        if destinations.is_untidy(path):
-            with Lock(path):
-                commit.tidy(path)
-        return summary
 
     def settled() -> Summary | None:
-        if how.restart or not destinations.is_finished(path):
-            return None
-        summary = _already(job, how)
-        commit.tidy(path)
-        return summary
+        return _already(job, how) if destinations.is_finished(path) and not how.restart else None
 
-    return run_job(job, how, settled, check_free=check_free)
+    summary = settled()
+    if summary is None:
+        return run_job(job, how, settled, check_free=check_free)
+    if destinations.is_untidy(path):
+        with Lock(path):
+            commit.tidy(path)
+    return summary
 
 
 def dry_run(
     source: Source, destination: str | os.PathLike[str], recipe: Recipe, how: RunOptions | None = None
 ) -> DryRun:
-    """What `pack` would take. Writes nothing. Raises UsageError where `pack` would before it begins."""
+    """Estimate what `pack` needs. Writes nothing. Raises UsageError where `pack` would before it begins."""
     how = how or RunOptions()
     job = _job(source, destination, recipe)
     if destinations.is_finished(job.destination) and not how.restart:
@@ -91,18 +82,14 @@ def _job(source: Source, destination: str | os.PathLike[str], recipe: Recipe, ca
 
 
 def _already(job: Job, how: RunOptions) -> Summary:
-    """The summary of a store that is complete, if it is the one that was asked for."""
+    """The summary of a store that is complete. Raises UsageError where it is another one."""
     path, source, called = job.destination, job.source, job.called
     try:
         manifest, digest = manifests.load(path)
     except StoreError as error:
-        cure = f"`rawpack inspect --verify` says more. {differences.store_at(path, called).restart}"
+        cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, called).restart}"
         raise UsageError(f"{error}; {cure}") from None
-    there = differences.store_at(path, called)
-    known = functools.cache(functools.partial(journal.finished_source, path, manifest))
-    differences.check_recipe(there, manifest.recipe, job.recipe, source, known)
-    differences.check_fields(there, manifest, job.fields, source, known)
-    differences.check_source(there, known(), source)
+    differences.check_same(path, manifest, job.recipe, job.fields, source, called)
     if how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
         raise PackError(
             f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
@@ -112,5 +99,5 @@ def _already(job: Job, how: RunOptions) -> Summary:
     try:
         check_sizes(path, manifest)
     except PackError as error:
-        raise PackError(f"{error}, and --restart packs it anew") from None
+        raise PackError(f"{error}, and --restart packs it again") from None
     return nothing_to_do(path, manifest, digest, source)

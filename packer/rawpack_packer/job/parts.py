@@ -1,4 +1,4 @@
-"""The parts of a job: given to an engine, counted as they end, and added up."""
+"""The parts of a job: handed to an engine, counted as they finish, and added up."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
-"""What killed runs, and workers of clusters, leave in the work folder."""
+"""Files that killed runs and workers of clusters leave in the work folder."""
 
 
 @dataclass
 class Parts:
-    """The parts of a job and what is known of them. The engine reports to it: see `Report`."""
+    """The parts of a job and their progress, which the engine reports: see `Report`."""
 
     job: Job
     how: RunOptions
@@ -36,11 +36,11 @@ class Parts:
     _finished: Tick = field(default_factory=lambda: Tick(0, 0))
 
     def run(self, engine: Engine) -> None:
-        """Do all parts that are not done, then add all up."""
+        """Do all parts that are not done yet, then add up all."""
         todo, done = [], 0
         for pattern in _LEFT:
             for left in (self.job.destination / WORK).glob(pattern):
-                left.unlink(missing_ok=True)  # by a run that was killed
+                left.unlink(missing_ok=True)
         for number in self.job.numbers:
             record = read_record(self.job.destination, number)
             if record is None:
@@ -51,7 +51,7 @@ class Parts:
                     first = rejects[0]
                     raise PackError(
                         f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and --strict "
-                        "allows no reject"
+                        "allows no rejects"
                     )
                 done += record.rows + len(record.rejects)
                 self._rejects += len(rejects)
@@ -67,14 +67,13 @@ class Parts:
         source = self.job.source
         if self.totals.samples + self.totals.rejects.total() != len(source):
             raise PackError(
-                f"{self.job.destination}: parts of the store went away while packing; the same command resumes"
+                f"{self.job.destination}: parts of the store disappeared while packing; the same command resumes"
             )
         if not self.totals.samples and not self.job.adds:
             raise PackError(f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}")
 
     @property
     def _allowed(self) -> int:
-        """How many samples may be rejected."""
         return self.how.allowed(len(self.job.source))
 
     def ticked(self, number: int, tick: Tick, /) -> None:
@@ -127,7 +126,7 @@ class Parts:
                 f"{rejects:,} of {text.count(checked, self.job.source.info.noun)} "
                 f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), and --max-rejects "
                 f"allows {self._allowed}; they are listed in {listed}. The same command with a larger "
-                "--max-rejects resumes without doing anything again"
+                "--max-rejects resumes without doing anything twice"
             )
 
     def _reasons(self) -> str:
@@ -135,5 +134,5 @@ class Parts:
 
 
 def _of_samples(record: PartRecord) -> list[Reject]:
-    """The rejects that --strict and --max-rejects speak of."""
+    """The rejects that count for --strict and --max-rejects."""
     return [reject for reject in record.rejects if reject.reason != NOT_SCANNED]

@@ -1,4 +1,4 @@
-"""Runs a packing job: locked, noted, done part by part by an engine, and committed."""
+"""Runs a packing job: locks the destination, notes the job, has an engine do its parts, and commits the store."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.engines import Engine, InlineEngine, LocalEngine
+from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.engines.pooled import PooledEngine
 from rawpack_packer.job import differences
-from rawpack_packer.job.commit import Totals, commit_store
+from rawpack_packer.job.commit import Totals, commit_store, tidy
 from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
@@ -34,17 +34,17 @@ from rawpack_packer.sources.optional import unread_of
 
 @dataclass(frozen=True)
 class Summary:
-    """What a job came to."""
+    """The result of a job."""
 
     destination: str
     manifest: Manifest
     digest: str
     already: bool
-    """The store was complete before this run, which did nothing."""
+    """Whether the store was complete before this run, which did nothing."""
     seen: int
-    """Samples of the source: packed and rejected ones."""
+    """Samples of the source, packed or rejected."""
     packed_now: int
-    """Samples that this run packed; others were done by an earlier one."""
+    """Samples that this run packed; earlier runs packed the others."""
     bytes_in: int
     bytes_out: int
     seconds: float
@@ -53,19 +53,18 @@ class Summary:
     noun: str = "image"
     """What a sample of the source is called."""
     unread: int = 0
-    """Folders and files of the source that could not be looked into: what is in them is not in the store."""
+    """Folders and files of the source that could not be read: what they hold is not in the store."""
     flat: bool = False
-    """The source is a folder without sub-folders, so that there are no classes."""
+    """Whether the source is a folder without subfolders, so that there are no classes."""
 
 
 def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *, check_free: bool = True) -> Summary:
-    """Do a job, or resume it: every store is made, and every store grows, by this.
+    """Do a job, or resume it.
 
-    settled: called once the destination is locked; gives the summary where another run has done the job meanwhile.
-    check_free: refuse to begin where the whole store does not fit.
+    settled: called once the destination is locked; returns the summary if another run has done the job meanwhile.
+    check_free: refuse to begin if the whole store does not fit.
 
-    Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish: the
-    same job then resumes there.
+    Raises UsageError with nothing written, PackError where it started and failed: the same job then resumes.
     """
     began, path = time.monotonic(), job.destination
     if check_free and len(job.source) and (how.restart or not _is_begun(job)):
@@ -77,6 +76,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
         with files.refusals_named(path), Lock(path) as lock:
             done = settled()
             if done is not None:
+                tidy(path)
                 return done
             if how.restart:
                 job.clear()
@@ -84,7 +84,8 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
             started = datetime.now(UTC)
             totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.info.classes is not None)
             parts = Parts(job, how, totals)
-            engine = how.parts_by(_local(how.processes, lock))
+            forks = how.processes and hasattr(os, "fork")
+            engine = how.parts_by(LocalEngine(how.processes, held=[lock.workers]) if forks else InlineEngine())
             parts.run(engine)
             processes = 0 if isinstance(engine, PooledEngine) else how.processes
             manifest = commit_store(job, totals, _provenance(job, started, processes))
@@ -110,7 +111,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
 
 
 def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:
-    """The summary of a job that was done before."""
+    """The summary of a job that an earlier run did."""
     return Summary(
         str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
         problems=source.info.problems, unread=len(unread_of(source)),
@@ -124,7 +125,7 @@ def check_sizes(path: Path, manifest: Manifest) -> None:
         if not found.is_file() or found.stat().st_size != record.bytes:
             what = "has another size than was packed" if found.is_file() else "is missing"
             raise PackError(
-                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` tells what else is damaged"
+                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` shows what else is damaged"
             )
 
 
@@ -143,28 +144,19 @@ def _make(path: Path) -> None:
 
 
 def _begin(job: Job) -> None:
-    """Note a new job in its destination; one that was begun must be this one."""
+    """Note a new job in its destination. Raises UsageError where another job was begun there."""
     begun = job.begun
     if begun is None:
-        # What a --restart that was killed, or an append whose note is gone, had not removed yet.
+        # Leftovers of a --restart that was killed, or of an append whose note is gone.
         job.clear()
         journal.write_job(job.destination, job.note())
         files.sync_folder(job.destination)
         return
-    there = differences.append_at(job.destination) if job.adds else differences.store_at(job.destination, job.called)
-    differences.check_recipe(there, begun.recipe, job.recipe, job.source, begun.source)
-    if not job.adds:  # an append has the store's fields, and may have got further classes since
-        differences.check_fields(there, begun, job.fields, job.source, begun.source)
-    differences.check_source(there, begun.source(), job.source)
-
-
-def _local(processes: int, lock: Lock) -> Engine:
-    """The engine of this machine."""
-    return LocalEngine(processes, held=[lock.workers]) if processes and hasattr(os, "fork") else InlineEngine()
+    differences.check_same(job.destination, begun, job.recipe, job.fields, job.source, job.called)
 
 
 def _provenance(job: Job, started: datetime, processes: int) -> dict[str, Any]:
-    """When, where and from what the job packed: all that may differ between two runs."""
+    """When, where and from what the store was packed: all that may differ between two runs."""
     source = job.own or job.source
     return {
         "source": {

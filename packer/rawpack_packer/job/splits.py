@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -122,7 +121,8 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         raise UsageError(f"{destination} holds other files ({listed(others, 3)}); name another folder")
     came_divided = before.holdout is None and chosen.holdout is None
     if not restart and chosen != before and not (came_divided and set(before.splits) <= set(chosen.splits)):
-        raise UsageError(differences.other_splits(destination, f"{_shown(before)} then, {_shown(chosen)} now"))
+        what = f"with other splits ({_shown(before)} then, {_shown(chosen)} now)"
+        raise differences.set_at(destination).refusal(what, resume=True)
     for name in (*before.splits, *chosen.splits):
         if (destination / name).is_symlink():
             raise UsageError(f"{destination / name} is a symbolic link; splits must be in the folder of their set")
@@ -152,11 +152,8 @@ def check_sources(
             known = _before(destination / name)
             if known is not None:
                 new.remove(name)
-                there = differences.store_at(destination / name)
-                files_of = partial(_known, destination / name, known)
                 recipe = made_here(recipes[name], source)
-                differences.check_recipe(there, known.recipe, recipe, source, files_of)
-                differences.check_fields(there, known, fields[name], source, files_of)
+                differences.check_same(destination / name, known, recipe, fields[name], source)
     free = destinations.free_bytes(destination) + (destinations.own_bytes(destination) if how.restart else 0)
     check_space(destination, [(sources[name], recipes[name]) for name in new], how.processes, free)
 
@@ -170,11 +167,6 @@ def _before(store: Path) -> journal.JobNote | Manifest | None:
             there = differences.set_at(store.parent)
             raise UsageError(f"{error}; `rawpack inspect --verify` says more. {there.restart}") from None
     return journal.read_job(store)
-
-
-def _known(store: Path, before: journal.JobNote | Manifest) -> journal.Known:
-    """What is known of the source of such a split."""
-    return before.source() if isinstance(before, journal.JobNote) else journal.finished_source(store, before)
 
 
 def begin(
