@@ -114,7 +114,7 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path) -> None:
         (["--splits", "train,test"], root, "it holds flat, train, val"),
         (["--splits", "train,../val"], root, "cannot be the name of a split"),
         (["--splits", "train,.hidden"], root, "cannot be the name of a split"),
-        (["--splits", "train,Train"], root, "names that differ, by more than case"),
+        (["--splits", "train,Train"], root, "names that differ by more than case"),
         (["--splits", ""], root, "cannot be the name of a split"),
         (["--splits", "train,flat"], root, "has no classes, and another split has"),
         (["--splits", "train", "--holdout", "val=0.1"], root, "give one of them"),

@@ -177,9 +177,9 @@ def _files(known: Known, source: Source) -> str:
         return ": its files, their times or their order differ"
     if known.root and known.root != source.info.root and not was.keys() & now.keys():
         return f" ({plain(known.root)} then, {plain(source.info.root)} now)"
-    gone, new = [key for key in was if key not in now], [key for key in now if key not in was]
-    lines = [f"{'could not be looked into then' if _unread(key, was) else 'removed'}: {key}" for key in gone]
-    lines += [f"{'cannot be looked into now' if _unread(key, now) else 'added'}: {key}" for key in new]
+    new, gone = [key for key in now if key not in was], [key for key in was if key not in now]
+    lines = [f"{'cannot be looked into now' if _unread(key, now) else 'added'}: {key}" for key in new]
+    lines += [f"{'could not be looked into then' if _unread(key, was) else 'removed'}: {key}" for key in gone]
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
     return f" ({text.listed(lines, _SHOWN, separator='; ') or 'other files, fields or order'})"
 

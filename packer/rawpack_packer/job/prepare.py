@@ -1,5 +1,5 @@
-"""Jobs that are checked and not begun. What can be refused is refused here, before a long look at the source, and
-nothing is written; then `estimate` says what a job would take, and `run` does it.
+"""Jobs that are checked but not begun. Options are checked before the source is scanned, and nothing is written; then
+`estimate` says what a job needs, and `run` does it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSou
 
 Named = str | os.PathLike[str]
 Scan = Callable[[int], None]
-"""Called now and then while a source is opened, with how many of its entries were looked at so far."""
+"""Called repeatedly while a source is opened, with the number of entries scanned so far."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,8 @@ class PreparedPack:
     how: RunOptions
     scratch: Named | None = None
     storage_options: Mapping[str, Any] | None = None
-    """Of a URL."""
 
     def estimate(self) -> DryRun:
-        """What the job would take."""
         if isinstance(self.destination, str) and is_url(self.destination):
             return upload.dry_run_to_url(self.source, self.destination, self.recipe, self.how, self.scratch)
         return pack.dry_run(self.source, local_path(self.destination), self.recipe, self.how)
@@ -62,7 +60,7 @@ class PreparedPack:
 
 @dataclass(frozen=True)
 class PreparedSplits:
-    """A store for each split of a source."""
+    """A set of splits to be packed."""
 
     jobs: Mapping[str, PreparedPack]
     destination: Path
@@ -70,21 +68,19 @@ class PreparedSplits:
     how: RunOptions
     source: Source | None = None
     drawn: holdout.Draw | None = None
-    """Of a set that is drawn from one source: that source, and what came of the draw."""
+    """The source that splits are drawn from, and the draw; None where they are not drawn."""
 
     def estimate(self) -> dict[str, DryRun]:
-        """What the job of each split would take."""
-        splits.check_sources(self.destination, *self._made(), self.chosen, self.how)
+        splits.check_sources(self.destination, self._made(), self.chosen, self.how)
         return {name: job.estimate() for name, job in self.jobs.items()}
 
     def begin(self) -> dict[str, PreparedPack]:
-        """Make the destination a set of splits. The jobs that this returns are to be run."""
-        how = splits.begin(self.destination, *self._made(), self.chosen, self.how)
+        """Make the destination a set of splits, and return the jobs to run."""
+        how = splits.begin(self.destination, self._made(), self.chosen, self.how)
         return {name: replace(job, how=how) for name, job in self.jobs.items()}
 
-    def _made(self) -> tuple[dict[str, Source], dict[str, Recipe]]:
-        jobs = self.jobs.items()
-        return {name: job.source for name, job in jobs}, {name: job.recipe for name, job in jobs}
+    def _made(self) -> dict[str, splits.Made]:
+        return {name: (job.source, job.recipe) for name, job in self.jobs.items()}
 
 
 @dataclass(frozen=True)
@@ -115,12 +111,11 @@ def prepare_pack(
     storage_options: Mapping[str, Any] | None = None,
     scan: Scan | None = None,
 ) -> PreparedPack:
-    """See `api.pack`. about, recipe: options of the source, and of the recipe; None is as if left out."""
+    """See `api.pack`. about, recipe: keywords that describe the source, and the recipe; None is as if left out."""
     url = destination if isinstance(destination, str) and is_url(destination) else None
     if url is not None and how.engine is not None:
         raise UsageError(
-            f"{shown(url)}: --engine writes to a folder that all machines share; a store at a URL is packed on this "
-            "machine, shard by shard"
+            f"{shown(url)}: --engine needs a folder that all machines share; a store at a URL is packed on this machine"
         )
     if url is None and scratch is not None:
         raise UsageError(f"--scratch applies to URLs; {os.fspath(destination)} is a folder")
@@ -154,7 +149,7 @@ def prepare_splits(
     is_path, divided = isinstance(source, str | os.PathLike), None
     if isinstance(source, Mapping) and ("image" not in source or amounts is None):
         if names is not None or amounts is not None:
-            raise UsageError("a dict of splits is divided already: leave splits= and holdout= out")
+            raise UsageError("a dict has the splits already: leave out splits= and holdout=")
         divided = source
     elif (names is None and amounts is None and seed is None) or (names is not None and not is_path):
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
@@ -193,7 +188,7 @@ def prepare_append(
     """See `api.append`."""
     where = os.fspath(destination)
     if is_url(where):
-        raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, and copy it there, store.json last")
+        raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, then copy it there, store.json last")
     append.open_store(Path(where), _paths(source))
     how = how.connected()
     other = ("rawpack", "append", "SRC", where)
@@ -228,13 +223,13 @@ def prepare_derived(
 
 
 def _check_recipe(source: Any, recipe: Mapping[str, Any]) -> None:
-    """Refuse nonsense before a long look at a path; a dataset is looked at soon enough."""
+    """Check the recipe before a path is scanned; what a dataset holds may matter to it."""
     if isinstance(source, str | os.PathLike):
         check_options(recipe)
 
 
 def _paths(source: Any) -> list[str | Path]:
-    """Where a source is, for what must not overlap with it; a dataset has no folder."""
+    """The paths that the destination must not overlap; a dataset has none."""
     if isinstance(source, str | os.PathLike):
         return [os.fspath(source)]
     return list(source.info.paths) if isinstance(source, Source) else []
@@ -250,14 +245,12 @@ def _open(
     other: Sequence[str] = (),
     scan: Scan | None = None,
 ) -> Source:
-    """The source by what a user wrote, fit to be read by workers. colors: whether the user says what colors it has.
-    destination, other: of the command that an error names, see `DividedError`."""
+    """The source that a user gave, ready for workers. colors: whether the user has chosen the color. destination,
+    other: of the command that an error names, see `DividedError`."""
     if isinstance(source, str | os.PathLike):
         return open_path(source, about, destination=destination, other=other, scan=scan)
     if isinstance(source, bytes | bytearray):
-        raise UsageError(
-            "the source is bytes: a path is a str or a Path, and image files in memory are a list of bytes"
-        )
+        raise UsageError("the source is bytes: pass a path as a str or Path, image files in memory as a list of bytes")
     given = {name: value for name, value in about.items() if value is not None and value is not False}
     for name in ("kind", "skip_unreadable"):
         if name in given:

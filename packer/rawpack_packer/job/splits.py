@@ -1,4 +1,4 @@
-"""Sets of splits: a folder that holds a complete store for each, packed from one source, with the same classes."""
+"""Sets of splits: a folder with a complete store for each split, all with the same classes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from rawpack_packer.text import listed, plain
 
 _SHOWN = 20
 _TEMPORARY = f"{SPLITS}.tmp"
+Made = tuple[Source, Recipe]
+"""What a split is packed from, and by which recipe."""
 
 
 def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str] | None, seed: int | None) -> SplitSet:
-    """The set that `--splits`, or `--holdout` and `--seed`, ask for. Raises UsageError, also for names that no folder
-    of a store can have."""
+    """The set of splits that `--splits`, or `--holdout` and `--seed`, ask for. Raises UsageError."""
     if names is not None and amounts is not None:
-        raise UsageError("--splits packs what is divided already, --holdout divides: give one of them")
+        raise UsageError("--splits packs folders that are splits already, --holdout draws splits: give one of them")
     if seed is not None and amounts is None:
         raise UsageError("--seed applies to --holdout only")
     if amounts is None:
@@ -48,13 +49,13 @@ def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str]
 
 
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
-    """The sources below `root`, each of which is a split, with the classes of all together.
+    """The sources of the splits in the folder `root`, with the classes of all splits.
 
-    Raises UsageError where one is missing, or they do not go together.
+    Raises UsageError where one is missing, or only some have classes.
     """
     if not Path(root).is_dir():
-        raise UsageError(f"{plain(root)} is no folder; --splits names folders in it")
-    missing = [name for name in names if not _is_there(Path(root) / name)]
+        raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")
+    missing = [name for name in names if not os.path.lexists(Path(root) / name)]
     if missing:
         there = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         shown = listed(there, _SHOWN)
@@ -62,39 +63,25 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
     return one_numbering({name: open_one(str(Path(root) / name)) for name in names})
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is anything, were it locked: whoever opens it says so."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
-    """The sources of splits with the classes of all together, so that a number is the same class in each.
+    """The sources of splits with the classes of all splits, so that a label is the same class in each.
 
     Raises UsageError where only some have classes.
     """
-    first, *others = sources
-    for name in others:
-        if (sources[name].info.classes is None) != (sources[first].info.classes is None):
-            without = name if sources[name].info.classes is None else first
-            raise UsageError(
-                f"{sources[without].info.root} has no classes, and another split has: give it its class folders"
-            )
-    if sources[first].info.classes is None:
+    without = [source.info.root for source in sources.values() if source.info.classes is None]
+    if without and len(without) < len(sources):
+        raise UsageError(f"{without[0]} has no classes, and another split has: give it its class folders")
+    if len({source.info.classes for source in sources.values()}) == 1:
         return dict(sources)
-    if all(source.info.classes == sources[first].info.classes for source in sources.values()):
-        return dict(sources)
-    union = sorted({name for source in sources.values() for name in source.info.classes or ()}, key=_as_bytes)
+    union = sorted(
+        {name for source in sources.values() for name in source.info.classes or ()},
+        key=lambda name: name.encode("utf-8", "surrogateescape"),
+    )
     return {name: View(source, classes=union) for name, source in sources.items()}
 
 
 def draw(source: Source, chosen: SplitSet) -> tuple[dict[str, Source], holdout.Draw]:
-    """The splits of a source that are drawn from it, and what came of the draw."""
+    """The splits that are drawn from a source, and what is to be said about the draw."""
     found = holdout.draw(source, chosen.holdout or {}, chosen.seed or 0)
     return {name: View(source, rows) for name, rows in found.rows.items()}, found
 
@@ -102,11 +89,11 @@ def draw(source: Source, chosen: SplitSet) -> tuple[dict[str, Source], holdout.D
 def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *, restart: bool) -> None:
     """Raise UsageError where this set of splits may not be packed into `destination`. Nothing is written.
 
-    A destination may be missing, an empty folder, or this very set, finished or not. A set whose source came divided
-    may get further splits.
+    A destination may be missing, an empty folder, or this very set, finished or not. A set that was not drawn may get
+    further splits.
     """
     there = {path.name for path in destination.iterdir()} if destination.is_dir() else set[str]()
-    there -= {_TEMPORARY}  # by a run that was killed
+    there -= {_TEMPORARY}  # left by a run that was killed
     if not there:
         destinations.check(destination / chosen.splits[0] if destination.is_dir() else destination, sources)
         return
@@ -119,8 +106,8 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
     others = sorted(there - {SPLITS, *before.splits})
     if others:
         raise UsageError(f"{destination} holds other files ({listed(others, 3)}); name another folder")
-    came_divided = before.holdout is None and chosen.holdout is None
-    if not restart and chosen != before and not (came_divided and set(before.splits) <= set(chosen.splits)):
+    not_drawn = before.holdout is None and chosen.holdout is None
+    if not restart and chosen != before and not (not_drawn and set(before.splits) <= set(chosen.splits)):
         what = f"with other splits ({_shown(before)} then, {_shown(chosen)} now)"
         raise differences.set_at(destination).refusal(what, resume=True)
     for name in (*before.splits, *chosen.splits):
@@ -129,61 +116,61 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         destinations.check(destination / name, sources)
 
 
-def check_sources(
-    destination: Path, sources: Mapping[str, Source], recipes: Mapping[str, Recipe], chosen: SplitSet, how: RunOptions
-) -> None:
-    """Raise UsageError where samples of one split have other fields than those of another, where one that is there was
-    begun with another recipe or other classes, where there is too little space for all, or as `check`."""
-    for source in sources.values():
+def check_sources(destination: Path, jobs: Mapping[str, Made], chosen: SplitSet, how: RunOptions) -> None:
+    """Raise UsageError where splits have different fields, where one that is there was packed from another source or by
+    another recipe, where there is too little space for all, or as `check`."""
+    for source, _ in jobs.values():
         check(destination, source.info.paths, chosen, restart=how.restart)
-    fields = {name: store_fields(recipes[name], source) for name, source in sources.items()}
+    fields = {name: store_fields(recipe, source) for name, (source, recipe) in jobs.items()}
     first, *others = fields
     for other in others:
         for name in [*fields[first], *fields[other]]:
             was, now = fields[first].get(name), fields[other].get(name)
             if was != now:
                 raise UsageError(
-                    f"{sources[other].info.root} has other fields than {sources[first].info.root} ({name}: "
+                    f"{jobs[other][0].info.root} has other fields than {jobs[first][0].info.root} ({name}: "
                     f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
                 )
-    new = list(sources)
-    if not how.restart:
-        for name, source in sources.items():
-            known = _before(destination / name)
-            if known is not None:
-                new.remove(name)
-                recipe = made_here(recipes[name], source)
-                differences.check_same(destination / name, known, recipe, fields[name], source)
+    new = []
+    for name, (source, recipe) in jobs.items():
+        before = None if how.restart else _before(destination / name)
+        if before is None:
+            new.append((source, recipe))
+        else:
+            differences.check_same(destination / name, before, made_here(recipe, source), fields[name], source)
     free = destinations.free_bytes(destination) + (destinations.own_bytes(destination) if how.restart else 0)
-    check_space(destination, [(sources[name], recipes[name]) for name in new], how.processes, free)
+    check_space(destination, new, how.processes, free)
 
 
 def _before(store: Path) -> journal.JobNote | Manifest | None:
-    """What is known of a split that was begun or finished before."""
+    """The manifest of a split that is finished, or the note of one that was begun."""
     if destinations.is_finished(store):
         try:
             return manifests.load(store)[0]
         except StoreError as error:
             there = differences.set_at(store.parent)
-            raise UsageError(f"{error}; `rawpack inspect --verify` says more. {there.restart}") from None
+            raise UsageError(f"{error}; `rawpack inspect --verify` shows more. {there.restart}") from None
     return journal.read_job(store)
 
 
-def begin(
-    destination: Path, sources: Mapping[str, Source], recipes: Mapping[str, Recipe], chosen: SplitSet, how: RunOptions
-) -> RunOptions:
-    """Make `destination` a set of splits, each of which `pack` can then make, run as this returns.
+def begin(destination: Path, jobs: Mapping[str, Made], chosen: SplitSet, how: RunOptions) -> RunOptions:
+    """Make `destination` a set of splits, and return the options to pack each of them with.
 
-    With `restart`, all splits that are there are removed first: none of an older set can be taken for one of
-    this. Raises UsageError, with nothing written, as `check_sources`.
+    With `restart`, all splits that are there are removed first, so that none of an older set is taken for one of this.
+    Raises UsageError, with nothing written, as `check_sources`.
     """
-    check_sources(destination, sources, recipes, chosen, how)
+    check_sources(destination, jobs, chosen, how)
     before = read_splits(destination)
     with files.refusals_named(destination):
         destination.mkdir(parents=True, exist_ok=True)
         if how.restart and before is not None:
             for name in before.splits:
-                _remove(destination / name)
+                store = destination / name
+                if store.is_dir():
+                    with Lock(store):
+                        destinations.clear(store)
+                        shutil.rmtree(store / WORK)
+                    store.rmdir()
         if before != chosen:
             text = msgspec.json.format(msgspec.json.encode(chosen), indent=1)
             files.write_whole(destination / SPLITS, manifests.seal(text), destination / _TEMPORARY)
@@ -192,14 +179,14 @@ def begin(
 
 
 def stores_of(destination: Path) -> dict[str, Path]:
-    """Name and folder of each split of a set, in their order, whether it is packed or not; none where it is no set."""
+    """Name and folder of each split of a set, in their order, packed or not; empty where it is not a set."""
     found = read_splits(destination)
     return {} if found is None else {name: destination / name for name in found.splits}
 
 
 def class_problems(stores: Mapping[str, Manifest]) -> list[tuple[str, str]]:
-    """Splits whose classes contradict those of another: the same number is another class. An append may have added
-    some to one of them."""
+    """Each split in which a label is another class than in the others, and what to say about it. Splits that were
+    appended to may have more classes."""
     longest = max(stores, key=lambda name: len(stores[name].classes or ()))
     known = stores[longest].classes or ()
     return [
@@ -207,16 +194,6 @@ def class_problems(stores: Mapping[str, Manifest]) -> list[tuple[str, str]]:
         for name, manifest in stores.items()
         if (manifest.classes or ()) != known[: len(manifest.classes or ())]
     ]
-
-
-def _remove(store: Path) -> None:
-    """Remove the store of a split, whole or begun, and its folder."""
-    if not store.is_dir():
-        return
-    with Lock(store):
-        destinations.clear(store)
-        shutil.rmtree(store / WORK)
-    store.rmdir()
 
 
 def _shown(chosen: SplitSet) -> str:
@@ -231,13 +208,8 @@ def _shown(chosen: SplitSet) -> str:
 def _checked(names: Sequence[str], where: str) -> tuple[str, ...]:
     for name in names:
         if not is_split_name(name):
-            raise UsageError(f"{where}: {plain(name)!r} cannot be the name of a split: it is one of a folder")
+            raise UsageError(f"{where}: {plain(name)!r} cannot be the name of a split, which is that of a folder")
     folded = [name.casefold() for name in names]
     if not names or len(set(folded)) != len(folded):
-        raise UsageError(f"{where}: {', '.join(map(plain, names)) or 'none'}: names that differ, by more than case")
+        raise UsageError(f"{where} {','.join(map(plain, names))}: give names that differ by more than case")
     return tuple(names)
-
-
-def _as_bytes(name: str) -> bytes:
-    """As a folder's classes are sorted."""
-    return name.encode("utf-8", "surrogateescape")

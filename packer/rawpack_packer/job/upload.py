@@ -1,8 +1,8 @@
-"""Packing to a URL: the job packs into a scratch folder on this machine, and each shard is uploaded once it is done.
+"""Packing to a URL: the job packs into a scratch folder on this machine, and each finished shard is uploaded.
 
-A shard that has arrived is replaced by a hollow file of the same size, which takes no space: to the job, its part is
-done. So the job knows nothing of URLs, and resuming after a kill works as always. Manifest and columns come
-last, as on a disk: what is at the URL is no store until all of it is there.
+An uploaded shard is replaced by a sparse file of the same size, which takes no disk space; to the job, its part is
+done. So the job needs to know nothing about URLs, and resumes after a kill as always. Columns and the manifest come
+last, as on a disk: what is at the URL is not a store until all of it is there.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ from rawpack_packer.sources import Source
 from rawpack_packer.text import listed
 
 BEGUN = f"{WORK}/begun"
-"""At the URL as long as packing takes: it marks the folder as ours."""
-_LOOK_EVERY_S = 0.2
+"""Marks the folder at the URL as ours while packing lasts."""
 _PACE_S = 0.2
 _MOST_WAITING = 2 << 30
-"""Bytes of shards that may wait for their upload: beyond, packing slows down, so that they do not fill the disk."""
+"""Bytes of shards that may wait for their upload. With more, packing slows down, so that they do not fill the disk."""
 
 
 def pack_to_url(
@@ -55,46 +54,48 @@ def pack_to_url(
 ) -> Summary:
     """As `pack`, to a URL that fsspec can write to.
 
-    scratch: a folder on this machine for what is not uploaded yet; None is `packing` in the cache's folder. An
-    interrupted run resumes only from the same one.
+    scratch: the folder on this machine for what is not uploaded yet; None is `packing` in the cache's folder. An
+    interrupted run resumes only with the same one.
     """
     how = how or RunOptions()
-    target, place = Target(url, storage_options), _RemoteDestination(url, scratch)
+    target, place = Target(url, storage_options), _Scratch(url, scratch)
     destinations.check(place.store, source.info.paths)
     there = target.sizes()
     _check_foreign(target, there)
     with files.refusals_named(place.store), place.locked():
-        whole = manifests.NAME in there and not how.restart
-        if whole:
-            # By this very job or by another one: all files but the shards show which.
+        complete = manifests.NAME in there and not how.restart
+        if complete:
+            # All files except the shards show whether it is this job's.
             place.forget()
-            _fetch_twin(target, place)
+            _fetch_store(target, place)
         else:
             begun = place.folder / "begun"
             begun.write_bytes(b"rawpack is packing a store here\n")
             target.put(begun, BEGUN)
             if how.restart:
-                _clear(target, there)
+                # First the manifest; the mark of ours stays.
+                for name in sorted(set(there) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
+                    target.remove(name)
                 place.forget()
             else:
                 place.check_sent(there)
-        uploader = _Uploader(target, place)
+        uploader = _Uploader(target, place, how.progress)
         try:
             summary = pack(
                 source,
                 place.store,
                 recipe,
-                dataclasses.replace(how, progress=_Paced(how.progress, uploader)),
+                dataclasses.replace(how, progress=uploader),
                 check_free=False,
                 called=str(target),
             )
             uploader.finish()
-            if not whole:
+            if not complete:
                 _upload_rest(target, place, summary.manifest)
         finally:
             uploader.stop()
         place.remove()
-    return dataclasses.replace(summary, destination=str(target), already=whole)
+    return dataclasses.replace(summary, destination=str(target), already=complete)
 
 
 def dry_run_to_url(
@@ -104,13 +105,13 @@ def dry_run_to_url(
     how: RunOptions | None = None,
     scratch: str | os.PathLike[str] | None = None,
 ) -> DryRun:
-    """As `dry_run`: what packing would take, and what is free on this machine."""
+    """As `dry_run`, with the free space on this machine."""
     Target(url)
-    return dry_run(source, _RemoteDestination(url, scratch).store, recipe, how)
+    return dry_run(source, _Scratch(url, scratch).store, recipe, how)
 
 
-class _RemoteDestination:
-    """The folder of a job to a URL on this machine."""
+class _Scratch:
+    """The folder on this machine of a job that packs to a URL."""
 
     def __init__(self, url: str, scratch: str | os.PathLike[str] | None) -> None:
         base = default_folder() / "packing" if scratch is None else Path(scratch).expanduser()
@@ -121,7 +122,7 @@ class _RemoteDestination:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Within this block no other run on this machine packs to the URL."""
+        """Keep other runs on this machine from packing to the URL within this block."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = lock_file(self.folder / "lock", wait_s=0)
@@ -133,38 +134,36 @@ class _RemoteDestination:
             os.close(descriptor)
 
     def sent(self) -> set[str]:
-        """Names of the shard files that were uploaded, and are hollow here."""
+        """Names of the shard files that were uploaded, and are empty of data here."""
         try:
             lines = self._sent.read_text().split("\n")
         except FileNotFoundError:
             return set()
-        return set(lines[:-1])  # what comes after the last line break was cut short
+        return set(lines[:-1])  # a last line without a line break is incomplete
 
     def note_sent(self, name: str, size: int) -> None:
-        """A shard file is there: its bytes are not needed here. A file of zeros that takes no space has its place."""
-        # First the note: whoever finds a hollow file finds that it is one.
+        """Note that a shard file was uploaded, and replace it by a sparse file of the same size."""
+        # The note comes first, so that a sparse file is never taken for the shard.
         with self._sent.open("a") as file:
             file.write(f"{name}\n")
             file.flush()
             os.fsync(file.fileno())
-        temporary = self.folder / "hollow"
-        with temporary.open("wb") as hollow:
-            hollow.truncate(size)
+        temporary = self.folder / "sparse"
+        with temporary.open("wb") as sparse:
+            sparse.truncate(size)
         temporary.replace(self.store / name)
 
     def check_sent(self, there: Mapping[str, int]) -> None:
-        """Have those shards packed again that were uploaded and are not there any more."""
+        """Have the job pack those shards again that were uploaded but are gone from the URL."""
         sent = self.sent()
         lost = {name for name in sent if self._size(name) != there.get(name)}
-        for name in lost:
-            (self.store / name).unlink(missing_ok=True)
         if lost and (self.store / manifests.NAME).exists():
-            self.forget()  # the parts of a job that had ended are not known any more
-            return
-        if lost:
-            files.write_whole(
-                self._sent, "".join(f"{name}\n" for name in sorted(sent - lost)).encode(), self.folder / "sent.tmp"
-            )
+            self.forget()  # a finished job has no notes of its parts
+        elif lost:
+            for name in lost:
+                (self.store / name).unlink(missing_ok=True)
+            kept = "".join(f"{name}\n" for name in sorted(sent - lost))
+            files.write_whole(self._sent, kept.encode(), self.folder / "sent.tmp")
 
     def forget(self) -> None:
         """Remove what an earlier run left."""
@@ -172,7 +171,7 @@ class _RemoteDestination:
         shutil.rmtree(self.store, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove all of it: nothing is left to be done."""
+        """Remove the whole folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _size(self, name: str) -> int:
@@ -183,33 +182,37 @@ class _RemoteDestination:
 
 
 class _Uploader:
-    """A thread that uploads the shards of parts that are done."""
+    """A thread that uploads the shards of finished parts. As the job's progress, it slows down a job that is too fast
+    for it."""
 
-    def __init__(self, target: Target, place: _RemoteDestination) -> None:
+    def __init__(self, target: Target, place: _Scratch, progress: Progress) -> None:
         self._target, self._place = target, place
+        self.waits, self.commit, self.end = progress.waits, progress.commit, progress.end
+        self._progress = progress
         self._sent = place.sent()
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._records: dict[Path, tuple[FileRecord, ...]] = {}
-        """Of parts that are done: the shard files by the part's record."""
+        """Record of a finished part -> its shard files."""
         self._thread: threading.Thread | None = None
 
-    def begin(self) -> None:
-        """Begin to look for shards, from now until `finish` or `stop`."""
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
+        """Upload shards from now on, until `finish` or `stop`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True, name="rawpack-upload")
             self._thread.start()
+        self._progress.begin(samples, done, noun)
 
-    def pace(self) -> None:
-        """Called now and then by the job: raises what keeps shards from being uploaded, and slows the job down where
-        too many wait."""
+    def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
+        """Raise the error that stopped the upload; wait a little if too many shards wait for theirs."""
+        self._progress.advance(samples, bytes_in, rejects)
         if self._error is not None:
             raise self._error
         if sum(record.bytes for record in self._waiting()) > _MOST_WAITING:
             self._stopped.wait(_PACE_S)
 
     def finish(self) -> None:
-        """Upload what is left. Raises PackError."""
+        """Upload the remaining shards. Raises PackError."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -219,12 +222,12 @@ class _Uploader:
             self._send(record)
 
     def stop(self) -> None:
-        """Have the thread end, once the file that it is at has arrived or failed."""
+        """Have the thread end once its current file has arrived or failed."""
         self._stopped.set()
 
     def _run(self) -> None:
         try:
-            while not self._stopped.wait(_LOOK_EVERY_S):
+            while not self._stopped.wait(_PACE_S):
                 for record in self._waiting():
                     if self._stopped.is_set():
                         return
@@ -233,7 +236,7 @@ class _Uploader:
             self._error = error
 
     def _waiting(self) -> list[FileRecord]:
-        """Shard files of finished parts that were not uploaded."""
+        """Shard files of finished parts that are not uploaded yet."""
         store = self._place.store
         if (store / manifests.NAME).exists():
             found = [record for shard in manifests.load(store)[0].shards for record in shard.files]
@@ -248,42 +251,17 @@ class _Uploader:
     def _send(self, record: FileRecord) -> None:
         path = self._place.store / record.name
         if files.record(path, record.name).xxh3 != record.xxh3:
-            raise PackError(f"{path} was changed since it was packed. --restart packs anew")
+            raise PackError(f"{path} was changed since it was packed. --restart packs again")
         self._target.put(path, record.name)
         self._place.note_sent(record.name, record.bytes)
         self._sent.add(record.name)
 
 
-class _Paced:
-    """Progress that has an uploader keep up."""
-
-    def __init__(self, progress: Progress, uploader: _Uploader) -> None:
-        self._progress, self._uploader = progress, uploader
-
-    def begin(self, samples: int, done: int, noun: str = "image") -> None:
-        self._uploader.begin()
-        self._progress.begin(samples, done, noun)
-
-    def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
-        self._progress.advance(samples, bytes_in, rejects)
-        self._uploader.pace()
-
-    def waits(self, why: str) -> None:
-        self._progress.waits(why)
-
-    def commit(self) -> None:
-        self._progress.commit()
-
-    def end(self) -> None:
-        self._progress.end()
-
-
 def _check_foreign(target: Target, there: Mapping[str, int]) -> None:
-    """Raise UsageError where other files than a store's are at the URL."""
+    """Raise UsageError where files that are not a store's are at the URL."""
     names = sorted(name for name in there if not destinations.is_ours(name.split("/")[0]))
     if names:
-        shown = listed(names, 3)
-        raise UsageError(f"{target} holds other files ({shown}); name an empty or a new folder")
+        raise UsageError(f"{target} holds other files ({listed(names, 3)}); name an empty or a new folder")
     if there and not {manifests.NAME, BEGUN} & set(there):
         raise UsageError(
             f"{target} holds what looks like a store without its {manifests.NAME}: put that back, or remove the "
@@ -291,14 +269,8 @@ def _check_foreign(target: Target, there: Mapping[str, int]) -> None:
         )
 
 
-def _clear(target: Target, there: Mapping[str, int]) -> None:
-    """Remove a store behind the URL, whole or begun, first the manifest; what tells that it is ours stays."""
-    for name in sorted(set(there) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
-        target.remove(name)
-
-
-def _fetch_twin(target: Target, place: _RemoteDestination) -> None:
-    """A store behind the URL as a job sees one that is finished: all of it but what is in its shards."""
+def _fetch_store(target: Target, place: _Scratch) -> None:
+    """Fetch the store at the URL into the scratch folder, except for the contents of shards."""
     try:
         manifest_bytes = target.read_small(manifests.NAME, lambda data: manifests.parse(data, str(target)))
         manifest, _ = manifests.parse(manifest_bytes, str(target))
@@ -314,12 +286,12 @@ def _fetch_twin(target: Target, place: _RemoteDestination) -> None:
         (place.store / manifests.NAME).write_bytes(manifest_bytes)
     except (RawpackError, FileNotFoundError) as error:
         raise UsageError(
-            f"{error}: name another URL. --restart deletes what is left of the store and packs anew"
+            f"{error}: name another URL. --restart deletes what is left of the store and packs again"
         ) from None
 
 
-def _upload_rest(target: Target, place: _RemoteDestination, manifest: Manifest) -> None:
-    """What makes shards a store, the manifest last."""
+def _upload_rest(target: Target, place: _Scratch, manifest: Manifest) -> None:
+    """Upload everything except the shards, the manifest last."""
     for columns in manifest.columns:
         for record in columns.files:
             target.put(place.store / columns.folder / record.name, f"{columns.folder}/{record.name}")
