@@ -295,7 +295,7 @@ def test_names_of_classes_of_boxes_that_cannot_be_kept_are_said_to_be_lost(tmp_p
     assert run_here("pack", "-q", "--workers", 0, tmp_path / "in/all.json", tmp_path / "store").code == 0
     assert export(tmp_path / "store", tmp_path / "out").code == 0
     (said,) = note_of(tmp_path / "out")["differs"]
-    assert "names of the classes are gone" in said
+    assert "names of the classes are lost" in said
     assert packed_again(tmp_path / "out", tmp_path / "again") == (0, "")
     assert Reader(tmp_path / "again").classes is None
     np.testing.assert_array_equal(Reader(tmp_path / "again")[0]["boxes"], Reader(tmp_path / "store")[0]["boxes"])
@@ -383,9 +383,9 @@ def test_a_field_that_has_the_other_name_keeps_its_values(tmp_path: Path) -> Non
 
 HOSTILE = {
     "/etc/passwd": "absolute",
-    "../outside": "climbs out",
-    "a/../../outside": "climbs out",
-    "a/..": "climbs out",
+    "../outside": "leaves the folder",
+    "a/../../outside": "leaves the folder",
+    "a/..": "leaves the folder",
     "a//b": "empty part",
     "./a": "empty part",
     "": "is empty",
@@ -401,8 +401,8 @@ HOSTILE = {
     "x" * 300: "255 bytes",
     "ü" * 130: "255 bytes",
     "/".join(["y" * 200] * 25): "too long",
-    "listing.jsonl/x": "name of a file beside it",
-    ".RawPack/x": "name of a file beside it",
+    "listing.jsonl/x": "name of a file next to it",
+    ".RawPack/x": "name of a file next to it",
 }
 
 

@@ -1,4 +1,4 @@
-"""A store back into files: an image file for each sample, named by its key, and a listing of its fields."""
+"""Exports a store: an image file for each sample, named by its key, and a listing of its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The listing of an export: a JSON object a line for each sample, and the command that packs all of it again."""
+"""The listing of an export, one JSON object a line for each sample, and the command that packs the folder again."""
 
 from __future__ import annotations
 
@@ -23,19 +23,16 @@ from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
 
 PATH = "path"
 _MOST = np.iinfo(np.int64).max
-"""The largest number of a listing."""
+"""The largest number that a listing may have."""
 
 
 @dataclass(frozen=True)
 class Again:
-    """How an export is packed again."""
+    """How to pack an export again: see `Exported`."""
 
     command: str | None
-    """Run in its folder; None where no command makes the same samples."""
     why_not: str = ""
-    """Why there is none."""
     differs: tuple[str, ...] = ()
-    """What the store that the command makes has otherwise."""
 
 
 def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:
@@ -54,7 +51,7 @@ def write_listing(folder: Path, source: StoreSource, names: Names, without: Iter
 
 
 def again(source: StoreSource, names: Names) -> Again:
-    """How an export of `source`, one store, is packed again."""
+    """How to pack an export of `source`, one store, again."""
     store = source.stores[0]
     why_not = _why_not(source, names)
     if why_not is not None:
@@ -75,55 +72,55 @@ def again(source: StoreSource, names: Names) -> Again:
 
 
 def _why_not(source: StoreSource, names: Names) -> str | None:
-    """Why no command packs an export again."""
+    """Why no command packs an export again; None if one does."""
     store = source.stores[0]
     if source.info.image is None or not source.info.image.pictures or set(names.suffixes.values()) - {".jpg", ".png"}:
-        return "images are packed from JPEG or PNG files of 8 bits; read these from Python"
+        return "only 8-bit JPEG and PNG files can be packed as images; read these from Python"
     for name, field in store.fields.items():
         if field.dtype == "uint64" and any((values > _MOST).any() for values in _values(store, name)):
-            return f"field {name} has numbers above {_MOST}, and a listing's end there; read them from Python"
+            return f"field {name} has numbers above {_MOST}, the limit of a listing; read them from Python"
     if names.by_number and "" in source.all_keys():
-        return "a sample's key is the empty text, and each line of a listing needs one; read them from Python"
+        return "the key of a sample is empty, and each line of a listing needs one; read them from Python"
     return None
 
 
 def _differences(source: StoreSource) -> Iterator[str]:
-    """What a store that is packed again has otherwise."""
+    """How a store that is packed again differs."""
     store = source.stores[0]
     image = store.fields[IMAGE]
     if image.codec.suffix == ".jpg" and image.uniform:
         size = f"{image.shape[0]}x{image.shape[1]}"
         yield f"images that are kept as files may have any size, so the store does not say that all are {size}"
     if image.planar:
-        yield "pixels are rounded once more, for planes of YCbCr are made of those of RGB"
+        yield "pixels are rounded once more, since planes of YCbCr are made from RGB"
     for name, column in called(source.info.fields).items():
         field = store.fields[name]
         if name != column:
-            yield f"field {name} is called {column}, for {name} is the listing's column of files"
+            yield f"field {name} is called {column}, since {name} is the listing's column of files"
         if field.is_boxes and field.dtype != "float32":
-            yield f"field {name} is float32, as a listing's boxes are, and not {field.dtype}"
+            yield f"field {name} is float32, as all boxes of a listing, not {field.dtype}"
     if source.info.classes is None or _named(source):
         return
     if LABEL not in source.info.fields:
-        yield "the names of the classes are gone, for no field has their numbers"
+        yield "the names of the classes are lost, since no field has their numbers"
     elif (
         source.info.empty_classes
         or "" in source.info.classes
         or list(source.info.classes) != sorted(source.info.classes)
     ):
-        yield "classes are the names that samples have, sorted, for not all of them fit on lines of a file" + (
-            "; '' is none" if "" in source.info.classes else ""
+        yield "classes are the sorted names that samples have, since not all of them can be lines of a file" + (
+            "; '' is not a class" if "" in source.info.classes else ""
         )
 
 
 def classes_file(source: StoreSource) -> bool:
-    """Whether there are classes whose names can stand in a file, one a line."""
+    """Whether there are classes and their names can be lines of a file."""
     names = source.info.classes or ()
     return bool(names) and all(name and name == name.strip() and len(name.splitlines()) == 1 for name in names)
 
 
 def called(fields: Iterable[str]) -> dict[str, str]:
-    """Each field -> what it is called in the listing, whose paths have a name of their own."""
+    """Each field -> its name in the listing, where "path" is the column of files."""
     names = list(fields)
     free = f"{PATH}_"
     while free in {name.lower() for name in names}:
@@ -142,13 +139,13 @@ def _named(source: StoreSource) -> bool:
 
 
 def _has_names(source: StoreSource) -> bool:
-    """Whether some label stands in the listing as the name of its class, from which it is known for what it is."""
+    """Whether some label is in the listing as the name of its class, so that packing recognizes the column."""
     labels = source.labels()
     return labels is not None and any((source.info.classes or ())[label] for label in np.unique(labels[labels >= 0]))
 
 
 def _values(store: Store, name: str) -> Iterator[NDArray[Any]]:
-    """All that is in the column of a field."""
+    """All values of a field, an array for each of the store's runs."""
     return (folder.arrays[name] for folder in store.columns.folders)
 
 
@@ -169,7 +166,7 @@ def _plain(value: Any) -> Any:
 
 
 def _word(field: Field) -> str:
-    """What a field is, as `--field` takes it."""
+    """The field as `--field` takes it."""
     if field.kind in ("text", "mask"):
         return "str" if field.kind == "text" else "mask"
     if field.is_boxes:
@@ -179,7 +176,7 @@ def _word(field: Field) -> str:
 
 
 def note(source: StoreSource, names: Names, rejected: int) -> Mapping[str, Any]:
-    """What `export.json` says."""
+    """The contents of `export.json`."""
     how = again(source, names)
     return {
         "rawpack_export": 1,

@@ -1,5 +1,5 @@
-"""From keys to names of files. Keys come from strangers: what could lie elsewhere than in the folder, or could not be a
-file on some system, or would be the same file as another there, is refused before anything is written."""
+"""From keys to names of files. Keys are untrusted: those that would be outside the folder, could not be files on some
+system, or would be the same file as another are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rawpack_packer.text import count, listed, plain
 
 LISTING, NOTE, CLASSES, MASKS = "listing.jsonl", "export.json", "classes.txt", "masks"
 OURS = (LISTING, NOTE, CLASSES, REJECTS, WORK)
-"""What an export writes beside images and masks."""
+"""What an export writes in addition to images and masks."""
 _SHOWN = 10
 _MAX_PART_BYTES, _MAX_PATH_BYTES = 255, 4095
 _SAME = {".jpg": {".jpg", ".jpeg", ".jpe", ".jfif"}, ".png": {".png"}, ".npy": {".npy"}}
-"""Ends of names that a file of such bytes may keep."""
+"""Extensions that a file with such bytes may keep."""
 _REPLACED = EXTENSIONS | {".npy"}
 _RESERVED = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])(?: *\..*)?", re.IGNORECASE
@@ -38,7 +38,7 @@ _NOT_ON_WINDOWS = re.compile(r'[<>:"|?*\x00-\x1f]')
 
 
 def suffix_of(field: Field) -> str:
-    """How files of an image or mask field end: ".jpg", ".png", or ".npy" for what no PNG holds."""
+    """The extension of an image or mask field's files: ".jpg", ".png", or ".npy" for what PNG cannot hold."""
     return field.codec.suffix or (".png" if png.holds(field.shape, field.dtype) else ".npy")
 
 
@@ -49,7 +49,7 @@ class Names:
     suffixes: Mapping[str, str]
     """Of the image and each mask."""
     by_number: bool
-    """By row, and not by key."""
+    """By row instead of by key."""
 
     def paths(self, row: int, key: str) -> dict[str, str]:
         """Image and masks of a sample -> path below the folder, parts joined by "/"."""
@@ -67,7 +67,7 @@ class Names:
 def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -> None:
     """Raise UsageError, naming the first ten keys, where keys cannot be names of files in `folder`.
 
-    keys: gives the keys of all samples, from the first one on, each time it is called.
+    keys: returns the keys of all samples each time it is called.
     """
     where = len(os.fsencode(folder.resolve())) + 1
     found = _Found()
@@ -97,23 +97,22 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
 
 
 def refused(path: str, where: int = 0) -> str | None:
-    """Why `path` cannot be that of a file in a folder, on whatever system; None where it can. where: bytes of the
-    folder's own path."""
+    """Why `path` cannot be a file in a folder on every system; None if it can. where: bytes of the folder's path."""
     if not path:
         return "is empty"
     if path.startswith("/"):
         return "is absolute"
     if "\\" in path:
-        return "has a backslash, which leads elsewhere on Windows"
+        return "has a backslash, which separates folders on Windows"
     if re.match("[A-Za-z]:", path):
-        return "begins with a drive's letter"
+        return "begins with a drive letter"
     if "\0" in path:
         return "has a zero byte"
     try:
         if where + len(os.fsencode(path)) > _MAX_PATH_BYTES:
             return "is too long for a path"
     except UnicodeEncodeError:
-        return "has characters that this system's names of files cannot have"
+        return "has characters that file names on this system cannot have"
     return next((reason for reason in map(_refused_part, path.split("/")) if reason is not None), None)
 
 
@@ -122,7 +121,7 @@ def _refused_part(part: str) -> str | None:
     if part in ("", "."):
         return "has an empty part"
     if part == "..":
-        return "climbs out of the folder"
+        return "leaves the folder"
     if part[-1] in ". ":
         return "has a part that ends in a dot or space, which Windows drops"
     if _RESERVED.fullmatch(part):
@@ -135,20 +134,20 @@ def _refused_part(part: str) -> str | None:
 
 
 def folded(path: str) -> str:
-    """What is equal for paths that some disk takes for the same: whatever the case and the Unicode form."""
+    """A path without differences of case and Unicode form, which some disks ignore."""
     if path.isascii():
         return path.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
 class _Found:
-    """What was seen of all paths: 8 bytes for each file, and the folders."""
+    """All paths so far, as 8 bytes per file, and their folders."""
 
     def __init__(self) -> None:
         self.count = 0
         self.shown: list[str] = []
         self.folders: dict[str, str] = {}
-        """Folded -> as it is spelled."""
+        """Folded path -> path as it is spelled."""
         self._files = array("Q")
 
     def problem(self, key: str, reason: str) -> None:
@@ -157,21 +156,21 @@ class _Found:
             self.shown.append(f"{plain(key)!r} {reason}")
 
     def add(self, path: str) -> str | None:
-        """Note the path of a file; what is wrong with its folders."""
+        """Note the path of a file. Returns what is wrong with its folders."""
         self._files.append(_hash(folded(path)))
         at = path.find("/")
         while at >= 0:
             folder = path[:at]
             spelled = self.folders.setdefault(folded(folder), folder)
             if spelled != folder:
-                return f"lies in the same folder as {plain(spelled)!r} where case or Unicode form do not count"
+                return f"is in the same folder as {plain(spelled)!r} where case or Unicode form do not count"
             if folder.lower() in OURS:
-                return f"lies in a folder {plain(folder)!r}, which is the name of a file beside it"
+                return f"is in a folder {plain(folder)!r}, which is the name of a file next to it"
             at = path.find("/", at + 1)
         return None
 
     def doubles(self) -> set[int]:
-        """Hashes of files that are there twice, or are folders too: few, if any."""
+        """Hashes of files that occur twice, or are folders too."""
         hashes = np.sort(np.frombuffer(self._files, np.uint64))
         folders = np.fromiter(map(_hash, self.folders), np.uint64, len(self.folders))
         return set(hashes[1:][hashes[1:] == hashes[:-1]].tolist()) | set(np.intersect1d(hashes, folders).tolist())

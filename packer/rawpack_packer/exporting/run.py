@@ -1,15 +1,16 @@
-"""An export, from a store to a folder: checked, written file by file, and gone on with after a kill.
+"""Exports a store to a folder: checks the folder, writes file by file, and resumes after a kill.
 
-A file gets its name only when its bytes are on the disk. So a file that is there is whole, and a run that goes on
-leaves it alone. The note `export.json` comes last and says that all is there.
+A file gets its name only when its bytes are on the disk. So each file that is there is complete, and a run that resumes
+leaves it alone. The note `export.json` comes last and says that nothing is missing.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cv2
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
@@ -28,22 +31,22 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import REJECTS, WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
 from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.exporting.contents import contents
 from rawpack_packer.exporting.listing import again, note, write_listing
 from rawpack_packer.exporting.names import LISTING, NOTE, Names, check_names, suffix_of
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources import Item, StoreSource
+from rawpack_packer.sources.stores.compatible import IMAGE
 from rawpack_packer.text import listed, plain
 
 _BEGUN = "export"
-"""In WORK: which store is being exported, and how its files are named."""
+"""In WORK: says which store is being exported, and how its files are named."""
 _NEW = f"{_BEGUN}.tmp"
 _BLOCK = 32
 """Samples that a thread writes at a time."""
 _SYNCED = 1024
 """Files that are synced together before they get their names."""
 _AHEAD = 4
-"""Blocks for each worker that are given out at a time."""
+"""Blocks per worker that are submitted at a time."""
 _TRIED = 24
 _DISK_BLOCK = 4096
 _LINE_BYTES = 200
@@ -52,35 +55,35 @@ _MAX_NOTE = 1 << 20
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export came to."""
+    """The result of an export."""
 
     folder: str
     samples: int
-    """That have files now."""
+    """Number of samples that have files now."""
     files: int
-    """Images and masks of them."""
+    """Number of their images and masks."""
     written_now: int
-    """Files that this run wrote; others were there from an earlier one."""
+    """Files that this run wrote; earlier runs wrote the others."""
     bytes_written: int
     rejects: Mapping[str, int]
     """Reason -> samples that are damaged in the store, and have no file."""
     pack_again: str | None
-    """The command that packs the folder again, run in it; None where there is none."""
+    """The command to run in the folder to pack it again; None if there is none."""
     why_not: str
     """Why there is none."""
     differs: tuple[str, ...]
-    """What the store that the command makes has otherwise."""
+    """How a store that is packed again differs."""
     seconds: float
 
     @property
     def already(self) -> bool:
-        """Whether all of it was there before this run."""
+        """Whether an earlier run wrote all files."""
         return not self.written_now
 
 
 @dataclass(frozen=True)
 class DryExport:
-    """What an export would take."""
+    """What an export needs."""
 
     samples: int
     files_bytes: int
@@ -88,10 +91,10 @@ class DryExport:
 
 
 class Export:
-    """One export: a store, and the folder that it goes to."""
+    """One store, and the folder that it is exported to."""
 
     def __init__(self, source: StoreSource, folder: Path, *, numbered: bool = False) -> None:
-        """Raises UsageError where that makes no sense; nothing is written."""
+        """Raises UsageError with nothing written."""
         self.source, self.folder = source, folder
         fields = source.stores[0].fields
         self.names = Names({name: suffix_of(field) for name, field in fields.items() if field.in_shards}, numbered)
@@ -100,16 +103,15 @@ class Export:
         check_names(self.names, source.all_keys, folder)
 
     def estimate(self) -> DryExport:
-        """What it would take."""
         return DryExport(len(self.source), self.need_bytes(), destinations.free_bytes(self.folder))
 
     def need_bytes(self) -> int:
-        """About how much all files take on the disk, by a few of them."""
+        """About how much all files take on the disk, estimated from a few samples."""
         tried = [k * len(self.source) // min(_TRIED, len(self.source)) for k in range(min(_TRIED, len(self.source)))]
         sizes = []
         for row in tried:
             try:
-                made = [len(data) for _, data in contents(self.source[row], self.names.suffixes)]
+                made = [len(data) for _, data in _contents(self.source[row], self.names.suffixes)]
             except DecodeError:
                 continue
             sizes.append(sum(-(-size // _DISK_BLOCK) * _DISK_BLOCK for size in made))
@@ -133,19 +135,17 @@ class Export:
                 done = self._write(how)
         how.progress.end()
         anew = again(self.source, self.names)
-        reasons: dict[str, int] = {}
-        for reject in done.rejects:
-            reasons[reject.reason] = reasons.get(reject.reason, 0) + 1
+        reasons = Counter(reject.reason for reject in done.rejects)
         samples = len(self.source) - len(done.rejects)
         return Exported(
-            str(self.folder), samples, samples * len(self.names.suffixes), done.files, done.bytes, reasons,
+            str(self.folder), samples, samples * len(self.names.suffixes), done.files, done.bytes, dict(reasons),
             anew.command, anew.why_not, anew.differs, time.monotonic() - began,
         )  # fmt: skip
 
     def _write(self, how: RunOptions) -> _Written:
         work = self.folder / WORK
         for left in work.glob("*.tmp"):
-            left.unlink()  # by a run that was killed
+            left.unlink()
         files.write_whole(work / _BEGUN, msgspec.json.encode(self._about), work / _NEW)
         how.progress.begin(len(self.source), 0)
         done = self._write_files(how)
@@ -158,10 +158,10 @@ class Export:
             raise PackError(
                 f"the store has {text.count(len(done.rejects), 'damaged sample')} ({plain(first.key)}: {first.detail}, "
                 f"...), and --max-rejects allows {allowed}; those seen so far are listed in {work / REJECTS}. The same "
-                "command with a larger --max-rejects goes on"
+                "command with a larger --max-rejects resumes"
             )
         if done.files or not (self.folder / NOTE).exists():
-            # Names of files are on the disk before what says that all of them are there.
+            # The names of all files reach the disk before the note.
             files.sync_tree(self.folder)
             (self.folder / REJECTS).unlink(missing_ok=True)
             if done.rejects:
@@ -174,7 +174,7 @@ class Export:
         return done
 
     def _write_files(self, how: RunOptions) -> _Written:
-        """All files that are not there yet. Ends early where too many samples are damaged."""
+        """Write all missing files. Ends early if too many samples are damaged."""
         workers = max(1, machine.cpus() if how.workers is None else how.workers)
         done, folders, seen = _Written(), _MadeFolders(self.folder), 0
         starts, waiting = iter(range(0, len(self.source), _BLOCK)), deque[Future[_Written]]()
@@ -193,7 +193,7 @@ class Export:
         return done
 
     def _write_some(self, rows: range) -> _Written:
-        """Write those files of some samples that are not there yet, under temporary names. Any thread may call it."""
+        """Write the missing files of some samples under temporary names. Any thread may call it."""
         done = _Written()
         for row in rows:
             key = self.source.key(row)
@@ -206,7 +206,7 @@ class Export:
             except DecodeError as error:
                 done.rejects.append(Reject(row, key, error.reason, error.detail))
                 continue
-            for name, data in contents(item, {name: self.names.suffixes[name] for name in missing}):
+            for name, data in _contents(item, {name: self.names.suffixes[name] for name in missing}):
                 temporary = self.folder / WORK / f"{row}.{name}.tmp"
                 temporary.write_bytes(data)
                 done.unnamed.append((temporary, missing[name]))
@@ -215,7 +215,7 @@ class Export:
         return done
 
     def _check_folder(self) -> bool:
-        """Whether a run has worked there. Raises UsageError where the folder may not be used."""
+        """Whether an earlier run has worked there. Raises UsageError where the folder may not be used."""
         folder = self.folder
         destinations.check_apart(folder, self.source.stores[0].path)
         if not os.path.lexists(folder):
@@ -233,21 +233,21 @@ class Export:
             raise UsageError(f"{folder} holds other files ({listed(names, 3)}); name an empty or a new folder")
         if {name: before.get(name) for name in self._about} != self._about:
             raise UsageError(
-                f"{folder} holds the files of another store, or named in another way ({LISTING} lists them); name "
-                "another folder"
+                f"{folder} holds the files of another store, or files named in another way ({LISTING} lists them); "
+                "name another folder"
             )
         return True
 
 
 @dataclass
 class _Written:
-    """What was written."""
+    """Files that were written."""
 
     files: int = 0
     bytes: int = 0
     rejects: list[Reject] = field(default_factory=list)
     unnamed: list[tuple[Path, Path]] = field(default_factory=list)
-    """Files under their temporary names, and the names that they are to have."""
+    """The temporary and the final name of each file."""
 
     def add(self, other: _Written) -> None:
         self.files += other.files
@@ -257,13 +257,13 @@ class _Written:
 
 
 class _MadeFolders:
-    """Gives files their names, in folders that it makes."""
+    """Moves files to their final names, and makes folders for them."""
 
     def __init__(self, folder: Path) -> None:
         self._made = {folder}
 
     def name(self, files_: list[tuple[Path, Path]]) -> None:
-        """Sync all files, then give all their names; the list is empty then."""
+        """Sync all files, then rename them, and clear the list."""
         files.sync_all([temporary for temporary, _ in files_])
         for temporary, final in files_:
             self._make(final.parent)
@@ -271,7 +271,7 @@ class _MadeFolders:
         files_.clear()
 
     def _make(self, folder: Path) -> None:
-        """Make a folder below that of the export; no link is followed."""
+        """Make a folder below that of the export. No link is followed."""
         if folder in self._made:
             return
         self._make(folder.parent)
@@ -283,7 +283,7 @@ class _MadeFolders:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that begin nothing more once the block has ended."""
+    """Threads that begin no further block once the `with` block has ended."""
     pool = ThreadPoolExecutor(workers, "export")
     try:
         yield pool
@@ -292,7 +292,7 @@ def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:
-    """What an export noted of itself; None where there is no such file."""
+    """A note of an export; None where there is none."""
     try:
         with path.open("rb") as file:
             return msgspec.json.decode(file.read(_MAX_NOTE), type=dict[str, Any])
@@ -301,5 +301,30 @@ def _read_note(path: Path) -> dict[str, Any] | None:
 
 
 def _is_only_locks(work: Path) -> bool:
-    """Whether a run was killed there before it noted anything."""
+    """Whether a run was killed there before it had noted anything."""
     return not work.is_symlink() and work.is_dir() and {path.name for path in work.iterdir()} <= {*LOCKS, _NEW}
+
+
+def _contents(item: Item, suffixes: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """Image and masks of a sample, by name, each as the bytes of a file with its suffix: JPEG files as they are stored,
+    pixels as PNG, other arrays as .npy."""
+    for name, suffix in suffixes.items():
+        value = item.image if name == IMAGE else item.fields[name]
+        yield name, value if isinstance(value, bytes) else _file(np.asarray(value), suffix)
+
+
+def _file(image: NDArray[np.generic], suffix: str) -> bytes:
+    if suffix == ".png":
+        return _png(image)
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.ascontiguousarray(image), version=(1, 0), allow_pickle=False)
+    return file.getvalue()
+
+
+def _png(image: NDArray[np.generic]) -> bytes:
+    """A PNG file of an image (H, W, 1 or 3), uint8 or uint16."""
+    bgr = image[..., ::-1] if image.shape[2] == 3 else image
+    done, file = cv2.imencode(".png", np.ascontiguousarray(bgr))  # type: ignore[arg-type, unused-ignore]
+    if not done:
+        raise PackError(f"OpenCV could not write a PNG of {image.shape[1]}x{image.shape[0]} pixels")
+    return file.tobytes()

@@ -1,7 +1,7 @@
-"""Appending to a store: more samples into new shards and new columns, and then a manifest that names them too.
+"""Appending to a store: new shards and columns, and then a manifest that names them as well as the old ones.
 
-No file that the store's manifest names is touched, so readers that are open keep working, and until the new
-manifest is there the store is the old one. An append that was stopped resumes as a packing job does.
+No file that the old manifest names is touched, so open readers keep working; until the new manifest is there, the store
+is the old one. An append that was stopped resumes as a packing job does.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ from rawpack_packer.sources.optional import unread_of
 
 @dataclass(frozen=True)
 class AppendSummary:
-    """What an append came to."""
+    """The result of an append. All numbers are of samples."""
 
     summary: Summary
-    """Of the store as it is now; `seen` and what else speaks of this run counts samples of this source."""
+    """Of the store as it is now; `seen` and other numbers of this run count samples of this source."""
     added: int
-    """Samples that the store has more."""
     rejected: int
     existing: int
-    """Samples of the source that the store, or a split drawn with it, had or had rejected, and that were left out."""
+    """Left out, since the store or a split drawn with it had or had rejected them."""
     changed: int
-    """Of these: whose file has another size or time than then; the store keeps the old sample."""
+    """Of the existing ones: those whose file changed since; the store keeps the old sample."""
     later: int
-    """Samples that came to the source after an append was begun that this run ended: they are for the next."""
+    """Came to the source after an append began that this run finished: the next append adds them."""
 
 
 def append(
@@ -60,10 +59,10 @@ def append(
 ) -> AppendSummary:
     """Add the samples of `source` to the store at `destination`, by the store's own recipe, or resume that.
 
-    skip_existing: leave out what the store has, or has rejected, by the key; a rejected file that was changed since is
-    tried again. Otherwise a key that the store has is an error. other_libraries: also where the libraries that make
-    pixels and files have other versions than before. how.restart: remove what an append left that was begun.
-    Raises UsageError where that makes no sense, with nothing written; PackError where it ran and could not finish.
+    skip_existing: leave out samples whose keys the store has or has rejected; a rejected file that changed since is
+    tried again. Otherwise a key that the store has is an error. other_libraries: append even if the libraries that make
+    pixels and files have other versions now. how.restart: remove what an unfinished append left.
+    Raises UsageError with nothing written, PackError where it started and failed.
     """
     began = time.monotonic()
     how, path = how or RunOptions(), Path(destination)
@@ -72,7 +71,7 @@ def append(
     _check_fields(path, store.manifest, recipe, source)
     begun = None if how.restart else journal.read_append(path)
     if begun is not None and begun.store != store.digest:
-        # A run that was killed between its manifest and its last step.
+        # That run was killed after it had replaced the manifest.
         with Lock(path):
             commit.tidy(path)
         if is_of(begun, source):
@@ -85,15 +84,8 @@ def append(
                 commit.tidy(path)
         return _nothing(source, store, chosen.existing, chosen.changed, began)
     before = before_append(store.manifest, store.digest, label_counts(store))
-    job = Job(
-        path,
-        chosen.source,
-        recipe,
-        dict(store.manifest.fields),
-        counts_of(store.manifest, chosen),
-        before,
-        own=chosen.named,
-    )
+    counts, fields = counts_of(store.manifest, chosen), dict(store.manifest.fields)
+    job = Job(path, chosen.source, recipe, fields, counts, before, own=chosen.named)
 
     def settled() -> Summary | None:
         if manifests.load(path)[1] != store.digest:
@@ -117,12 +109,12 @@ def append(
 
 
 def open_store(path: Path, sources: Sequence[str | Path]) -> Store:
-    """The finished store that is to be appended to. Raises UsageError where there is none, or it may not be."""
+    """The finished store to append to. Raises UsageError where there is none."""
     names = splits.stores_of(path) if path.is_dir() else {}
     if names:
         raise UsageError(f"{path} is a set of splits: append to one of them, {', '.join(map(str, names.values()))}")
     if not destinations.is_finished(path):
-        unfinished = destinations.is_begun(path) if path.is_dir() else False
+        unfinished = path.is_dir() and destinations.is_begun(path)
         cure = "packing did not finish: the same `rawpack pack` resumes" if unfinished else "`rawpack pack` makes one"
         raise UsageError(f"there is no store at {path} to append to: {cure}")
     destinations.check(path, sources)
@@ -130,15 +122,15 @@ def open_store(path: Path, sources: Sequence[str | Path]) -> Store:
         store = Store(path)
         check_sizes(path, store.manifest)
     except (StoreError, PackError) as error:
-        raise UsageError(f"{error}; only a sound store can be appended to") from None
+        raise UsageError(f"{error}; only an intact store can be appended to") from None
     return store
 
 
 def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recipe:
-    """The recipe that a store was packed by, to be used again.
+    """The recipe that a store was packed by.
 
-    Raises UsageError, naming what differs, where the libraries here are others; `other_libraries` allows that, and the
-    recipe then says both.
+    Raises UsageError, naming what differs, where other versions of libraries are installed here. `other_libraries`
+    allows that, and the recipe then has both versions.
     """
     try:
         made = msgspec.convert(manifest.recipe, Recipe)
@@ -166,10 +158,10 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
 
 
 def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source) -> None:
-    """Raise UsageError, naming the first that differs, where samples of the source do not fit those of the store."""
+    """Raise UsageError, naming the first field that differs, where samples do not fit into the store."""
     if (manifest.classes is None) != (source.info.classes is None):
         has, lacks = (path, source.info.root) if source.info.classes is None else (source.info.root, path)
-        raise UsageError(f"{has} has classes and {lacks} has none, so labels would not mean the same")
+        raise UsageError(f"{has} has classes and {lacks} has none: only samples with the same fields can be appended")
     fields = store_fields(recipe, source)
     for name in [*fields, *manifest.fields]:
         was, now = manifest.fields.get(name), fields.get(name)
@@ -181,15 +173,13 @@ def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source
 
 
 def _takes(was: Field | None, now: Field | None) -> bool:
-    """Whether a field for images of any size takes those of a source that are all of one."""
+    """Whether a field for images of any size takes those of a source whose images have one size."""
     if was is None or now is None or was.kind != "image" or was.uniform or len(was.shape) != len(now.shape):
         return False
     return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was
 
 
 def _nothing(source: Source, store: Store, existing: int, changed: int, began: float) -> AppendSummary:
-    """What an append came to that had nothing to do."""
-    seconds = time.monotonic() - began
-    return AppendSummary(
-        nothing_to_do(store.path, store.manifest, store.digest, source, seconds), 0, 0, existing, changed, 0
-    )
+    """The result of an append that had nothing to do."""
+    summary = nothing_to_do(store.path, store.manifest, store.digest, source, time.monotonic() - began)
+    return AppendSummary(summary, 0, 0, existing, changed, 0)

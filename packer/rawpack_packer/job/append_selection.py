@@ -1,4 +1,4 @@
-"""What of a source is appended to a store: the samples that it has not, under its classes and keys."""
+"""Which samples of a source are appended to a store, with the store's classes and keys."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ from rawpack_packer.text import listed
 
 _SHOWN = 10
 _DIGITS = 15
-"""A key of more is no number that was counted."""
+"""A key with more is not a number that was counted."""
 _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What of a source is appended."""
+    """The samples of a source that are appended."""
 
     source: View
-    """With the store's classes and keys."""
+    """With the keys and classes of the store."""
     named: View
     """With the source's own."""
     existing: int
     changed: int
     later: int
-    """Samples: see `AppendSummary`."""
+    """See `AppendSummary`."""
 
 
 def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, skip_existing: bool) -> Chosen:
-    """What is to be appended. Raises UsageError where the store has some of it, and that was not to be skipped."""
+    """Choose what to append. begun: the append to resume. Raises UsageError where the store has some of the samples and
+    they are not to be skipped."""
     beside, drawn = _beside(store)
-    # Where one source was divided, what one split has is not to come into another.
+    # If splits were drawn from one source, no sample of one split may come into another.
     having, first = [store, *(beside if drawn else ())], None
     if source.info.numbered and not skip_existing:
         first = int(begun.keys[0]) if begun is not None else _free_number(having)
@@ -67,12 +68,12 @@ def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, sk
             and not skip_existing
             and journal.source_digest(source) in journal.digests(store.path, store.manifest)
         ):
-            # All of it was packed or appended before, and nothing has changed since.
+            # All samples were packed or appended before, and nothing has changed since.
             return Chosen(View(source, _NONE), View(source, _NONE), len(source), 0, 0)
         had, changed = _known(having, whole)
         new = ~had
         if had.any() and not skip_existing:
-            where = f"{store.path}, or a split beside it," if len(having) > 1 else f"{store.path}"
+            where = f"{store.path}, or a split next to it," if len(having) > 1 else f"{store.path}"
             raise UsageError(_conflict(where, whole, np.flatnonzero(had), mixed=mixes_videos(source, had)))
     rows = np.flatnonzero(new)
     return Chosen(
@@ -85,8 +86,8 @@ def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, sk
 
 
 def _free_number(stores: Sequence[Store]) -> int:
-    """The first number that is free for a sample whose key is a number: as many as the stores have packed or rejected,
-    but behind the last that is a key, as where a store has some samples of another."""
+    """The first free number for samples whose keys are numbers: the count of all samples packed or rejected, or, as in
+    a subset, the largest key + 1."""
     known = sum(one.manifest.samples + one.manifest.rejects.count for one in stores)
     keys = (key for key, _, _ in itertools.chain.from_iterable(map(journal.entries, stores)))
     numbers = (int(key) for key in keys if len(key) <= _DIGITS and key.isascii() and key.isdigit())
@@ -94,8 +95,7 @@ def _free_number(stores: Sequence[Store]) -> int:
 
 
 def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(n,) each: whether one of the stores has a sample's key, or has rejected it and its file is the same; and whether
-    the file is another than it was then."""
+    """(n,) each: whether a store has a sample's key or has rejected the same file; whether the file changed since."""
     numbers = {source.key(i): i for i in range(len(source))}
     had, changed = np.zeros(len(source), bool), np.zeros(len(source), bool)
     states = source.states()
@@ -103,7 +103,7 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
     for key, state, rejected in itertools.chain.from_iterable(map(journal.entries, stores)):
         i = numbers.get(key)
         if i is not None:
-            # Of a sample that was tried again, the last time counts.
+            # If a sample was tried again, the last time counts.
             changed[i] = aligned and state != UNKNOWN and state != tuple(states[i].tolist())
             had[i] = not (rejected and changed[i])
     return had, changed
@@ -112,11 +112,11 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
 def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:
     shown = listed([source.key(i) for i in rows[:_SHOWN].tolist()], _SHOWN, total=len(rows))
     return (
-        f"{where} has or has rejected {len(rows):,} of {len(source):,} samples already, by their keys ({shown}); "
+        f"{where} already has or has rejected {len(rows):,} of {len(source):,} samples, by their keys ({shown}); "
         + (
             "the others are frames of the same videos: give --fps, --every and the like as when the store was packed"
             if mixed
-            else "--skip-existing appends the others alone"
+            else "--skip-existing appends only the others"
         )
     )
 
@@ -124,9 +124,9 @@ def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool)
 def _classes(
     store: Store, beside: Sequence[Store], source: Source, begun: journal.AppendNote | None
 ) -> tuple[str, ...] | None:
-    """The store's classes, and at the end those that are new, in the order of the source.
+    """The store's classes, then the new ones in the order of the source.
 
-    A store that is one of several splits has the classes of the others too: a number is the same class in all.
+    A store that is one of several splits gets the classes of the others too: a label is the same class in all.
     """
     known = store.manifest.classes if begun is None else begun.classes
     if known is None:
@@ -135,8 +135,8 @@ def _classes(
         classes = other.manifest.classes or ()
         if known != classes[: len(known)] and classes != known[: len(classes)]:
             raise UsageError(
-                f"the classes of {store.path} are not numbered as those of the splits beside it: `rawpack inspect` "
-                "tells more"
+                f"the classes of {store.path} are numbered differently from those of the splits next to it: `rawpack "
+                "inspect` shows more"
             )
         known = max(known, classes, key=len)
     had = set(known)
@@ -144,9 +144,9 @@ def _classes(
 
 
 def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The number in the store of the video of each of these rows, (n,); None where samples are no frames of videos.
+    """(n,): the number in the store of each row's video; None where samples are not frames of videos.
 
-    It depends only on the store as it is and on the rows: an append that resumes gives the same numbers.
+    It depends only on the store and the rows: an append that resumes gives the same numbers.
     """
     videos = videos_of(source)
     if videos is None:
@@ -165,20 +165,20 @@ def _beside(store: Store) -> tuple[list[Store], bool]:
     try:
         return [Store(own.parent / name) for name in found.splits if name != own.name], found.holdout is not None
     except StoreError as error:
-        raise UsageError(f"{store.path} is one of several splits, and not all of them are whole: {error}") from None
+        raise UsageError(f"{store.path} is one of several splits, and not all of them are intact: {error}") from None
 
 
 def is_of(begun: journal.AppendNote, source: Source) -> bool:
-    """Whether an append that has ended was of this very source."""
+    """Whether a finished append was from this very source."""
     if source.info.numbered and len(begun.keys) == len(source):
         return begun.digest == journal.source_digest(View(source, first=int(begun.keys[0])))
     return begun.digest == journal.source_digest(source)
 
 
 def counts_of(manifest: Manifest, chosen: Chosen) -> dict[str, int]:
-    """What the store's sources left out, all together.
+    """What all sources of the store left out.
 
-    Of a source that the store knows in part, everything is counted again: then the larger number holds.
+    A source that the store has in part is counted again as a whole: then the larger number is right.
     """
     was = manifest.counts
     return {

@@ -1,4 +1,4 @@
-"""From finished parts to a store: columns, rejects, provenance, and last of all the manifest."""
+"""From finished parts to a store: writes columns, rejects, provenance, and the manifest last."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.part.part import PartRecord, need_record, read_record
 
 _OPEN_FILES = 32
-"""Columns that are written side by side: a process may have few descriptors."""
+"""Columns that are written at the same time: a process may have few descriptors."""
 _BLOCK_ROWS = 1 << 20
 
 
 @dataclass
 class Totals:
-    """What the parts hold together: small, whatever the number of samples."""
+    """Sums over all parts. Their size does not depend on the number of samples."""
 
     identical: Duplicates
     classes: bool = True
-    """Whether labels are numbers of classes."""
+    """Whether labels number classes."""
     samples: int = 0
     chunks: Counter[str] = field(default_factory=Counter)
     """Compressed pieces of each image and mask field."""
@@ -71,11 +71,8 @@ class Totals:
             self.shards.append(Shard(rows=record.rows, files=record.files, fields=record.placements))
 
     def noticed(self) -> dict[str, int]:
-        """What a summary tells of the samples as a whole. May be asked once."""
-        return {
-            "identical_files": self.identical.count(),
-            "classes_of_one": classes_of_one(self.labels),
-        }
+        """Counts that take all samples together. May be called once."""
+        return {"identical_files": self.identical.count(), "classes_of_one": _classes_of_one(self.labels)}
 
     @property
     def bytes_out(self) -> int:
@@ -83,8 +80,8 @@ class Totals:
 
 
 def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manifest:
-    """Write what makes finished parts a store, or more of the store that there is. May be killed at any instant, and be
-    done again from the start."""
+    """Make finished parts a store, or add them to the store that is there. If this is killed at any point, it can be
+    done again."""
     destination, fields, before, numbers = job.destination, job.fields, job.before, job.numbers
     work, classes, states = destination / WORK, job.source.info.classes, job.source.states()
     columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
@@ -114,11 +111,11 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
 
 
 def tidy(destination: Path) -> None:
-    """Remove what packing needed until the manifest was written."""
+    """Remove the folder that packing needed until the manifest was written."""
     try:
         shutil.rmtree(destination / WORK)
     except OSError as error:
-        # NFS keeps a removed file that is open, as the locks are, under another name until it is closed. Whoever holds
+        # NFS keeps a removed file that is open, as the locks are, under another name until it is closed. The holder of
         # the locks then removes the folder.
         if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
             raise
@@ -126,7 +123,7 @@ def tidy(destination: Path) -> None:
 
 
 def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Manifest | None = None) -> None:
-    """Write what the finished parts have rejected, one JSON object a line, after what the store had rejected before."""
+    """Write the rejects of the old store, then those of the finished parts, one JSON object a line."""
     with path.open("wb") as file:
         if old is not None:
             with (destination / old.rejects.file.name).open("rb") as rejected:
@@ -140,28 +137,27 @@ def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Mani
 def _counts(
     counts: Mapping[str, int], classes: tuple[str, ...] | None, totals: Totals, before: Before
 ) -> dict[str, int]:
-    """What is counted of all samples of the store."""
+    """The counts of the whole store."""
     if before.manifest is None:
         return dict(counts) | totals.counts | totals.noticed()
     was, labels = before.manifest.counts, totals.labels + Counter(before.labels)
     merged = {name: was.get(name, 0) + totals.counts[name] for name in {*was, *totals.counts}} | dict(counts)
     merged["identical_files"] = was.get("identical_files", 0) + totals.noticed()["identical_files"]
-    merged["classes_of_one"] = classes_of_one(labels)
+    merged["classes_of_one"] = _classes_of_one(labels)
     if "empty_classes" in merged:
-        # Without labels, the classes are those of boxes.
+        # Without labels, the classes belong to boxes.
         merged["empty_classes"] = sum(not labels[label] for label in range(len(classes or ()))) if labels else 0
     return merged
 
 
-def classes_of_one(labels: Mapping[int, int]) -> int:
-    """How many classes have a single sample. labels: label -> samples."""
+def _classes_of_one(labels: Mapping[int, int]) -> int:
     return sum(label >= 0 and count == 1 for label, count in labels.items())
 
 
 def _write_columns(
     destination: Path, fields: dict[str, Field], parts: Iterable[int], totals: Totals, run: int
 ) -> Columns:
-    """The columns of all parts, written part after part: no more than one part is ever in memory."""
+    """Write the columns of all parts, with no more than one part in memory."""
     name_of_all = of_run(COLUMNS, run)
     folder = destination / WORK / f"{name_of_all}.tmp"
     shutil.rmtree(folder, ignore_errors=True)
@@ -180,7 +176,7 @@ def _write_columns(
         written.append(files.record(folder / file_name, file_name))
     files.sync_folder(folder)
     final = destination / name_of_all
-    # Left by a commit that was killed: no manifest names it.
+    # A commit that was killed may have left it: no manifest names it.
     shutil.rmtree(final, ignore_errors=True)
     folder.replace(final)
     files.sync_folder(destination)
@@ -190,7 +186,7 @@ def _write_columns(
 def _write_some(
     folder: Path, columns: Sequence[tuple[str, Field, bytes]], destination: Path, parts: Iterable[int]
 ) -> None:
-    """Write some column files side by side: each record is read once for all of them."""
+    """Write some column files at the same time, reading each record once."""
     with ExitStack() as opened:
         writing = []
         for file_name, kind, header in columns:
@@ -203,14 +199,14 @@ def _write_some(
 
 
 class _ColumnWriter:
-    """What parts, taken in their order, add to one column file."""
+    """The bytes that parts, in their order, add to one column file."""
 
     def __init__(self, file_name: str, kind: Field) -> None:
         self._column, self._kind = file_name.removesuffix(".npy"), kind
         self._name, _, piece = self._column.partition(".")
         self._offsets, self._end = kind.kind in ("text", "ragged") and piece == "offset", 0
         self.first = np.zeros(1, "<i8").tobytes() if self._offsets else b""
-        """What stands before the values of all parts."""
+        """Comes before the values of the first part."""
 
     def of(self, record: PartRecord) -> bytes:
         if self._offsets:
@@ -223,7 +219,7 @@ class _ColumnWriter:
 
 
 def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
-    """How long each row of a text or ragged field is."""
+    """The length of each row of a text or ragged field."""
     if kind.kind == "text":
         return np.array([len(text.encode()) for text in record.texts[name]], np.int64)
     return np.frombuffer(record.columns[f"{name}.length"], "<i8")

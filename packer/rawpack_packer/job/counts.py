@@ -1,4 +1,4 @@
-"""Every count of a summary, and what it counts: what a source left out, and what became of images."""
+"""Every count of a summary, and what it counts."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ COUNTS = NOTES | {
 
 
 def count_of(name: str, noun: str) -> str:
-    """What a count counts, in the plural. noun: of the samples; the bytes of a frame are those of no file."""
+    """What a count counts, in the plural. noun: what a sample is called."""
     if name == "identical_files" and noun != "image":
         return f"{noun}s whose pixels are those of another"
     return COUNTS.get(name, name)
 
 
 def label_counts(store: Store) -> Counter[int]:
-    """Label -> samples of a store with classes; nothing of one without."""
+    """Label -> samples; empty for a store without classes."""
     counts: Counter[int] = Counter()
     if store.manifest.classes is None or "label" not in store.fields:
         return counts

@@ -1,4 +1,4 @@
-"""Recipes for stores made of stores: what a caller does not ask for stays as it is in the first of the stores."""
+"""Recipes for stores made from stores: what the user does not name stays as it is in the first of them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,23 @@ def merging(
     prefix: Prefix | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[StoreSource, Recipe]:
-    """What a merge packs, and by which recipe."""
+    """The source and recipe of a merge. Raises UsageError where the stores leave a choice to the user."""
     source = StoreSource(stores, prefixes=_prefixes(stores, prefix), progress=progress)
     first = source.stores[0]
     for other in source.stores[1:]:
         if other.manifest.format != first.manifest.format and options.get("format") is None:
             raise UsageError(
                 f"{first.path} is {first.manifest.format}, and {other.path} is {other.manifest.format}: give the "
-                "--format of the merged store, or convert one of them by `rawpack convert --format`"
+                "--format of the merged store"
             )
     if source.sizes_differ and options.get("size") is None:
         sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
-        raise UsageError(
-            f"the sizes of images or masks differ ({sizes}): give the --size of the merged store, or "
-            "convert one of them by `rawpack convert --size`"
-        )
+        raise UsageError(f"the sizes of images or masks differ ({sizes}): give the --size of the merged store")
     return source, recipe_as_before(source, options)
 
 
 def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
-    """The recipe by the options that were given; the others are as in the first store."""
+    """The recipe by the given options; the others are as in the first store."""
     first = source.stores[0].manifest
     given = {name: value for name, value in options.items() if value is not None}
     declared = as_stored(source, {"format": first.format} | given)
@@ -53,7 +50,7 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
         applies = {"subsampling": declared["color"] != "gray", "chunk": uniform}
         kinds = {"quality": int, "subsampling": str, "compression": str, "chunk": int}
         names |= {name: kinds[name] for name in output_format(first.format).options if applies.get(name, True)}
-    # Recipes come from strangers.
+    # The recipe of a store is untrusted.
     before = {name: first.recipe[name] for name, kind in names.items() if type(first.recipe.get(name)) is kind}
     return recipe_for(source, before | declared)
 
@@ -64,11 +61,11 @@ def _prefixes(stores: Sequence[Named], prefix: Prefix | None) -> list[str]:
     if prefix == "numbers":
         return [f"{number}/" for number in range(len(stores))]
     if prefix != "names":
-        raise UsageError(f"--prefix {prefix!r}: one of {', '.join(PREFIXES)}")
+        raise UsageError(f"--prefix {prefix!r}: must be one of {', '.join(PREFIXES)}")
     names = [f"{Path(store).resolve().name}/" for store in stores]
     if len(set(names)) != len(names):
         double = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"several of the stores are named {double!r}; --prefix numbers counts them")
+        raise UsageError(f"several of the stores are named {double!r}; --prefix numbers tells them apart")
     return names
 
 

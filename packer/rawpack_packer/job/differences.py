@@ -90,12 +90,6 @@ def set_at(path: Path) -> There:
     return There(str(path), all(finished for finished, _, _ in held), restart, holds, "set of splits")
 
 
-def _append_at(path: Path) -> There:
-    """An append to the store in a folder that did not finish."""
-    restart = "--restart deletes what this append has packed so far, and begins it again; the store stays"
-    return There(f"an append to {path}", finished=False, restart=restart)
-
-
 def check_same(
     path: Path,
     before: JobNote | Manifest,
@@ -123,7 +117,11 @@ def check_same(
         seen = known()
     except UsageError:
         seen = None
-    there = _append_at(path) if isinstance(before, AppendNote) else store_at(path, called)
+    if isinstance(before, AppendNote):
+        restart = "--restart deletes what this append has packed so far, and begins it again; the store stays"
+        there = There(f"an append to {path}", finished=False, restart=restart)
+    else:
+        there = store_at(path, called)
     grows = there.finished and not called and field is None and (classes is None) == (names is None)
     append = _append(seen, source) if grows else ""
     options = _options(before.recipe, now) or _libraries(before.recipe, now)

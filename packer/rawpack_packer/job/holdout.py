@@ -1,8 +1,7 @@
 """Which samples are held out of a source for other splits: a pure function of their names and a seed.
 
-The groups of each class are ranked by a hash of their names; the first go to the splits in the order in which these
-were named, the rest stays in `train`. So counts are exact, and one more group in a class moves at most one of its
-others at the end of each split.
+The groups of each class are ranked by a hash of their names. The first ones go to the named splits, in the order given;
+the rest stays in `train`. So counts are exact, and one more group in a class moves at most one other group per split.
 """
 
 from __future__ import annotations
@@ -21,36 +20,35 @@ from rawpack_packer.sources import Source
 from rawpack_packer.sources.optional import group_of, labels_of, unread_of
 
 VERSION = 1
-"""Of the draw: another one would be another number."""
+"""Of the rules of the draw."""
 TRAIN = "train"
 _AMOUNT = re.compile(r"\d{1,15}(\.\d{1,15})?%?|\.\d{1,15}%?")
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What came of a draw."""
+    """The result of a draw."""
 
     rows: Mapping[str, NDArray[np.int64]]
     """Split -> numbers of its samples, ascending; `train` first."""
     kept_whole: tuple[int, ...]
-    """Labels of classes of a single group, all of which stays in train; -1 for samples without a class."""
+    """Labels of classes with a single group, which stays in train; -1 stands for samples without a class."""
     short: Mapping[str, tuple[int, ...]]
-    """Split -> labels of other classes that are too small to give as many groups as were asked for."""
+    """Split -> labels of other classes that have too few groups for what was asked."""
     by_class: bool
-    """Whether labels were known before the samples are read; otherwise all samples count as one class."""
+    """Whether labels were known before samples were read; otherwise all samples count as one class."""
 
 
 def parse_holdout(texts: Iterable[str]) -> dict[str, str]:
-    """`--holdout val=0.1`, given several times or as `val=0.1,test=0.1`: split -> share, or number for each class."""
+    """Parse `val=0.1`, `val=0.1,test=0.1` or several of these: split -> share, or number from each class."""
     found: dict[str, str] = {}
     for text in ",".join(texts).split(","):
         name, _, amount = (part.strip() for part in text.partition("="))
         if not name or not _AMOUNT.fullmatch(amount):
-            raise UsageError(f"--holdout {text!r}: NAME=SHARE or NAME=NUMBER of each class, such as val=0.1 or val=50")
-        if name == TRAIN:
-            raise UsageError(f"--holdout {text!r}: {TRAIN} is what remains; name the others")
-        if name in found:
-            raise UsageError(f"--holdout names {name!r} twice")
+            raise UsageError(f"--holdout {text!r}: must be NAME=SHARE or NAME=NUMBER, such as val=0.1 or val=50")
+        if name == TRAIN or name in found:
+            what = f"{TRAIN} is what remains; name the others" if name == TRAIN else f"names {name!r} twice"
+            raise UsageError(f"--holdout {text!r}: {what}")
         found[name] = amount
     if sum(share(amount) for amount in found.values() if share(amount) < 1) >= 1:
         raise UsageError(f"--holdout {','.join(f'{name}={amount}' for name, amount in found.items())}: nothing remains")
@@ -58,27 +56,27 @@ def parse_holdout(texts: Iterable[str]) -> dict[str, str]:
 
 
 def share(amount: str) -> Fraction:
-    """A share below 1, or from 1 on a number."""
+    """A share below 1, or a number from 1 on. Raises UsageError."""
     value = Fraction(amount.rstrip("%")) / (100 if amount.endswith("%") else 1)
     if value <= 0 or (value >= 1 and (amount.endswith("%") or value.denominator != 1)):
-        raise UsageError(f"--holdout {amount}: a share below 1 such as 0.1 or 10%, or a number of each class")
+        raise UsageError(f"--holdout {amount}: must be a share below 1, such as 0.1 or 10%, or a number of each class")
     return value
 
 
 def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
-    """Divide a source. Raises UsageError where a split would get nothing."""
+    """Divide a source into splits. Raises UsageError where a split would get nothing."""
     labels = labels_of(source)
     names, of_sample = _groups(source)
     firsts = np.full(len(names), len(source), np.int64)
     np.minimum.at(firsts, of_sample, np.arange(len(source)))
-    # A group is of the class of its first sample.
+    # A group has the class of its first sample.
     classes = np.zeros(len(names), np.int64) if labels is None else labels[firsts]
     key = xxhash.xxh3_64_intdigest(f"rawpack holdout {VERSION} {seed}".encode())
     hashes = [xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"), key) for name in names]
     splits = [TRAIN, *holdout]
     taken, alone = np.zeros(len(names), np.int64), []
     short: dict[str, list[int]] = {}
-    # What could not be looked into is of no class, and is rejected in train.
+    # What could not be read has no class, and is rejected in train.
     found = ~np.isin(firsts, unread_of(source))
     for label in np.unique(classes[found]).tolist():
         members = np.flatnonzero((classes == label) & found)
@@ -88,7 +86,7 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
         start = 0
         for k, (name, amount) in enumerate(holdout.items(), 1):
             wanted = _wanted(len(members), amount)
-            # One remains; the last splits give way.
+            # One group stays in train, at the expense of the last splits.
             count = min(wanted, len(members) - 1 - start)
             taken[ranked[start : start + count]] = k
             start += count
@@ -107,7 +105,7 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
 
 
 def _wanted(size: int, amount: str) -> int:
-    """How many of a class of `size` a split is to get: rounded, half up."""
+    """How many of `size` groups a split gets: rounded, half up."""
     value = share(amount)
     return int(value) if value >= 1 else int(value * size + Fraction(1, 2))
 

@@ -46,7 +46,7 @@ class Parts:
             if record is None:
                 todo.append(number)
             else:
-                rejects = _of_samples(record)
+                rejects = _counted(record)
                 if self.how.strict and rejects:
                     first = rejects[0]
                     raise PackError(
@@ -86,7 +86,7 @@ class Parts:
         record = read_record(self.job.destination, number)
         if record is not None:
             self.done_now += record.rows
-            self._rejects += len(_of_samples(record))
+            self._rejects += len(_counted(record))
         self._report()
 
     def waits(self, why: str, /) -> None:
@@ -133,6 +133,6 @@ class Parts:
         return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
 
 
-def _of_samples(record: PartRecord) -> list[Reject]:
+def _counted(record: PartRecord) -> list[Reject]:
     """The rejects that count for --strict and --max-rejects."""
     return [reject for reject in record.rejects if reject.reason != NOT_SCANNED]

@@ -28,6 +28,8 @@ from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSource, open_source
 
 Named = str | os.PathLike[str]
+_OF_DATASETS = ("fields", "image", "classes", "keys", "names")
+"""Keywords that describe a dataset in memory."""
 Scan = Callable[[int], None]
 """Called repeatedly while a source is opened, with the number of entries scanned so far."""
 
@@ -252,8 +254,8 @@ def _open(
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: pass a path as a str or Path, image files in memory as a list of bytes")
     given = {name: value for name, value in about.items() if value is not None and value is not False}
-    for name in ("kind", "skip_unreadable"):
-        if name in given:
+    for name in given:
+        if name not in _OF_DATASETS:
             raise UsageError(
                 f"{name}= applies to a path only, and the source is a {type(source).__name__}: leave it out"
             )

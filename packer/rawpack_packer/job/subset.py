@@ -1,5 +1,4 @@
-"""Which samples of a store a subset has. Always in the order in which they are stored, and without chance unless a seed
-is given."""
+"""Which samples of a store a subset has: in their stored order, and at random only if a seed is given."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from rawpack.errors import UsageError
 from rawpack.order import Shuffled
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.base import given_options
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
 
 _SHOWN = 10
 Numbers = NDArray[np.int64]
@@ -21,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Choice:
-    """First what is named, then so many of it. None leaves all."""
+    """What is named, and how many of these samples. None leaves all."""
 
     classes: Sequence[str] | None = None
     """By name."""
@@ -31,33 +30,31 @@ class Choice:
     every: int = 1
     """Every Nth of what is named, starting with the first."""
     per_class: int | None = None
-    """At most so many of each class, and of those without one."""
+    """At most this many of each class, and of samples without one."""
     limit: int | None = None
-    """At most so many in all. These, and those of each class, are evenly spaced: stores hold class after class, so the
-    first ones would all be of one class."""
+    """At most this many in all. They are evenly spaced, as are those of `per_class`: stores hold one class after the
+    other, so the first samples would all be of one class."""
     seed: int | None = None
-    """Takes them at random instead."""
+    """Choose those at random instead."""
     joined: Sequence[str] = ()
-    """Further classes: names, or several names joined by commas."""
+    """More classes: names, or several names joined by commas."""
     keep_labels: bool = False
-    """Labels and classes stay what they are; else those of `classes` are counted from 0, in the store's order."""
+    """Labels and classes stay; otherwise the labels of `classes` are renumbered from 0, in the store's order."""
 
 
 def chosen(source: StoreSource, choice: Choice) -> StoreSource:
-    """The samples that were chosen. Raises UsageError for what is not there, and where nothing is left."""
+    """The chosen samples. Raises UsageError for what the store does not have, and if nothing is left."""
     for option, count in (("every", choice.every), ("per-class", choice.per_class), ("limit", choice.limit)):
         if count is not None and count < 1:
             raise UsageError(f"--{option} {count}: must be 1 or more")
     if choice.seed is not None and choice.limit is None and choice.per_class is None:
         raise UsageError("--seed says which samples --limit or --per-class takes; give one of them")
-    left = np.ones(len(source), np.bool_)
-    classes = None
+    left, classes, known = np.ones(len(source), np.bool_), None, source.info.classes or ()
     if choice.classes is not None or choice.joined:
-        known = source.info.classes or ()
-        # A name may hold a comma.
-        apart = [name for word in choice.joined for name in ([word] if word in known else word.split(","))]
-        labels, classes = _labels(source), _named(source, [*(choice.classes or ()), *apart])
-        left &= np.isin(labels, [(source.info.classes or ()).index(name) for name in classes])
+        # A class name may contain a comma.
+        split = [name for word in choice.joined for name in ([word] if word in known else word.split(","))]
+        labels, classes = _labels(source), _named(source, [*(choice.classes or ()), *split])
+        left &= np.isin(labels, [known.index(name) for name in classes])
     if choice.keys is not None:
         left &= _with_keys(source, choice.keys)
     if choice.rows is not None:
@@ -72,7 +69,7 @@ def chosen(source: StoreSource, choice: Choice) -> StoreSource:
     if choice.limit is not None:
         numbers = _some(numbers, choice.limit, choice.seed)
     if not len(numbers):
-        raise UsageError(f"no sample of {source.info.root} is chosen: ask for others")
+        raise UsageError(f"no sample of {source.info.root} matches all that was given")
     options = given_options(
         classes=classes,
         every=None if choice.every == 1 else choice.every,
@@ -100,11 +97,11 @@ def _labels(source: StoreSource) -> Numbers:
 
 
 def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
-    """The classes that were named, in the store's order."""
+    """The named classes in the store's order."""
     known = source.info.classes or ()
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     if unknown:
-        there = ", ".join(map(plain, known[:_SHOWN])) + (", ..." if len(known) > _SHOWN else "")
+        there = listed(known, _SHOWN)
         raise UsageError(f"there is no class {plain(unknown[0])!r} in {source.info.root}, which has {there}")
     return [name for name in known if name in set(names)]
 
@@ -112,18 +109,16 @@ def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
 def _with_keys(source: StoreSource, keys: Sequence[str]) -> NDArray[np.bool_]:
     wanted = set(keys)
     found = np.fromiter((key in wanted for key in source.all_keys()), np.bool_, len(source))
-    if found.sum() < len(wanted):
-        missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(found).tolist()})
-        if missing:
-            shown = ", ".join(map(plain, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
-            raise UsageError(f"{len(missing):,} of the keys are not in {source.info.root}: {shown}")
+    missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(found).tolist()})
+    if missing:
+        raise UsageError(f"{len(missing):,} of the keys are not in {source.info.root}: {listed(missing, _SHOWN)}")
     return found
 
 
 def _at(source: StoreSource, rows: Sequence[int]) -> NDArray[np.bool_]:
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise UsageError(f"rows are whole numbers in one dimension, not {numbers.dtype} {numbers.shape}")
+        raise UsageError(f"rows must be whole numbers in one dimension, not {numbers.dtype} {numbers.shape}")
     wrong = numbers[(numbers < 0) | (numbers >= len(source))]
     if wrong.size:
         raise UsageError(f"there is no row {wrong[0]}: {source.info.root} has {len(source):,}, counted from 0")
