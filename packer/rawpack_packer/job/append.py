@@ -79,9 +79,7 @@ def append(
         begun = None
     chosen = choose(store, source, begun, skip_existing=skip_existing)
     if not len(chosen.source) and not how.restart:
-        if destinations.is_untidy(path):
-            with Lock(path):
-                commit.tidy(path)
+        commit.tidy_finished(path)
         return _nothing(source, store, chosen.existing, chosen.changed, began)
     before = before_append(store.manifest, store.digest, label_counts(store))
     counts, fields = counts_of(store.manifest, chosen), dict(store.manifest.fields)

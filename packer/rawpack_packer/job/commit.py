@@ -23,7 +23,9 @@ from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack_packer.destination import files
+from rawpack_packer.destination.folder import is_untidy
 from rawpack_packer.destination.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run
+from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job.job import Before, Job
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.part.part import PartRecord, need_record, read_record
@@ -120,6 +122,13 @@ def tidy(destination: Path) -> None:
         if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
             raise
     files.sync_folder(destination)
+
+
+def tidy_finished(destination: Path) -> None:
+    """As `tidy`, for a finished store whose run was killed before it could do that."""
+    if is_untidy(destination):
+        with Lock(destination):
+            tidy(destination)
 
 
 def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Manifest | None = None) -> None:

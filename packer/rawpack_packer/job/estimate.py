@@ -185,7 +185,8 @@ def _file_sizes(source: Source) -> Sizes | None:
 def _mean(trials: Sequence[_SampleTrial], sizes: Sizes | None, count: int) -> tuple[float, float]:
     """The bytes that a sample takes on average, and the relative standard error of that.
 
-    sizes: the average of the tried samples is corrected by how their sizes differ from those of all, by regression.
+    sizes: the average of the tried samples is corrected by how their sizes differ from those of all: in proportion
+        for raw pixels, by regression for files.
     """
     packed = [trial for trial in trials if trial.stored is not None]
     if not packed:
@@ -195,7 +196,10 @@ def _mean(trials: Sequence[_SampleTrial], sizes: Sizes | None, count: int) -> tu
     if sizes is not None and len(packed) > 2:
         own = np.array([sizes.of(trial) for trial in packed])
         apart = own - own.mean()
-        if apart.any():
+        if sizes.files is None:
+            share = mean / max(float(own.mean()), 1e-9)
+            mean, rest = share * sizes.mean, stored - share * own
+        elif apart.any():
             slope = float(apart @ rest / (apart @ apart))
             corrected = mean + slope * (sizes.mean - float(own.mean()))
             if corrected > 0:

@@ -56,7 +56,7 @@ class RunOptions:
     restart: bool = False
     engine: Engine | Connect | None = None
     """Runs the parts; None runs them on this machine."""
-    progress: Progress = field(default_factory=NoProgress)
+    progress: Progress = field(default_factory=NoProgress, repr=False)
 
     @property
     def processes(self) -> int:

@@ -10,9 +10,9 @@ from rawpack.disk import manifest as manifests
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.lock import Lock
 from rawpack_packer.destination.rejects import NOT_SCANNED
-from rawpack_packer.job import commit, differences
+from rawpack_packer.job import differences
+from rawpack_packer.job.commit import tidy_finished
 from rawpack_packer.job.estimate import Estimate, estimate
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
@@ -55,9 +55,7 @@ def pack(
     summary = settled()
     if summary is None:
         return run_job(job, how, settled, check_free=check_free)
-    if destinations.is_untidy(path):
-        with Lock(path):
-            commit.tidy(path)
+    tidy_finished(path)
     return summary
 
 

@@ -200,9 +200,7 @@ def _shown(chosen: SplitSet) -> str:
     if chosen.holdout is None:
         return f"--splits {','.join(chosen.splits)}"
     amounts = ",".join(f"{name}={amount}" for name, amount in chosen.holdout.items())
-    return f"--holdout {amounts} --seed {chosen.seed}" + (
-        "" if chosen.draw == holdout.VERSION else f", draw {chosen.draw}"
-    )
+    return f"--holdout {amounts} --seed {chosen.seed}"
 
 
 def _checked(names: Sequence[str], where: str) -> tuple[str, ...]:
