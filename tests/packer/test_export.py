@@ -254,7 +254,7 @@ def test_a_class_without_a_name_is_said_to_be_lost(tmp_path: Path) -> None:
         given = [{"image": picture(8, 8, label), "label": label} for label in labels]
         store, out = packed(tmp_path / f"{i}", given, classes=["", "b"]), tmp_path / f"out {i}"
         assert export(store, out).code == 0
-        assert "'' is none" in note_of(out)["differs"][0]
+        assert "'' is not a class" in note_of(out)["differs"][0]
         assert packed_again(out, tmp_path / f"again {i}") == (0, "")
         again = Reader(tmp_path / f"again {i}")
         assert (again.fields["label"].dtype, again[0]["label"]) == ("int64", -1)
@@ -268,7 +268,7 @@ def test_what_packs_again_otherwise_is_said(tmp_path: Path) -> None:
     boxed = [{"image": one, "boxes": np.array([[0, 0, 0.1, 5]])} for one in pixels]
     stores = {
         "field path is called path_": packed(tmp_path / "p", [{"image": one, "path": "x"} for one in pixels]),
-        "classes are the names": packed(tmp_path / "c", labelled, classes=["", " b"]),
+        "classes are the sorted names": packed(tmp_path / "c", labelled, classes=["", " b"]),
         "not float64": packed(
             tmp_path / "b", boxed, fields={"boxes": FieldKind("float64", (None, 4), boxes="xyxy")}
         ),
@@ -443,7 +443,7 @@ def test_the_first_ten_are_named(tmp_path: Path) -> None:
     """Of many bad keys ten are named, and all are counted; nothing in them moves the cursor."""
     keys = [f"../\x1b[2J{i}" for i in range(14)]
     ran = export(packed(tmp_path / "store", [picture(8, 8, 0)] * 14, keys=keys), tmp_path / "out")
-    assert (ran.code, "14 keys cannot" in ran.err, "and 4 more" in ran.err, ran.err.count("climbs")) == (
+    assert (ran.code, "14 keys cannot" in ran.err, "and 4 more" in ran.err, ran.err.count("leaves the folder")) == (
         2,
         True,
         True,

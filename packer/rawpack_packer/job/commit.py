@@ -6,7 +6,7 @@ import errno
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -26,7 +26,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination.folder import is_untidy
 from rawpack_packer.destination.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.job.job import Before, Job
+from rawpack_packer.job.job import Job
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.part.part import PartRecord, need_record, read_record
 
@@ -72,10 +72,6 @@ class Totals:
             self.chunks.update({name: placed.chunks for name, placed in record.placements.items()})
             self.shards.append(Shard(rows=record.rows, files=record.files, fields=record.placements))
 
-    def noticed(self) -> dict[str, int]:
-        """Counts that take all samples together. May be called once."""
-        return {"identical_files": self.identical.count(), "classes_of_one": _classes_of_one(self.labels)}
-
     @property
     def bytes_out(self) -> int:
         return sum(file.bytes for shard in self.shards for file in shard.files)
@@ -85,13 +81,13 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
     """Make finished parts a store, or add them to the store that is there. If this is killed at any point, it can be
     done again."""
     destination, fields, before, numbers = job.destination, job.fields, job.before, job.numbers
-    work, classes, states = destination / WORK, job.source.info.classes, job.source.states()
+    work = destination / WORK
     columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
     reject_lines, name = work / f"{REJECTS}.tmp", of_run(REJECTS, before.run)
     write_rejects(destination, numbers if totals.rejects else (), reject_lines, before.manifest)
     rejects = files.record(reject_lines, name)
     files.commit(reject_lines, destination / name)
-    _write_provenance(destination, provenance, states, before.run)
+    _write_provenance(destination, provenance, job.source.states(), before.run)
     old = before.manifest
     reasons = totals.rejects + Counter(old.rejects.reasons if old else {})
     manifest = Manifest(
@@ -99,11 +95,11 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
         format=job.recipe.format,
         samples=totals.samples + (old.samples if old else 0),
         fields=fields,
-        classes=classes,
+        classes=job.source.info.classes,
         shards=(*(old.shards if old else ()), *totals.shards),
         columns=(*(old.columns if old else ()), *columns),
         rejects=Rejects(count=reasons.total(), reasons=dict(sorted(reasons.items())), file=rejects),
-        counts=dict(sorted(_counts(job.counts, classes, totals, before).items())),
+        counts=_counts(job, totals),
         recipe=job.recipe.as_manifest(),
     )
     # The manifest names files; all of them are on the disk before it is.
@@ -143,24 +139,18 @@ def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Mani
                 file.write(msgspec.json.encode(reject) + b"\n")
 
 
-def _counts(
-    counts: Mapping[str, int], classes: tuple[str, ...] | None, totals: Totals, before: Before
-) -> dict[str, int]:
+def _counts(job: Job, totals: Totals) -> dict[str, int]:
     """The counts of the whole store."""
-    if before.manifest is None:
-        return dict(counts) | totals.counts | totals.noticed()
-    was, labels = before.manifest.counts, totals.labels + Counter(before.labels)
-    merged = {name: was.get(name, 0) + totals.counts[name] for name in {*was, *totals.counts}} | dict(counts)
-    merged["identical_files"] = was.get("identical_files", 0) + totals.noticed()["identical_files"]
-    merged["classes_of_one"] = _classes_of_one(labels)
-    if "empty_classes" in merged:
+    old, labels = job.before.manifest, totals.labels + Counter(job.before.labels)
+    was = old.counts if old else {}
+    counts = {name: was.get(name, 0) + totals.counts[name] for name in {*was, *totals.counts}} | dict(job.counts)
+    counts["identical_files"] = was.get("identical_files", 0) + totals.identical.count()
+    counts["classes_of_one"] = sum(label >= 0 and count == 1 for label, count in labels.items())
+    if old and "empty_classes" in counts:
         # Without labels, the classes belong to boxes.
-        merged["empty_classes"] = sum(not labels[label] for label in range(len(classes or ()))) if labels else 0
-    return merged
-
-
-def _classes_of_one(labels: Mapping[int, int]) -> int:
-    return sum(label >= 0 and count == 1 for label, count in labels.items())
+        classes = job.source.info.classes or ()
+        counts["empty_classes"] = sum(not labels[label] for label in range(len(classes))) if labels else 0
+    return dict(sorted(counts.items()))
 
 
 def _write_columns(

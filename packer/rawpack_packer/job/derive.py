@@ -31,7 +31,7 @@ def merging(
         if other.manifest.format != first.manifest.format and options.get("format") is None:
             raise UsageError(
                 f"{first.path} is {first.manifest.format}, and {other.path} is {other.manifest.format}: give the "
-                "--format of the merged store"
+                "--format of the merged store, or convert one of them with `rawpack convert --format`"
             )
     if source.sizes_differ and options.get("size") is None:
         sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
