@@ -35,7 +35,10 @@ def merging(
             )
     if source.sizes_differ and options.get("size") is None:
         sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
-        raise UsageError(f"the sizes of images or masks differ ({sizes}): give the --size of the merged store")
+        raise UsageError(
+            f"the sizes of images or masks differ ({sizes}): give the --size of the merged store, or convert one of "
+            "them with `rawpack convert --size`"
+        )
     return source, recipe_as_before(source, options)
 
 
