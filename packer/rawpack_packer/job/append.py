@@ -146,13 +146,11 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
             f"{path} was packed with other libraries ({what}), which may make other pixels: install those, or allow it "
             "with --other-libraries"
         )
-    both = {
-        name: made.libraries[name] if name not in differing or name not in here
-        else f"{made.libraries[name]}{THEN}{here[name]}" if name in latest
-        else here[name]
-        for name in sorted({*here, *latest})
-    }  # fmt: skip
-    return msgspec.structs.replace(made, libraries=both)
+    both = dict(made.libraries)
+    for name in differing:
+        if name in here:
+            both[name] = f"{both[name]}{THEN}{here[name]}" if name in both else here[name]
+    return msgspec.structs.replace(made, libraries=dict(sorted(both.items())))
 
 
 def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source) -> None:

@@ -25,7 +25,6 @@ from rawpack_packer.text import listed
 _SHOWN = 10
 _DIGITS = 15
 """A key with more is not a number that was counted."""
-_NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -51,38 +50,32 @@ def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, sk
     if source.info.numbered and not skip_existing:
         first = int(begun.keys[0]) if begun is not None else _free_number(having)
     classes = _classes(store, beside, source, begun)
-    whole = View(source, classes=classes, first=first)
-    later = 0
-    if begun is not None:
-        if not skip_existing:
-            videos = _videos(store, source, np.arange(len(source)))
-            return Chosen(View(source, classes=classes, first=first, videos=videos), View(source), 0, 0, 0)
-        wanted = set(begun.keys)
-        new = np.array([source.key(i) in wanted for i in range(len(source))], bool)
-        later = len(new) - int(new.sum())
-        had, changed = _known(having, whole)
-        later -= int((had & ~new).sum())
-    else:
-        if (
-            first is None
-            and not skip_existing
-            and journal.source_digest(source) in journal.digests(store.path, store.manifest)
-        ):
-            # All samples were packed or appended before, and nothing has changed since.
-            return Chosen(View(source, _NONE), View(source, _NONE), len(source), 0, 0)
-        had, changed = _known(having, whole)
+    had = changed = np.zeros(len(source), bool)
+    if begun is not None and not skip_existing:
         new = ~had
+    elif first is None and not skip_existing and _is_known(store, source):
+        had, new = ~had, had
+    else:
+        had, changed = _known(having, View(source, first=first))
+        wanted = set(begun.keys) if begun is not None else set()
+        new = ~had if begun is None else np.array([source.key(i) in wanted for i in range(len(source))], bool)
         if had.any() and not skip_existing:
             where = f"{store.path}, or a split next to it," if len(having) > 1 else f"{store.path}"
-            raise UsageError(_conflict(where, whole, np.flatnonzero(had), mixed=mixes_videos(source, had)))
-    rows = np.flatnonzero(new)
+            mixed = mixes_videos(source, had)
+            raise UsageError(_conflict(where, View(source, first=first), np.flatnonzero(had), mixed=mixed))
+    rows, later = np.flatnonzero(new), int((~new & ~had).sum())
     return Chosen(
         View(source, rows, classes=classes, first=first, videos=_videos(store, source, rows)),
         View(source, rows),
-        len(new) - len(rows) - later,
-        int((had & changed & ~new).sum()),
-        later,
+        existing=len(new) - len(rows) - later,
+        changed=int((had & changed & ~new).sum()),
+        later=later,
     )
+
+
+def _is_known(store: Store, source: Source) -> bool:
+    """Whether all samples were packed or appended together before, and nothing has changed since."""
+    return journal.source_digest(source) in journal.digests(store.path, store.manifest)
 
 
 def _free_number(stores: Sequence[Store]) -> int:
