@@ -1,7 +1,7 @@
-"""The `rawpack` command: pack stores, inspect and check them, and make others of them. What it does, for Python:
+"""The `rawpack` command packs stores, inspects and checks them, and makes new stores from them. The same in Python:
 
-`pack`, `pack_splits` and `append` fill stores; `convert`, `merge` and `subset` make one of stores; `export` writes a
-store's samples as files.
+`pack`, `pack_splits` and `append` fill stores; `convert`, `merge` and `subset` make a store from stores; `export`
+writes samples as files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["append", "convert", "export", "merge", "pack", "pack_splits", "subset"]
 
 
-if not TYPE_CHECKING:  # who checks types knows all names
+if not TYPE_CHECKING:  # type checkers know all names
 
     def __getattr__(name: str) -> Any:
         """A function, loaded when it is first asked for: it brings OpenCV, HDF5 and LMDB with it."""

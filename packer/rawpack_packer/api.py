@@ -1,9 +1,9 @@
 """The one door into the packer: what the `rawpack` command does, for Python.
 
-`pack`, `pack_splits` and `append` fill stores; `convert`, `merge` and `subset` make a store of stores; `export` writes
-a store's samples as files. Each checks its options and opens its source before anything is written; the same call
-resumes where an earlier one was stopped. `prepare_pack` and its like stop before they write: what they return estimates
-the job, or runs it.
+`pack`, `pack_splits` and `append` fill stores; `convert`, `merge` and `subset` make a store from stores; `export`
+writes samples as files. Each checks its keywords and opens its source before anything is written; the same call resumes
+where an earlier one was stopped. `prepare_pack` and the like write nothing: what they return estimates or runs the job,
+and their errors name options of the command.
 """
 
 from __future__ import annotations
@@ -216,9 +216,9 @@ def subset(
 ) -> Summary:
     """Pack some samples of `store` into a new one at `destination`, in the order in which they are stored.
 
-    classes, keys, rows: which; where several are given, those that match all of them. every, per_class, limit: how many
-    of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered from
-    0. The rest is as for `convert`.
+    classes, keys, rows: which samples; if several are given, those that match all of them. every, per_class, limit: how
+    many of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered
+    from 0. The rest is as for `convert`.
     """
     how, _, recipe = _by_kind(options)
     choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels=keep_labels)
@@ -250,7 +250,7 @@ def export(
 
 
 def prepare_export(store: Named, folder: Named, *, numbered: bool = False, scan: Scan | None = None) -> Export:
-    """See `export`: its `need_bytes` says what it would take, and `run` does it."""
+    """See `export`: its `estimate` says what it needs, and `run` does it."""
     path = store_folder(os.fspath(store))
     destinations.check_apart(Path(folder), path)
     return Export(StoreSource(path, progress=scan), Path(folder), numbered=numbered)
@@ -265,7 +265,7 @@ def describe(store: Named) -> dict[str, Any]:
 
 
 def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] = lambda size: None) -> list[Problem]:
-    """Everything that is wrong with the store in a folder. quick: sizes and headers only. tick: called with the bytes
+    """All problems of the store in a folder. quick: check sizes and headers only. tick: called with the number of bytes
     that were checked."""
     from rawpack_packer.inspect.verify import verify as verified
 
@@ -281,8 +281,8 @@ def warm(
 ) -> Warmed:
     """Read a store, or all splits of a set, into the page cache; fetch all files of a store at a URL.
 
-    cache, cache_bytes: of a URL, the folder that files are fetched into, and its limit. begin: called once with the
-    bytes to be read and the free memory, both of which it may show; gives what is called with the bytes as they come.
+    cache, cache_bytes: for a URL, the folder that files are fetched into, and its limit. begin: called once with the
+    bytes to be read and the free memory; returns a function that is then called with the bytes of each read.
     """
     from rawpack_packer.inspect.warm import warm_folders, warm_url
 
@@ -319,7 +319,7 @@ def doctor() -> dict[str, Any]:
 
 
 def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
-    """How to run, what describes the source, and the recipe: what was given, told apart."""
+    """The given keywords by group: how to run, what describes the source, and the recipe."""
     run, about, recipe = (
         {name: value for name, value in options.items() if name in names_of(kind)}
         for kind in (RunKeywords, SourceKeywords, RecipeKeywords)

@@ -560,11 +560,11 @@ def test_identical_files_and_classes_of_one_are_counted_and_told(tmp_path: Path,
         args[2:4] = ["--size", "keep", "--quality", "keep"]
     ran = here(*args, source, store)
     assert ran.code == 0, ran.err
-    assert re.search(r"\b3 files whose bytes are those of another", ran.out)
+    assert re.search(r"\b3 duplicate files", ran.out)
     assert re.search(r"\b2 classes with a single image", ran.out)
     inspected = run_here("inspect", store).out
     assert re.search(r"^\s*2\s+classes with a single image$", inspected, re.MULTILINE)
-    assert re.search(r"^\s*3\s+files whose bytes are those of another$", inspected, re.MULTILINE)
+    assert re.search(r"^\s*3\s+duplicate files$", inspected, re.MULTILINE)
     counts = json.loads(run_here("inspect", "--json", store).out)["counts"]
     assert (counts["identical_files"], counts["classes_of_one"]) == (3, 2)
     again = here("--json", "--restart", *args, source, store)

@@ -55,7 +55,7 @@ def test_every_count_has_a_singular(name: str) -> None:
     ("name", "words"),
     [
         ("other_files", "file that is no image, skipped"),
-        ("identical_files", "file whose bytes are those of another"),
+        ("identical_files", "duplicate file"),
         ("not_square", "video whose pixels are not square, stored as it is"),
         ("began_without_key", "video that begins with frames that nothing can decode, which were left out"),
         ("hidden", "hidden file or folder, skipped"),

@@ -134,12 +134,12 @@ class Export:
             with Lock(self.folder):
                 done = self._write(how)
         how.progress.end()
-        anew = again(self.source, self.names)
+        packing = again(self.source, self.names)
         reasons = Counter(reject.reason for reject in done.rejects)
         samples = len(self.source) - len(done.rejects)
         return Exported(
             str(self.folder), samples, samples * len(self.names.suffixes), done.files, done.bytes, dict(reasons),
-            anew.command, anew.why_not, anew.differs, time.monotonic() - began,
+            packing.command, packing.why_not, packing.differs, time.monotonic() - began,
         )  # fmt: skip
 
     def _write(self, how: RunOptions) -> _Written:

@@ -44,12 +44,12 @@ class Chosen:
 def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, skip_existing: bool) -> Chosen:
     """Choose what to append. begun: the append to resume. Raises UsageError where the store has some of the samples and
     they are not to be skipped."""
-    beside, drawn = _beside(store)
+    others, drawn = _other_splits(store)
     # If splits were drawn from one source, no sample of one split may come into another.
-    having, first = [store, *(beside if drawn else ())], None
+    having, first = [store, *(others if drawn else ())], None
     if source.info.numbered and not skip_existing:
         first = int(begun.keys[0]) if begun is not None else _free_number(having)
-    classes = _classes(store, beside, source, begun)
+    classes = _classes(store, others, source, begun)
     had = changed = np.zeros(len(source), bool)
     if begun is not None and not skip_existing:
         new = ~had
@@ -115,7 +115,7 @@ def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool)
 
 
 def _classes(
-    store: Store, beside: Sequence[Store], source: Source, begun: journal.AppendNote | None
+    store: Store, others: Sequence[Store], source: Source, begun: journal.AppendNote | None
 ) -> tuple[str, ...] | None:
     """The store's classes, then the new ones in the order of the source.
 
@@ -124,7 +124,7 @@ def _classes(
     known = store.manifest.classes if begun is None else begun.classes
     if known is None:
         return None
-    for other in beside:
+    for other in others:
         classes = other.manifest.classes or ()
         if known != classes[: len(known)] and classes != known[: len(classes)]:
             raise UsageError(
@@ -149,7 +149,7 @@ def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np
     return numbering.add(videos.at(rows))
 
 
-def _beside(store: Store) -> tuple[list[Store], bool]:
+def _other_splits(store: Store) -> tuple[list[Store], bool]:
     """The other splits of the set that a store belongs to, and whether they were drawn from one source."""
     own = store.path.absolute()
     found = read_splits(own.parent)

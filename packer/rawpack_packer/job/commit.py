@@ -241,6 +241,7 @@ def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDA
             digest.update(block)
             file.write(block)
     files.commit(temporary, destination / of_run(STATES, run))
-    whole = provenance | {"states": digest.hexdigest()}
-    text = json.dumps(whole, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    text = json.dumps(provenance | {"states": digest.hexdigest()}, indent=1, ensure_ascii=False).encode(
+        "utf-8", "backslashreplace"
+    )
     files.write_whole(destination / of_run(PROVENANCE, run), manifests.seal(text), work / f"{PROVENANCE}.tmp")

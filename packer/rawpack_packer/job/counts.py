@@ -14,7 +14,7 @@ _BLOCK = 1 << 20
 COUNTS = NOTES | {
     "classes_of_one": "classes with a single image",
     "empty_classes": "classes without an image",
-    "identical_files": "files whose bytes are those of another",
+    "identical_files": "duplicate files",
     "unlabelled": "images without a class, with label -1",
     "no_boxes": "images without a box",
     "segmentations": "outlines of COCO, left out",
@@ -25,9 +25,9 @@ COUNTS = NOTES | {
     "loops": "links back to a folder they are in, not followed",
     "bad_names": "names that are not UTF-8",
     "problems": "folders or files that could not be looked into",
-    "images": "images beside the videos, skipped",
-    "videos": "videos beside the images, skipped: --source video packs their frames",
-    "videos_without_frames": "videos of which no frame was taken",
+    "images": "images next to the videos, skipped",
+    "videos": "videos next to the images, skipped: --source video packs their frames",
+    "videos_without_frames": "videos from which no frame was taken",
     "frames_left_out": "frames that --fps, --every, --start, --end and --max-frames leave out",
     **VIDEO_NOTES,
 }
@@ -37,7 +37,7 @@ COUNTS = NOTES | {
 def count_of(name: str, noun: str) -> str:
     """What a count counts, in the plural. noun: what a sample is called."""
     if name == "identical_files" and noun != "image":
-        return f"{noun}s whose pixels are those of another"
+        return f"{noun}s with the same pixels as another"
     return COUNTS.get(name, name)
 
 

@@ -76,7 +76,9 @@ def store_at(path: Path, called: str = "") -> There:
     if splits is not None and path.name in splits.splits:
         restart = set_at(path.parent).restart
     else:
-        restart = f"--restart deletes {'this store' if finished else 'what was packed so far'} ({holds}) and packs anew"
+        restart = (
+            f"--restart deletes {'this store' if finished else 'what was packed so far'} ({holds}) and packs again"
+        )
     return There(called or str(path), finished, restart, holds)
 
 
@@ -86,7 +88,7 @@ def set_at(path: Path) -> There:
     held = [_held(path / name) for name in (() if splits is None else splits.splits)]
     counts = [samples for _, samples, _ in held]
     holds = _amount(None if None in counts else sum(n or 0 for n in counts), sum(size for _, _, size in held))
-    restart = f"--restart deletes all splits in {path} ({holds}) and packs anew"
+    restart = f"--restart deletes all splits in {path} ({holds}) and packs again"
     return There(str(path), all(finished for finished, _, _ in held), restart, holds, "set of splits")
 
 
@@ -145,7 +147,7 @@ def shown_field(field: Field | None) -> str:
 
 
 def mixes_videos(source: Source, had: Any) -> bool:
-    """Whether an append would add frames of videos of which the store has others: by another --fps, say.
+    """Whether an append would add frames of videos that the store has other frames of, as with another --fps.
 
     had: (n,) of bool: which samples of the source the store has.
     """
@@ -192,7 +194,7 @@ def _states(known: Known, source: Source) -> tuple[Files | None, Files | None]:
 
 
 def _unread(key: str, files: Files) -> bool:
-    """Whether this is no file that was found, but a place that could not be looked into."""
+    """Whether this key stands for a folder or file that could not be read."""
     return files[key][0] == NOT_SCANNED or key.endswith("/")
 
 

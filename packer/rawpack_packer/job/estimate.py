@@ -120,7 +120,7 @@ def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLE
     spare = 0.0
     if written.spools and store:
         spool = exact_bytes(fields, encoded=True) or raw
-        spare = _beside(len(source), part_rows(recipe, fields), workers, each, spool)
+        spare = _spare_bytes(len(source), part_rows(recipe, fields), workers, each, spool)
     return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds)
 
 
@@ -137,7 +137,7 @@ def _raw_sizes(source: Source, recipe: Recipe, fields: Mapping[str, Field], *, a
     return Sizes(None, sum(known) / len(known)) if known else None
 
 
-def _beside(samples: int, rows: int, workers: int, shard: float, spool: float) -> float:
+def _spare_bytes(samples: int, rows: int, workers: int, shard: float, spool: float) -> float:
     """The most bytes that HDF5 needs while packing, beyond those of the finished shards.
 
     Pixels are spooled to a file first. So when a part ends, there are all shards before it, its own, its spool, and
@@ -335,8 +335,8 @@ def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int,
         need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
     need += spare
     if need > free:
-        beside = f", {text.size(spare)} of it while packing only" if spare else ""
+        extra = f", {text.size(spare)} of it while packing only" if spare else ""
         raise UsageError(
-            f"the store needs about {text.size(need)}{beside}, and {path} has {text.size(free)} free: free some "
+            f"the store needs about {text.size(need)}{extra}, and {path} has {text.size(free)} free: free some "
             "space, or choose a smaller --size or --format lmdb"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -73,16 +74,16 @@ class SourceKeywords(TypedDict, total=False):
     names: what the values of samples that are tuples are called; two are (image, label).
 
     Of a listing or dataset:
-    fields: what fields are, where their first value does not tell: "float32", "float32[?,5]" for arrays that differ in
-        length, "str", "mask"; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape).
+    fields: what fields are, where their first value does not show it: "float32", "float32[?,5]" for arrays that differ
+        in length, "str", "mask"; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape).
     """
 
     kind: str | None
     skip_unreadable: bool | None
     fields: Mapping[str, Declared] | Sequence[str] | None
     key: str | None
-    images: str | None
-    classes: Sequence[str] | None
+    images: str | os.PathLike[str] | None
+    classes: Sequence[str] | os.PathLike[str] | None
     fps: float | str | None
     every: int | None
     start: float | str | None
@@ -169,7 +170,7 @@ _TAKES: dict[str, Callable[[str], Any]] = {
     "holdout": lambda text: dict(one.split("=", 1) for one in text.split(",")),
     "fields": lambda text: dict([text.split(":", 1)]),
 }
-"""Keywords whose values are no texts or numbers."""
+"""Keywords whose values are neither text nor numbers."""
 
 
 def in_python(message: str) -> str:
