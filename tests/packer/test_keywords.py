@@ -13,7 +13,7 @@ import pytest
 from running import run_here
 
 import rawpack_packer
-from rawpack import UsageError
+from rawpack import Reader, UsageError
 from rawpack_packer.job import derive
 from rawpack_packer.job.keywords import RecipeKeywords, RunKeywords, SourceKeywords, in_python, names_of
 from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, RECIPE_OPTIONS, SUBSAMPLINGS
@@ -123,3 +123,10 @@ def test_all_keywords_are_explained() -> None:
     for group in (RecipeKeywords, SourceKeywords, RunKeywords):
         for name in names_of(group):
             assert re.search(rf"\b{name}[:,]", group.__doc__ or ""), name
+
+
+def test_values_are_python_values(tmp_path: Path) -> None:
+    """Sizes and crops are numbers and tuples, bytes are a number: nothing has to be written as the command has it."""
+    store = tmp_path / "store"
+    rawpack_packer.pack(IMAGES, store, crop=(1, 2, 6, 4), size=(2, 3), shard_size=1 << 20, max_rejects=0, workers=0)
+    assert Reader(store).fields["image"].shape == (2, 3, 3)
