@@ -252,7 +252,7 @@ def _open(
     if isinstance(source, str | os.PathLike):
         return open_path(source, about, destination=destination, other=other, scan=scan)
     if isinstance(source, bytes | bytearray):
-        raise UsageError("the source is bytes: pass a path as a str or Path, image files in memory as a list of bytes")
+        raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
     given = {name: value for name, value in about.items() if value is not None and value is not False}
     for name in given:
         if name not in _OF_DATASETS:
