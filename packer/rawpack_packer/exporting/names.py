@@ -15,9 +15,10 @@ import numpy as np
 import xxhash
 
 from rawpack.disk.manifest import Field
+from rawpack.disk.provenance import REJECTS
 from rawpack.errors import UsageError
 from rawpack.pixels import png
-from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.stores.compatible import IMAGE
 from rawpack_packer.sources.stores.source import numbered

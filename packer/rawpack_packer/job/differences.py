@@ -13,12 +13,13 @@ from typing import Any
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.provenance import packing_runs
 from rawpack.disk.splits import read_splits
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.journal import LISTED, JobNote, Known, of_samples, source_digest
-from rawpack_packer.destination.layout import WORK, runs_by
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -124,7 +125,7 @@ def check_fields(
         None,
     )
     classes = before.classes
-    if classes and source.info.classes and isinstance(before, Manifest) and runs_by(before.rejects.file.name) > 1:
+    if classes and source.info.classes and isinstance(before, Manifest) and len(packing_runs(before)) > 1:
         classes = classes[: len(source.info.classes)]  # an append adds classes at the end
     if differing is None and classes == source.info.classes:
         return

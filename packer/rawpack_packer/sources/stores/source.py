@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import NAME
 from rawpack.disk.mapped import map_file
+from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.disk.splits import split_names
 from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackError, UsageError
 from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
-from rawpack_packer.destination.layout import runs_by
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
@@ -480,12 +480,10 @@ def _file_sizes(store: Store, number: int) -> set[int]:
 
     A store that grew says it of all its videos together.
     """
-    from rawpack_packer.destination import journal  # which imports the sources
-
     found = []
-    for run in range(1, runs_by(store.manifest.rejects.file.name) + 1):
+    for run in packing_runs(store.manifest):
         try:
-            found.append(journal.read_provenance(store.path, run)[1][:, 0].tolist())
+            found.append(read_provenance(store.path, run)[1][:, 0].tolist())
         except (OSError, RawpackError, IndexError):
             return set()
     if len(found) == 1:
