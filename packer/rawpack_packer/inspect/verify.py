@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.disk.columns import files_of, open_field
+from rawpack.disk.columns import files_of, open_field, runs_of
 from rawpack.disk.manifest import Field, FileRecord, Manifest, load
 from rawpack.disk.mapped import check_contents, map_file
 from rawpack.disk.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
