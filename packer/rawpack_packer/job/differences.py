@@ -25,6 +25,7 @@ from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.optional import group_of
+from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.text import plain
 
 _SHOWN = 10
@@ -120,10 +121,7 @@ def check_fields(
     there: There, before: JobNote | Manifest, fields: Mapping[str, Field], source: Source, known: Callable[[], Known]
 ) -> None:
     """Raise UsageError, naming the first that differs, where samples had other fields or classes."""
-    differing = next(
-        (name for name in [*fields, *before.fields] if before.fields.get(name) != fields.get(name)),
-        None,
-    )
+    differing = differing_field(before.fields, fields)
     classes = before.classes
     if classes and source.info.classes and isinstance(before, Manifest) and len(packing_runs(before)) > 1:
         classes = classes[: len(source.info.classes)]  # an append adds classes at the end
@@ -137,9 +135,10 @@ def check_fields(
     if options:
         raise _other_options(there, options, of_source, source)
     if differing is not None:
-        was, now = shown_field(before.fields.get(differing)), shown_field(fields.get(differing))
+        name, was, now = differing
         # An append would refuse them too.
-        raise _other_source(there, f"other fields ({differing}: {was} then, {now} now)", None, source)
+        what = f"other fields ({name}: {shown_field(was)} then, {shown_field(now)} now)"
+        raise _other_source(there, what, None, source)
     appendable = of_source if classes is not None and source.info.classes is not None else None
     raise _other_source(there, f"other classes ({_classes(classes, source.info.classes)})", appendable, source)
 
@@ -168,11 +167,6 @@ def check_source(there: There, known: Known, source: Source) -> None:
     if known.root and known.root != source.info.root and not set(was) & set(now):
         shown, more = f"{plain(known.root)} then, {plain(source.info.root)} now", ""
     raise _other_source(there, f"another source ({shown or 'other files, fields or order'}{more})", known, source)
-
-
-def shown_field(field: Field | None) -> str:
-    """What a field is, in a message."""
-    return "none" if field is None else f"{field.kind} {field.dtype} {field.shape} {field.encoding}"
 
 
 def mixes_videos(source: Source, had: Any) -> bool:

@@ -21,12 +21,12 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, holdout
-from rawpack_packer.job.differences import shown_field
 from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
 
@@ -139,13 +139,13 @@ def check_sources(
     fields = {name: store_fields(recipes[name], source) for name, source in sources.items()}
     first, *others = fields
     for other in others:
-        for name in [*fields[first], *fields[other]]:
-            was, now = fields[first].get(name), fields[other].get(name)
-            if was != now:
-                raise UsageError(
-                    f"{sources[other].info.root} has other fields than {sources[first].info.root} ({name}: "
-                    f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
-                )
+        difference = differing_field(fields[first], fields[other])
+        if difference is not None:
+            name, was, now = difference
+            raise UsageError(
+                f"{sources[other].info.root} has other fields than {sources[first].info.root} ({name}: "
+                f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
+            )
     new = list(sources)
     if not how.restart:
         for name, source in sources.items():

@@ -9,7 +9,7 @@ video stays open from one frame to the next; an open video is not pickled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -142,6 +142,23 @@ class BaseSource:
     def part(self, start: int, stop: int, /) -> Samples:
         """See `Source.part`."""
         return self._all.part(start, stop)
+
+
+def check_sample(samples: Sized, i: int) -> None:
+    """Raise IndexError for a number outside 0 <= i < len."""
+    if not 0 <= i < len(samples):
+        raise IndexError(f"sample {i} of a source of {len(samples)}")
+
+
+def check_part(samples: Sized, start: int, stop: int) -> None:
+    """Raise IndexError for a part outside 0 <= start <= stop <= len."""
+    if not 0 <= start <= stop <= len(samples):
+        raise IndexError(f"samples {start} to {stop} of a source of {len(samples)}")
+
+
+def numbered(i: int) -> str:
+    """The key of sample i of a source whose samples have no names, see `SourceInfo.numbered`."""
+    return f"{i:08d}"
 
 
 def given_options(**options: object) -> dict[str, str]:
