@@ -1,8 +1,8 @@
 """The two tables of what packing writes: a row for each format, and one for each codec.
 
-They are the packer's side of `rawpack.disk.tables`, with the same names. Nothing else in the packer asks for a format or
-an encoding by its name. Code is named as "module:function" and loaded when it is first used, so a worker loads only the
-libraries of its own format.
+They are the packer's side of `rawpack.disk.tables`, with the same names. Nothing else in the packer asks for a format
+or an encoding by its name. Code is named as "module:function" and loaded when it is first used, so a worker loads only
+the libraries of its own format.
 
 A package of your own adds a row by an entry point of the group `rawpack.writers` or `rawpack.encoders`, besides its
 entry point for the reader of the same name.
