@@ -20,7 +20,7 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     elif _is_gray(source):
         given.setdefault("color", "gray")
     given.setdefault("size", "keep" if source.info.image is not None else "256")
-    recipe = make_recipe(**_as_text(given))
+    recipe = make_recipe(**given)
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
 
 
@@ -29,7 +29,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     # Without a size, it depends on the source whether files can be kept.
     if "size" in given or given.get("quality") != "keep":
-        make_recipe(**_as_text(given))
+        make_recipe(**given)
 
 
 def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,13 +41,6 @@ def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
     if "quality" in written.options and source.holds_jpeg and as_they_are and "subsampling" not in given:
         whole.setdefault("quality", "keep")
     return whole
-
-
-def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as the command gets them."""
-    size = options.get("size")
-    whole = {**options, "size": "x".join(map(str, size))} if isinstance(size, tuple | list) else dict(options)
-    return whole | {name: str(whole[name]) for name in ("size", "quality", "shard_size") if name in whole}
 
 
 def _is_gray(source: Source) -> bool:

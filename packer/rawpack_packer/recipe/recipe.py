@@ -135,18 +135,22 @@ def _as_is(flag: str, value: Any) -> Any:
     return value
 
 
+def _size(flag: str, value: Any) -> Any:
+    return parse_size("x".join(map(str, value)) if isinstance(value, tuple | list) else str(value))
+
+
 _OPTIONS: dict[str, tuple[Callable[[str, Any], Any], Any]] = {
-    "size": (lambda _, value: parse_size(value), "256"),
+    "size": (_size, "256"),
     "crop": (lambda _, value: parse_crop(value), None),
     "fit": (_one_of(*FITS), "cover"),
     "interpolation": (_one_of(*INTERPOLATIONS), "area"),
     "color": (_one_of(*COLORS), "rgb"),
-    "quality": (lambda _, value: parse_quality(value), "90"),
+    "quality": (lambda _, value: parse_quality(str(value)), "90"),
     "check": (_one_of(*CHECKS), None),
     "subsampling": (lambda flag, value: _one_of(*SUBSAMPLINGS)(flag, value.replace(":", "")), SUBSAMPLINGS[0]),
     "compression": (_as_is, None),
     "chunk": (_at_least_1, None),
-    "shard_size": (lambda flag, value: parse_bytes(flag, value), "256MiB"),
+    "shard_size": (lambda flag, value: parse_bytes(flag, str(value)), "256MiB"),
     "max_pixels": (_at_least_1, 178_000_000),
     "fast": (_as_is, False),
     "libraries": (_as_is, {}),
@@ -157,7 +161,8 @@ _OF_SOME_FORMATS = ("quality", "subsampling", "compression", "chunk")
 
 
 def make_recipe(*, format: str = DEFAULT_FORMAT, **options: Any) -> Recipe:
-    """A recipe from what a user wrote. options: entries of the recipe; None is as if left out.
+    """A recipe from what a user wrote. options: entries of the recipe, as text or as Python values; None is as if left
+    out.
 
     Raises UsageError where they make no sense.
     """

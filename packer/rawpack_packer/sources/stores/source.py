@@ -120,24 +120,13 @@ class StorePart:
         used = [origin for origin in self.origins if origin.first <= last and first < origin.first + origin.samples]
         return StorePart(used, rows, self.opened)
 
-    def by_store(self) -> Iterator[tuple[Origin, Store, Rows]]:
-        """The samples as rows of their stores, in their order: (n,) each, at most 65,536."""
-        for origin in self.origins:
-            end = bisect.bisect_left(self.rows, origin.first + origin.samples)
-            for start in range(bisect.bisect_left(self.rows, origin.first), end, _BLOCK):
-                rows = np.asarray(self.rows[start : min(start + _BLOCK, end)], np.int64)
-                yield origin, self._store(origin), rows - origin.first
-
     def _locate(self, i: int) -> tuple[Origin, Store, int]:
         """The store of sample i, and its row there."""
         check_sample(self, i)
         row = int(self.rows[i])
         origin = self.origins[bisect.bisect_right(self._firsts, row) - 1]
-        return origin, self._store(origin), row - origin.first
-
-    def _store(self, origin: Origin) -> Store:
         known = self.opened.get(origin.path)
-        return _opened(origin.path, origin.digest) if known is None else known
+        return origin, _opened(origin.path, origin.digest) if known is None else known, row - origin.first
 
 
 class StoreSource(BaseSource):
@@ -235,9 +224,11 @@ class StoreSource(BaseSource):
 
     def all_keys(self) -> Iterator[str]:
         """The key of each sample."""
-        for origin, store, rows in self._all.by_store():
-            for key in store.columns.text(KEY, rows) if KEY in store.fields else map(numbered, rows.tolist()):
-                yield origin.prefix + key
+        for origin, store in zip(self._all.origins, self.stores, strict=True):
+            for start in range(0, len(store), _BLOCK):
+                rows = range(start, min(start + _BLOCK, len(store)))
+                keys = store.columns.text(KEY, np.array(rows)) if KEY in store.fields else map(numbered, rows)
+                yield from (origin.prefix + key for key in keys)
 
     def column_values(self, i: int) -> dict[str, Value]:
         """See `StorePart.column_values`; boxes are arrays."""
@@ -249,10 +240,10 @@ class StoreSource(BaseSource):
         if self.info.classes is None or LABEL not in self.info.fields:
             return None
         found = []
-        for origin, store, rows in self._all.by_store():
+        for origin, store in zip(self._all.origins, self.stores, strict=True):
             assert origin.classes is not None
-            labels = np.empty(len(rows), np.int64)
-            store.columns.take(LABEL, rows, labels)
+            labels = np.empty(len(store), np.int64)
+            store.columns.take(LABEL, np.arange(len(store)), labels)
             labels[(labels < 0) | (labels >= len(origin.classes))] = -1
             found.append(renumbered(labels, origin.classes))
         return np.concatenate(found)
