@@ -135,22 +135,23 @@ def _as_is(flag: str, value: Any) -> Any:
     return value
 
 
-def _size(flag: str, value: Any) -> Any:
-    return parse_size("x".join(map(str, value)) if isinstance(value, tuple | list) else str(value))
+def _text(value: Any, separator: str = "") -> str:
+    """An option as the command gets it: "224x160" for (224, 160)."""
+    return separator.join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 _OPTIONS: dict[str, tuple[Callable[[str, Any], Any], Any]] = {
-    "size": (_size, "256"),
-    "crop": (lambda _, value: parse_crop(value), None),
+    "size": (lambda _, value: parse_size(_text(value, "x")), "256"),
+    "crop": (lambda _, value: parse_crop(_text(value, ",")), None),
     "fit": (_one_of(*FITS), "cover"),
     "interpolation": (_one_of(*INTERPOLATIONS), "area"),
     "color": (_one_of(*COLORS), "rgb"),
-    "quality": (lambda _, value: parse_quality(str(value)), "90"),
+    "quality": (lambda _, value: parse_quality(_text(value)), "90"),
     "check": (_one_of(*CHECKS), None),
     "subsampling": (lambda flag, value: _one_of(*SUBSAMPLINGS)(flag, value.replace(":", "")), SUBSAMPLINGS[0]),
     "compression": (_as_is, None),
     "chunk": (_at_least_1, None),
-    "shard_size": (lambda flag, value: parse_bytes(flag, str(value)), "256MiB"),
+    "shard_size": (lambda flag, value: parse_bytes(flag, _text(value)), "256MiB"),
     "max_pixels": (_at_least_1, 178_000_000),
     "fast": (_as_is, False),
     "libraries": (_as_is, {}),
