@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import PackError, UsageError
-from rawpack_packer.sources.base import Item, SourceInfo, check_part, check_sample
+from rawpack_packer.sources.base import Item, SourceInfo, check_part, check_sample, without_samples
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
     NOT_SCANNED,
@@ -195,8 +195,7 @@ class FolderScan:
         labels, unlabelled, empty = files.file_labels(), 0, tuple[str, ...]()
         if labels is not None:
             read = labels[files.states[:, 0] != NOT_SCANNED]
-            unlabelled, *samples = np.bincount(read + 1, minlength=len(self.classes) + 1).tolist()
-            empty = tuple(name for name, count in zip(self.classes, samples, strict=True) if not count)
+            unlabelled, empty = int((read == -1).sum()), without_samples(self.classes, read)
         return SourceInfo(
             kind=kind,
             root=root,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import Item, Samples, Source, check_part, check_sample, numbered
+from rawpack_packer.sources.base import Item, Samples, Source, check_part, check_sample, numbered, without_samples
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.optional import CanPick, group_of, image_file_of, labels_of, unread_of
 
@@ -93,14 +93,13 @@ class View:
         labels = None if names is None else self.labels()
         counts = dict(info.counts)
         if labels is None:
-            without = {*(names or ())} - {*(own or ())} | {*info.empty_classes}
+            filled = {*(own or ())} - {*info.empty_classes}
+            empty = tuple(name for name in names or () if name not in filled)
         else:
             labels = np.delete(labels, self.unread())
-            present = set(np.unique(labels).tolist())
-            without = {name for label, name in enumerate(names or ()) if label not in present}
+            empty = without_samples(names or (), labels)
             if UNLABELLED in counts:
                 counts[UNLABELLED] = int((labels == -1).sum())
-        empty = tuple(name for name in names or () if name in without)
         if EMPTY in counts:
             counts[EMPTY] = len(empty)
         chosen_by = info.options if options is None else dict(options)

@@ -25,7 +25,15 @@ from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackErr
 from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
+from rawpack_packer.sources.base import (
+    BaseSource,
+    Item,
+    SourceInfo,
+    check_part,
+    check_sample,
+    numbered,
+    without_samples,
+)
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.stores.compatible import (
@@ -156,14 +164,11 @@ class StoreSource(BaseSource):
         if not paths:
             raise UsageError("no store was named")
         self.stores: list[Store] = []
-        origins: list[Origin] = []
         total = 0
-        for one, prefix in zip(paths, prefixes or [""] * len(paths), strict=True):
+        for one in paths:
             refuse_url(one)
-            store = _verified_store(Path(one).resolve())
-            self.stores.append(store)
-            origins.append(Origin(str(store.path), store.digest, total, len(store), None, prefix))
-            total += len(store)
+            self.stores.append(_verified_store(Path(one).resolve()))
+            total += len(self.stores[-1])
             if progress is not None:
                 progress(total)
         names = [plain(os.fsencode(store.path)) for store in self.stores]
@@ -172,9 +177,11 @@ class StoreSource(BaseSource):
             raise UsageError(f"{root} has no samples")
         check_fields(self.stores)
         classes = united_classes(self.stores)
-        if classes is not None:
-            own = [positions(store.manifest.classes or (), classes) for store in self.stores]
-            origins = [replace(origin, classes=numbers) for origin, numbers in zip(origins, own, strict=True)]
+        origins, first = [], 0
+        for store, prefix in zip(self.stores, prefixes or [""] * len(paths), strict=True):
+            numbers = None if classes is None else positions(store.manifest.classes or (), classes)
+            origins.append(Origin(str(store.path), store.digest, first, len(store), numbers, prefix))
+            first += len(store)
         self._all = StorePart(origins, range(total), {str(store.path): store for store in self.stores})
         self.info = SourceInfo(
             kind="store",
@@ -186,9 +193,7 @@ class StoreSource(BaseSource):
         )
         labels = self.labels()
         if labels is not None:
-            present = set(np.unique(labels).tolist())
-            empty = tuple(name for label, name in enumerate(classes or ()) if label not in present)
-            self.info = replace(self.info, empty_classes=empty)
+            self.info = replace(self.info, empty_classes=without_samples(classes or (), labels))
         if len(self.stores) > 1:
             check_keys(self.all_keys(), total, self.key)
             check_videos(self.stores, self._videos())
