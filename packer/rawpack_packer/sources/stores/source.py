@@ -96,7 +96,7 @@ class StorePart:
 
     def __getitem__(self, i: int, /) -> Item:
         origin, store, row = self._locate(i)
-        fields = self.column_values(i)
+        fields = _column_values(origin, store, row)
         for name, field in store.fields.items():
             if field.kind == "mask":
                 reader, at, _ = _verified(store, name, row)
@@ -113,9 +113,7 @@ class StorePart:
 
     def column_values(self, i: int) -> dict[str, Value]:
         """The fields of sample i that are stored in columns, except its key. Raises DecodeError."""
-        origin, store, row = self._locate(i)
-        small = (name for name, field in store.fields.items() if not field.in_shards and name != KEY)
-        return {name: _value(origin, store, name, row) for name in small}
+        return _column_values(*self._locate(i))
 
     def part(self, start: int, stop: int, /) -> StorePart:
         """Samples start <= i < stop."""
@@ -338,6 +336,11 @@ def _read(reader: FieldReader, at: int, name: str) -> NDArray[Any]:
         return reader.read(at)
     except DamagedStoreError as error:
         raise DecodeError("damaged", f"{name}: {error}") from None
+
+
+def _column_values(origin: Origin, store: Store, row: int) -> dict[str, Value]:
+    small = (name for name, field in store.fields.items() if not field.in_shards and name != KEY)
+    return {name: _value(origin, store, name, row) for name in small}
 
 
 def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
