@@ -1,4 +1,5 @@
-"""A third party's format and encoding, added by the steps of CONTRIBUTING.md alone, do all that rawpack's own do."""
+"""A third party's format, encoding and transform step, added as CONTRIBUTING.md says and in no other way, do all that
+rawpack's own do."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -132,6 +134,46 @@ def test_masks_are_stored_so_too(tmp_path: Path) -> None:
         assert stored == mask.tobytes()
 
 
+@pytest.mark.parametrize(("workers", "backend"), [(0, None), (2, "process"), (2, "thread")])
+def test_a_step_moves_images_masks_and_boxes_alike(
+    tmp_path: Path, workers: int, backend: Literal["process", "thread"] | None
+) -> None:
+    """A step of the user's own runs in workers of either kind: an image, its mask and its boxes are moved by the same
+    random distance, which depends on seed, epoch and sample only."""
+    from rawpack_toy.shift import RandomShift
+
+    random = np.random.default_rng(0)
+    images = random.integers(1, 255, (20, 6, 16, 3), np.uint8)
+    masks = random.integers(1, 9, (20, 6, 16, 1), np.uint8)
+    boxes = np.array([[1, 2, 7, 5], [0, 0, 3, 6]], np.float32)
+    rawpack_packer.pack(
+        [{"image": image, "mask": mask, "boxes": boxes} for image, mask in zip(images, masks, strict=True)],
+        tmp_path / "store",
+        format="toy",
+        fields={"mask": "mask", "boxes": "xyxy[4]"},
+        workers=0,
+    )
+    reader, fields = Reader(tmp_path / "store"), ["image", "mask", "boxes"]
+    batches = reader.batches(
+        8, fields=fields, transform=[RandomShift(5)], seed=7, shuffle=True, workers=workers, backend=backend
+    )
+    distances = {}
+    for batch in batches:
+        for i, row in enumerate(batch["index"].tolist()):
+            moved = [np.pad(images[row], ((0, 0), (k, 0), (0, 0)))[:, :16] for k in range(6)]
+            (distance,) = (k for k in range(6) if np.array_equal(batch["image"][i], moved[k]))
+            expected = np.pad(masks[row], ((0, 0), (distance, 0), (0, 0)))[:, :16]
+            np.testing.assert_array_equal(batch["mask"][i], expected)
+            np.testing.assert_array_equal(batch["boxes"][i], boxes + np.array([distance, 0, distance, 0]))
+            distances[row] = distance
+    assert sorted(distances) == list(range(20))
+    assert set(distances.values()) == set(range(6))
+    again = reader.batches(20, fields=["image"], transform=[RandomShift(5)], seed=7, workers=0)
+    for row, image in enumerate(next(iter(again))["image"]):
+        assert not image[:, : distances[row]].any()
+        assert image[:, distances[row] :].all()
+
+
 def test_options_of_other_formats_are_refused(images: Path, tmp_path: Path) -> None:
     """What the toy's row does not name is refused, with the formats that have it."""
     with pytest.raises(UsageError, match="quality= applies to format='lmdb' only"):
@@ -163,7 +205,8 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch:
 
 
 def test_the_steps_are_those_that_contributing_names() -> None:
-    """The toy's entry points are all of the groups that CONTRIBUTING.md has in its rows for formats and encodings."""
+    """The toy has the entry points that CONTRIBUTING.md's rows for formats and encodings ask for, and a `Step`, which
+    needs none."""
     entries = configparser.ConfigParser()
     entries.read(TOY / "rawpack_toy-1.0.dist-info" / "entry_points.txt")
     rows = (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()
@@ -174,3 +217,6 @@ def test_the_steps_are_those_that_contributing_names() -> None:
         (row,) = (line for line in rows if line.startswith(f"| {what} |"))
         assert all(f"`{group}`" in row and group in entries for group in groups)
     assert len(entries.sections()) == 4
+    (row,) = (line for line in rows if line.startswith("| a step of a transform |"))
+    assert "a `Step`" in row
+    assert "`Reader.batches(transform=)`" in row

@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 from rooms import FOLDERS, ROOMS, imports, level_of, modules, room_of, rooms_in
 
-KNOWN = {
-    ("rawpack_packer.sources.stores.source", "rawpack_packer.destination.layout"): "a store as a source reads columns",
-    ("rawpack_packer.sources.stores.source", "rawpack_packer.destination.journal"): "how a store was packed says what "
-    "its samples are",
-}
+KNOWN: dict[tuple[str, str], str] = {}
 """Imports that climb, and why they may: (module, what it imports) -> the reason."""
 
 SAME_NAME: dict[str, str] = {}

@@ -46,7 +46,7 @@ def test_type_checkers_see_misspelled_keywords_and_values(tmp_path: Path) -> Non
 
 def test_what_types_say_is_what_is_taken() -> None:
     """Types list all recipe keywords, all options of sources, and exactly the values that are accepted."""
-    assert names_of(RecipeKeywords) == {"format"} | {one.name for one in RECIPE_OPTIONS} - {"libraries"}
+    assert names_of(RecipeKeywords) == {"format"} | set(RECIPE_OPTIONS) - {"libraries"}
     assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", *OPTIONS}
     hints = get_type_hints(RecipeKeywords)
     values = {"fit": FITS, "interpolation": INTERPOLATIONS, "color": COLORS, "check": CHECKS}

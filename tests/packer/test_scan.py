@@ -197,7 +197,7 @@ def test_what_vanishes_during_the_scan(pets: Path, monkeypatch: pytest.MonkeyPat
         return real(path, *more, **options)
 
     monkeypatch.setattr(os, "stat", stat)
-    with pytest.raises(SourceChangedError, match=f"{name}/? went away while the source was scanned"):
+    with pytest.raises(SourceChangedError, match=f"{name}/? was removed while the source was scanned"):
         open_source(pets, "folder", skip_unreadable=True)
 
 

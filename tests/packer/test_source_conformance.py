@@ -176,11 +176,35 @@ class TestLmdbStore(TestStore):
     layout = "lmdb"
 
 
+class TestStores(SourceConformance):
+    """Two stores whose classes overlap: "b" is 1 in one store and 0 in the other."""
+
+    def open(self, folder: Path) -> Source:
+        stores = []
+        for name, classes in (("one", "ab"), ("two", "cb")):
+            store, new = once(folder, name)
+            stores.append(store)
+            if new:
+                for i in range(5):
+                    save(folder / f"images {name}" / sorted(classes)[i % 2] / f"{i}.png", picture(20, 30, i))
+                rawpack_packer.pack(folder / f"images {name}", store, size=16, workers=0)
+        return StoreSource(stores, prefixes=["1/", "2/"])
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        one, two = ("a/0", "a/2", "a/4", "b/1", "b/3"), ("b/0", "b/2", "b/4", "c/1", "c/3")
+        return [(f"1/{key}.png", None) for key in one] + [(f"2/{key}.png", None) for key in two]
+
+    def test_classes_are_united_by_name(self, tmp_path: Path) -> None:
+        """A label is the same class in all samples, whatever its number was."""
+        source = self.open(tmp_path)
+        classes = source.info.classes
+        assert classes == ("a", "b", "c")
+        assert [classes[int(source[i].fields["label"])] for i in range(10)] == [*"aaabb", *"bbbcc"]  # type: ignore[arg-type]
+
+
 class TestSubset(TestStore):
     def open(self, folder: Path) -> Source:
-        source = super().open(folder)
-        assert isinstance(source, StoreSource)
-        return source.only(np.array([1, 3, 4]), ["b"])
+        return View(super().open(folder), np.array([1, 3, 4]), classes=["b"])
 
 
 class TestView(TestFolder):

@@ -79,6 +79,10 @@ def write_tape(path: Path) -> Path:
     return path
 
 
+def is_tape(path: Path) -> bool:
+    return path.suffix == ".tape"
+
+
 class TestTape(SourceConformance):
     def open(self, folder: Path) -> Source:
         return TapeSource(write_tape(folder / "a.tape"))
@@ -100,15 +104,16 @@ def added() -> Iterator[None]:
     vars(module)["TapeSource"] = TapeSource
     with (
         mock.patch.dict(sys.modules, {module.__name__: module}),
-        mock.patch.dict(registry.KINDS, {"tape": registry.SourceKind(TapeSource, ("speed",))}),
+        mock.patch.dict(registry.KINDS, {"tape": registry.SourceKind(TapeSource, ("speed",), is_tape)}),
     ):
         yield
 
 
 def test_a_source_is_one_module_and_one_row(added: None, tmp_path: Path) -> None:
-    """A class with `Source`'s members, named in KINDS, is opened by its kind, takes its options, and is packed by the
-    command; a sample that it cannot read is a reject with its reason."""
+    """A class with `Source`'s members, named in KINDS, is opened by its kind or from what its path is, takes its
+    options, and is packed by the command; a sample that it cannot read is a reject with its reason."""
     tape = write_tape(tmp_path / "a.tape")
+    assert open_source(tape).info.kind == "tape"
     assert len(open_source(tape, "tape", speed=2)) == 4
     ran = run_here("pack", "-q", "--source", "tape", "--workers", 0, "--max-rejects", 1, tape, tmp_path / "store")
     assert (ran.code, ran.err) == (0, ""), ran

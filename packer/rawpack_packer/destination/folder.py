@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rawpack.disk import manifest as manifests
+from rawpack.disk.provenance import is_of_run
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.errors import UsageError
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import APPEND, JOB, WORK, is_of_run
+from rawpack_packer.destination.layout import APPEND, JOB, WORK
 from rawpack_packer.destination.lock import LOCKS
 from rawpack_packer.text import listed
 

@@ -13,14 +13,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.disk import manifest as manifests
-from rawpack.disk import npy
 from rawpack.disk.manifest import Field, Manifest
-from rawpack.disk.plain_files import open_plain, read_plain
-from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
+from rawpack.disk.plain_files import open_plain
+from rawpack.disk.provenance import packing_runs, read_provenance
+from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import APPEND, JOB, PROVENANCE, STATES, WORK, of_run, runs_by
+from rawpack_packer.destination.layout import APPEND, JOB, WORK
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -29,8 +28,8 @@ from rawpack_packer.sources.files import UNKNOWN
 _BLOCK = 1 << 16
 LISTED = 1 << 24
 """Samples, up to which a job notes every key and state, to name the files that differ. Of more it has the digest."""
-_MAX_PROVENANCE, _MAX_STATES, _MAX_LINE = 1 << 20, 1 << 34, 1 << 20
-"""Bytes: a stranger's store must not fill this machine's memory."""
+_MAX_LINE = 1 << 20
+"""Bytes: an untrusted store must not fill this machine's memory."""
 Files = dict[str, tuple[int, int]]
 """Key -> size in bytes and mtime in ns of a source's file."""
 
@@ -142,7 +141,7 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
     try:
         provenance, states = read_provenance(path)
         digest, end = str(provenance["source"]["digest"]), manifest.samples + manifest.rejects.count
-        if runs_by(manifest.rejects.file.name) > 1:
+        if len(packing_runs(manifest)) > 1:
             end = int(read_provenance(path, 2)[0]["first"])
         keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)] if end <= LISTED else None
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
@@ -166,7 +165,7 @@ def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
 def digests(path: Path, manifest: Manifest) -> list[str]:
     """The digest of each source of a store whose files it knows."""
     found = []
-    for run in range(1, runs_by(manifest.rejects.file.name) + 1):
+    for run in packing_runs(manifest):
         with contextlib.suppress(OSError, RawpackError, KeyError, TypeError):
             provenance, states = read_provenance(path, run)
             found += [str(provenance["source"]["digest"])] if len(states) else []
@@ -195,7 +194,7 @@ def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
     """Size and mtime (n, 2) of the file of each sample of all sources of a store, UNKNOWN where they are not known."""
     known = manifest.samples + manifest.rejects.count
     states, first, found = np.full((known, 2), UNKNOWN, np.int64), known, np.empty((0, 2), np.int64)
-    for run in range(runs_by(manifest.rejects.file.name), 0, -1):
+    for run in reversed(packing_runs(manifest)):
         end = first
         try:
             provenance, found = read_provenance(path, run)
@@ -206,25 +205,6 @@ def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
         if 0 <= first <= end and found.shape == (end - first, 2):
             states[first:end] = found
     return states
-
-
-def read_provenance(path: Path, run: int = 1) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """What a finished store says of its making: `provenance.json`, and size and time of every source file (n, 2).
-
-    run: 1 for what made the store, 2 for the first append, ... Raises DamagedStoreError where either was changed,
-    FileNotFoundError where it is missing.
-    """
-    name, of_states = of_run(PROVENANCE, run), of_run(STATES, run)
-    text, _ = manifests.unseal(read_plain(path / name, _MAX_PROVENANCE), name)
-    data = read_plain(path / of_states, _MAX_STATES)
-    try:
-        provenance = msgspec.json.decode(text, type=dict[str, Any])
-    except ValueError as error:
-        raise DamagedStoreError(f"{name} is no JSON object: {error}") from None
-    if provenance.get("states") != xxhash.xxh3_64_hexdigest(data):
-        raise DamagedStoreError(f"{of_states} was changed: its checksum does not fit")
-    states = npy.array(np.frombuffer(data, np.uint8), of_states)
-    return provenance, states.astype(np.int64)
 
 
 def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:

@@ -153,7 +153,7 @@ def _line(source: StoreSource, row: int, names: Names, columns: Mapping[str, str
     key = source.key(row)
     paths = names.paths(row, key)
     line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
-    small = source.small(row)
+    small = source.column_values(row)
     for name, column in columns.items():
         line[column] = paths[name] if name in paths else _plain(small[name])
     if LABEL in line and source.info.classes is not None:

@@ -15,12 +15,13 @@ import numpy as np
 import xxhash
 
 from rawpack.disk.manifest import Field
+from rawpack.disk.provenance import REJECTS
 from rawpack.errors import UsageError
 from rawpack.pixels import png
-from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.destination.layout import WORK
+from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.stores.compatible import IMAGE
-from rawpack_packer.sources.stores.source import numbered
 from rawpack_packer.text import count, listed, plain
 
 LISTING, NOTE, CLASSES, MASKS = "listing.jsonl", "export.json", "classes.txt", "masks"

@@ -23,12 +23,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.provenance import REJECTS
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.exporting.listing import again, note, write_listing

@@ -65,7 +65,7 @@ _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _TiffLayout:
     """How the samples of the first page are stored."""
 
     order: str
@@ -182,7 +182,7 @@ def decode(data: bytes, header: ImageHeader) -> Pixels:
     return apply_orientation(_colored(samples, page, layout), header.orientation)
 
 
-def _layout(data: bytes, page: _Page, header: ImageHeader) -> _Layout:
+def _layout(data: bytes, page: _Page, header: ImageHeader) -> _TiffLayout:
     """Raises DecodeError for layouts that are not decoded."""
     if _PHOTOMETRIC not in page.numbers:
         raise DecodeError("corrupt", "TIFF without a photometric interpretation: white may be 0 or 1")
@@ -214,7 +214,7 @@ def _layout(data: bytes, page: _Page, header: ImageHeader) -> _Layout:
     counts = page.numbers.get(_TILE_COUNTS, ()) or page.numbers.get(_STRIP_COUNTS, ())
     if len(offsets) == 1 and not counts:
         counts = (max(0, len(data) - offsets[0]),)  # old files of one strip leave it out
-    return _Layout(
+    return _TiffLayout(
         order="<" if data[:1] == b"I" else ">",
         width=width,
         height=height,
@@ -232,7 +232,7 @@ def _layout(data: bytes, page: _Page, header: ImageHeader) -> _Layout:
     )
 
 
-def _check_pieces(data: bytes, layout: _Layout) -> None:
+def _check_pieces(data: bytes, layout: _TiffLayout) -> None:
     """Raise DecodeError for damage that libtiff in Pillow would accept, or use too much memory for."""
     for offset, count in layout.pieces:
         if offset + count > len(data):
@@ -281,7 +281,7 @@ def _load(image: Any, compression: int) -> None:
     raise DecodeError("unsupported" if unsupported else "corrupt", detail)
 
 
-def _plane(data: bytes, page: _Page, layout: _Layout, number: int) -> NDArray[Any]:
+def _plane(data: bytes, page: _Page, layout: _TiffLayout, number: int) -> NDArray[Any]:
     """The samples of a plane: (H, W, samples in it), uint8 or uint16; those of 1, 2 and 4 bits stretched to 0..255."""
     share = len(layout.pieces) // layout.planes
     pieces = layout.pieces[number * share : (number + 1) * share]
@@ -337,7 +337,7 @@ def _with_directory(data: bytes, order: str, tags: dict[int, tuple[int, ...]]) -
     return b"".join([head, data[8:], bytes(at - len(data)), count, entries, bytes(4), values])
 
 
-def _colored(samples: NDArray[Any], page: _Page, layout: _Layout) -> Pixels:
+def _colored(samples: NDArray[Any], page: _Page, layout: _TiffLayout) -> Pixels:
     """Gray or RGB of the samples (H, W, n) of pixels, alpha on white."""
     colors = _COLORS[layout.photometric][1]
     image: Pixels = samples if layout.bits <= 8 else (samples >> (layout.bits - 8)).astype(np.uint8)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from rawpack.disk.manifest import Field
+from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending
-from rawpack_packer.destination.layout import runs_by
 from rawpack_packer.job.counts import count_of, label_counts
 from rawpack_packer.sources.video_numbers import are_frames
 
@@ -59,7 +59,7 @@ def describe(store: Store) -> dict[str, Any]:
             ],
         },
         "provenance": _provenance(store.path, 1),
-        "appends": [_provenance(store.path, run) for run in range(2, runs_by(manifest.rejects.file.name) + 1)],
+        "appends": [_provenance(store.path, run) for run in packing_runs(manifest)[1:]],
         "appending": is_appending(store.path),
     }
 
@@ -166,8 +166,8 @@ def _source_bytes(store: Store) -> int | None:
     """Bytes of all files that the store was packed from; None where they are not known."""
     total = 0
     try:
-        for run in range(1, runs_by(store.manifest.rejects.file.name) + 1):
-            states = journal.read_provenance(store.path, run)[1]
+        for run in packing_runs(store.manifest):
+            states = read_provenance(store.path, run)[1]
             if states.ndim != 2 or not len(states) or (states[:, 0] < 0).any():
                 return None
             total += int(states[:, 0].sum())
@@ -193,7 +193,7 @@ def _rejects(store: Store) -> list[Any]:
 
 def _provenance(path: Path, run: int) -> dict[str, Any]:
     try:
-        return journal.read_provenance(path, run)[0]
+        return read_provenance(path, run)[0]
     except (OSError, RawpackError):
         return {}
 

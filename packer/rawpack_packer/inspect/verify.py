@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from rawpack.disk.columns import files_of, open_field, runs_of
 from rawpack.disk.manifest import Field, FileRecord, Manifest, load
 from rawpack.disk.mapped import check_contents, map_file
+from rawpack.disk.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
 from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
 from rawpack_packer import text
-from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending, is_ours
-from rawpack_packer.destination.layout import PROVENANCE, STATES, names_of, of_run, runs_by
+from rawpack_packer.destination.layout import names_of
 from rawpack_packer.inspect.probe import probe_shard
 
 _BLOCK = 1 << 14
@@ -204,12 +204,12 @@ def _unread(
 
 def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
     """What no digest covers carries its own checksum."""
-    for run in range(1, runs_by(manifest.rejects.file.name) + 1):
+    for run in packing_runs(manifest):
         names = (of_run(PROVENANCE, run), of_run(STATES, run))
         if is_cached_store(path) and not any(os.path.lexists(path / name) for name in names):
             continue  # no reader needs it, so it is not fetched
         try:
-            journal.read_provenance(path, run)
+            read_provenance(path, run)
         except (OSError, RawpackError) as error:
             yield Problem(of_run("provenance.*", run), str(error))
 

@@ -21,7 +21,7 @@ from rawpack.store.store import Store
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.job import commit, differences, splits
+from rawpack_packer.job import commit, splits
 from rawpack_packer.job.append_selection import choose, counts_of, is_of
 from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import Job, before_append
@@ -31,6 +31,7 @@ from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.optional import unread_of
+from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 
 
 @dataclass(frozen=True)
@@ -159,17 +160,19 @@ def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source
         has, lacks = (path, source.info.root) if source.info.classes is None else (source.info.root, path)
         raise UsageError(f"{has} has classes and {lacks} has none: only samples with the same fields can be appended")
     fields = store_fields(recipe, source)
-    for name in [*fields, *manifest.fields]:
-        was, now = manifest.fields.get(name), fields.get(name)
-        if was != now and not _takes(was, now):
-            raise UsageError(
-                f"samples of {source.info.root} do not fit into {path} ({name}: {differences.shown_field(was)} there, "
-                f"{differences.shown_field(now)} here): only samples with the same fields can be appended"
-            )
+    difference = differing_field(manifest.fields, fields, _takes)
+    if difference is not None:
+        name, was, now = difference
+        raise UsageError(
+            f"samples of {source.info.root} do not fit into {path} ({name}: {shown_field(was)} there, "
+            f"{shown_field(now)} here): only samples with the same fields can be appended"
+        )
 
 
 def _takes(was: Field | None, now: Field | None) -> bool:
-    """Whether a field for images of any size takes those of a source whose images have one size."""
+    """Whether fields are equal, or one for images of any size takes those of a source whose images have one size."""
+    if was == now:
+        return True
     if was is None or now is None or was.kind != "image" or was.uniform or len(was.shape) != len(now.shape):
         return False
     return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was

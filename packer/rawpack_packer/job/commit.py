@@ -22,9 +22,10 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
+from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 from rawpack_packer.destination import files
 from rawpack_packer.destination.folder import is_untidy
-from rawpack_packer.destination.layout import COLUMNS, PROVENANCE, REJECTS, STATES, WORK, of_run
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job.job import Job
 from rawpack_packer.part.duplicates import Duplicates

@@ -11,7 +11,8 @@ from rawpack.errors import UsageError
 from rawpack_packer.recipe.by_user import as_stored, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
-from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources import Source, StoreSource
+from rawpack_packer.sources.view import View
 
 Named = str | os.PathLike[str]
 Prefix = Literal["names", "numbers"]
@@ -23,7 +24,7 @@ def merging(
     options: Mapping[str, Any],
     prefix: Prefix | None = None,
     progress: Callable[[int], None] | None = None,
-) -> tuple[StoreSource, Recipe]:
+) -> tuple[Source, Recipe]:
     """The source and recipe of a merge. Raises UsageError where the stores leave a choice to the user."""
     source = StoreSource(stores, prefixes=_prefixes(stores, prefix), progress=progress)
     first = source.stores[0]
@@ -39,7 +40,8 @@ def merging(
             f"the sizes of images or masks differ ({sizes}): give the --size of the merged store, or convert one of "
             "them with `rawpack convert --size`"
         )
-    return source, recipe_as_before(source, options)
+    videos, recipe = source.united_videos(), recipe_as_before(source, options)
+    return source if videos is None else View(source, videos=videos), recipe
 
 
 def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:

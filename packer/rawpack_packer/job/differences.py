@@ -14,6 +14,7 @@ from typing import Any
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.provenance import packing_runs
 from rawpack.disk.splits import read_splits
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer import text
@@ -28,16 +29,17 @@ from rawpack_packer.destination.journal import (
     of_samples,
     source_digest,
 )
-from rawpack_packer.destination.layout import WORK, runs_by
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import RECIPE_OPTIONS, Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.optional import group_of
+from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.text import plain
 
 _SHOWN = 10
-_OPTIONS = {"format": "--format"} | {one.name: one.flag for one in RECIPE_OPTIONS if one.name != "libraries"}
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in ("format", *RECIPE_OPTIONS) if name != "libraries"}
 """Entries of a recipe that are options, in the order of `--help`."""
 _DERIVED = ("quality", "check", "subsampling", "chunk")
 """Options that are None in a recipe whose other options leave them no meaning."""
@@ -106,9 +108,9 @@ def check_same(
     is compared by recipe and source only: fields are the store's, and its source may have further classes since.
     """
     now, classes, names = recipe.as_manifest(), before.classes, source.info.classes
-    if isinstance(before, Manifest) and classes and names and runs_by(before.rejects.file.name) > 1:
+    if isinstance(before, Manifest) and classes and names and len(packing_runs(before)) > 1:
         classes = classes[: len(names)]  # an append adds classes at the end
-    field = next((name for name in [*fields, *before.fields] if before.fields.get(name) != fields.get(name)), None)
+    field = differing_field(before.fields, fields)
     if isinstance(before, AppendNote):
         field, classes = None, names
     same_recipe = _comparable(now) == _comparable(before.recipe)
@@ -132,18 +134,13 @@ def check_same(
     if not same_recipe:
         what = "stores that are not those of this run"
     elif field is not None:
-        was, is_ = shown_field(before.fields.get(field)), shown_field(fields.get(field))
-        what = f"other fields ({field}: {was} then, {is_} now)"
+        name, was, is_ = field
+        what = f"other fields ({name}: {shown_field(was)} then, {shown_field(is_)} now)"
     elif classes != names:
         what = f"other classes ({_classes(classes, names)})"
     else:
         what = f"another source{_files(known(), source)}"
     raise there.refusal(f"{'from' if there.finished else 'with'} {what}", append=append)
-
-
-def shown_field(field: Field | None) -> str:
-    """What a field is, in a message."""
-    return "none" if field is None else f"{field.kind} {field.dtype} {field.shape} {field.encoding}"
 
 
 def mixes_videos(source: Source, had: Any) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.provenance import packing_runs
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.layout import names_of, runs_by
+from rawpack_packer.destination.layout import names_of
 from rawpack_packer.recipe.fields import part_rows
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -40,7 +41,7 @@ def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) ->
     names = [record.name for shard in manifest.shards for record in shard.files]
     numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
     return Before(
-        run=runs_by(manifest.rejects.file.name) + 1,
+        run=len(packing_runs(manifest)) + 1,
         parts=max(numbers, default=-1) + 1,
         seen=manifest.samples + manifest.rejects.count,
         manifest=manifest,

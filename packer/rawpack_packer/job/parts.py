@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rawpack.disk.provenance import REJECTS
 from rawpack.errors import PackError
 from rawpack_packer import text
-from rawpack_packer.destination.layout import REJECTS, WORK
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
 from rawpack_packer.engines import Engine
 from rawpack_packer.engines.remote_worker import TICKS

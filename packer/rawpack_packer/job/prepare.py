@@ -219,9 +219,8 @@ def prepare_derived(
     if merge:
         return PreparedPack(*derive.merging(stores, recipe, prefix, scan), destination, how)
     source = StoreSource(stores[0], progress=scan)
-    if choice is not None:
-        source = chosen(source, choice)
-    return PreparedPack(source, derive.recipe_as_before(source, recipe), destination, how)
+    samples = source if choice is None else chosen(source, choice)
+    return PreparedPack(samples, derive.recipe_as_before(source, recipe), destination, how)
 
 
 def _check_recipe(source: Any, recipe: Mapping[str, Any]) -> None:

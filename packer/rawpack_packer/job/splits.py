@@ -20,12 +20,12 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, holdout
-from rawpack_packer.job.differences import shown_field
 from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
 
@@ -124,13 +124,13 @@ def check_sources(destination: Path, jobs: Mapping[str, Made], chosen: SplitSet,
     fields = {name: store_fields(recipe, source) for name, (source, recipe) in jobs.items()}
     first, *others = fields
     for other in others:
-        for name in [*fields[first], *fields[other]]:
-            was, now = fields[first].get(name), fields[other].get(name)
-            if was != now:
-                raise UsageError(
-                    f"{jobs[other][0].info.root} has other fields than {jobs[first][0].info.root} ({name}: "
-                    f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
-                )
+        difference = differing_field(fields[first], fields[other])
+        if difference is not None:
+            name, was, now = difference
+            raise UsageError(
+                f"{jobs[other][0].info.root} has other fields than {jobs[first][0].info.root} ({name}: "
+                f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
+            )
     new = []
     for name, (source, recipe) in jobs.items():
         before = None if how.restart else _before(destination / name)

@@ -12,6 +12,7 @@ from rawpack.errors import UsageError
 from rawpack.order import Shuffled
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.base import given_options
+from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
 
 _SHOWN = 10
@@ -42,7 +43,7 @@ class Choice:
     """Labels and classes stay; otherwise the labels of `classes` are renumbered from 0, in the store's order."""
 
 
-def chosen(source: StoreSource, choice: Choice) -> StoreSource:
+def chosen(source: StoreSource, choice: Choice) -> View:
     """The chosen samples. Raises UsageError for what the store does not have, and if nothing is left."""
     for option, count in (("every", choice.every), ("per-class", choice.per_class), ("limit", choice.limit)):
         if count is not None and count < 1:
@@ -77,7 +78,7 @@ def chosen(source: StoreSource, choice: Choice) -> StoreSource:
         limit=choice.limit,
         seed=choice.seed,
     )
-    return source.only(numbers, None if choice.keep_labels else classes, options)
+    return View(source, numbers, classes=None if choice.keep_labels else classes, options=options)
 
 
 def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:

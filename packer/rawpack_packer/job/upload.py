@@ -20,12 +20,13 @@ import xxhash
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord, Manifest
+from rawpack.disk.provenance import PROVENANCE, REJECTS, STATES
 from rawpack.errors import PackError, RawpackError, UsageError
 from rawpack.remote.cache import default_folder
 from rawpack.remote.url import shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import PROVENANCE, REJECTS, STATES, WORK
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import lock_file
 from rawpack_packer.destination.remote import Target
 from rawpack_packer.job.options import Progress, RunOptions

@@ -1,4 +1,4 @@
-"""What a store has: its fields, and how many samples make a shard, by the recipe and by what the source says."""
+"""The fields of a store, and how many samples make a shard: decided by the recipe and what the source says."""
 
 from __future__ import annotations
 
@@ -18,37 +18,39 @@ from rawpack_packer.sources.fields import check_names
 
 IMAGE = "image"
 _RESIZABLE = ("uint8", "uint16", "float32")
-"""What OpenCV resizes."""
-_LEAST_SIDE = 16
-"""Pixels of height and width from which on an array is taken for an image of channels, one after another."""
+"""Dtypes that OpenCV resizes."""
+_MIN_SIDE = 16
+"""Pixels: arrays (C, H, W) with sides from this on look like images whose channels come first."""
 
 
 def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
     """The fields of the store that `recipe` makes of a source, in their order.
 
-    Raises UsageError where the format cannot hold one, or the recipe asks for what arrays do not bear.
+    Raises UsageError where the format cannot hold one, or the recipe does not apply to the source's arrays.
     """
-    check_names(source.info.fields)
-    label = source.info.fields.get("label")
-    if source.info.classes is not None and label is not None and label != FieldKind("int64"):
+    info = source.info
+    check_names(info.fields)
+    label = info.fields.get("label")
+    if info.classes is not None and label is not None and label != FieldKind("int64"):
         raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
-    image = picture_field(recipe) if source.info.image is None else _array(recipe, source.info.image)
+    image = picture_field(recipe) if info.image is None else _array(recipe, info.image)
     if recipe.chunk is not None and not image.uniform:
         raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
-    for name, kind in source.info.fields.items():
+    for name, kind in info.fields.items():
         if kind.boxes is not None and len(image.shape) != 3:
             raise UsageError(f"{name!r} holds boxes, which need pictures, not {image.dtype} {image.shape}")
-    others = {name: _field(recipe, name, kind) for name, kind in source.info.fields.items()}
+    others = {name: _field(recipe, name, kind) for name, kind in info.fields.items()}
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
 
 
 def part_rows(recipe: Recipe, fields: Mapping[str, Field]) -> int:
-    """Samples of the source that make one part, and so one shard: never by the workers."""
+    """See `Recipe.rows_for`."""
     return recipe.rows_for(exact_bytes(fields, encoded=True))
 
 
 def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
-    """Bytes of the images and masks of every sample, where the fields alone say it, else 0. encoded: as raw pixels."""
+    """Bytes of the images and masks of every sample, where the fields alone decide them, else 0. encoded: of encoded
+    fields too, as raw pixels."""
     large = [field for field in fields.values() if field.in_shards]
     if not all(field.uniform and (encoded or field.codec.in_place) for field in large):
         return 0
@@ -57,19 +59,26 @@ def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
 
 
 def picture_field(recipe: Recipe) -> Field:
+    """The field of images that are pictures."""
     height, width = recipe.target or (None, None)
     return Field(kind="image", dtype="uint8", shape=(height, width, recipe.channels), encoding=recipe.encoding)
 
 
+def made_here(recipe: Recipe, source: Source) -> Recipe:
+    """The recipe with the libraries that it and the source use, in the versions installed here."""
+    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.info.kind == "video"))
+
+
 def _array(recipe: Recipe, kind: ImageKind) -> Field:
+    """The field of images that are arrays."""
     shape = (*kind.shape, 1) if kind.dtype == "uint8" and len(kind.shape) == 2 else kind.shape
     what = f"images that are {kind.dtype} arrays {kind.shape}"
     if kind.pictures:
         shape = (*shape[:2], recipe.channels)
     elif recipe.color == "gray" and (kind.dtype != "uint8" or shape[2:] != (1,)):
         raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
-    if codec_of(recipe.encoding).planar:
-        _holding(Field(kind="image", dtype=kind.dtype, shape=shape, encoding=recipe.encoding), what)
+    if codec_of(recipe.encoding).planar:  # whatever the size, it is the color that does not fit
+        _checked(Field(kind="image", dtype=kind.dtype, shape=shape, encoding=recipe.encoding), what)
     if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
         raise UsageError(
             f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
@@ -80,11 +89,10 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
             f"--size and --crop are for (height, width, channels), and {what} look like (channels, height, width): "
             "transpose each to height, width, channels, as by np.moveaxis(image, 0, -1), or leave the options out"
         )
-    field = Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding)
-    return _holding(field, what)
+    return _checked(Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding), what)
 
 
-def _holding(field: Field, what: str) -> Field:
+def _checked(field: Field, what: str) -> Field:
     """The field. Raises UsageError where its encoding cannot hold it."""
     if not field.codec.holds(field):
         raise UsageError(encoder_of(field.encoding).refusal.format(what=what))
@@ -94,10 +102,10 @@ def _holding(field: Field, what: str) -> Field:
 def _is_channels_first(recipe: Recipe, shape: tuple[int | None, ...]) -> bool:
     """Whether images of this shape are surely (channels, height, width).
 
-    As (height, width, channels) they would be 1, 3 or 4 pixels high and of 16 channels or more; and what the recipe
-    asks of them would be more than four times as high, or cut out of rows that they do not have.
+    As (height, width, channels) they would be 1, 3 or 4 pixels high with 16 channels or more, and the recipe would crop
+    rows that they do not have, or enlarge them to more than four times their height.
     """
-    if len(shape) != 3 or shape[0] not in (1, 3, 4) or any(n is None or n < _LEAST_SIDE for n in shape[1:]):
+    if len(shape) != 3 or shape[0] not in (1, 3, 4) or any(n is None or n < _MIN_SIDE for n in shape[1:]):
         return False
     if recipe.crop is not None:
         return recipe.crop[1] + recipe.crop[3] > shape[0]
@@ -113,18 +121,13 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
         return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape)
     shape = _sized(recipe, kind.shape)
     field = Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding)
-    return _holding(field, f"{name!r}, which is {kind.dtype} with {shape[2]}")
+    return _checked(field, f"{name!r}, which is {kind.dtype} with {shape[2]}")
 
 
 def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """The shape of images of this shape when the recipe has brought them to its own."""
+    """The shape that images of this shape have after the recipe's crop and resize."""
     if recipe.target is not None:
         return (*recipe.target, *shape[2:])
     if recipe.crop is not None and None not in shape:
         return (recipe.crop[3], recipe.crop[2], *shape[2:])
     return shape
-
-
-def made_here(recipe: Recipe, source: Source) -> Recipe:
-    """The recipe with the libraries that it and the source use, as they are here."""
-    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.info.kind == "video"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -17,17 +16,17 @@ from rawpack_packer.recipe.tables import OUTPUT_FORMATS, encoder_of, output_form
 FORMATS = tuple(OUTPUT_FORMATS)
 """Those that come with rawpack."""
 DEFAULT_FORMAT = FORMATS[0]
-FITS = ("cover", "stretch")
-INTERPOLATIONS = ("area", "linear", "cubic", "lanczos", "nearest")
-COLORS = ("rgb", "gray", "yuv420")
-CHECKS = ("structure", "decode")
-SUBSAMPLINGS = ("420", "422", "440", "444")
+Fit = Literal["cover", "stretch"]
+Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
+Color = Literal["rgb", "gray", "yuv420"]
+Check = Literal["structure", "decode"]
+Subsampling = Literal["420", "422", "440", "444"]
+FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS = map(get_args, (Fit, Interpolation, Color, Check, Subsampling))
 
-DEFAULT_QUALITY = 90
 KEPT_QUALITY = 95
-"""Of images that `--quality keep` cannot pass through."""
+"""JPEG quality of images that `--quality keep` cannot pass through."""
 THEN = ", then "
-"""Between the versions of a library that packed a store and those that appended to it."""
+"""Separates the versions of a library that packed a store from those that appended to it."""
 PILLOW = "pillow"
 """The library that decides pixels only where a store counts images as `by_pillow`."""
 _IN_ORDER = ("decoder", "resizer", "hdf5", "encoder", "lmdb", "zlib", "video", PILLOW)
@@ -44,37 +43,37 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: str
     """The name of an `OutputFormat`."""
     size: tuple[int, int] | int | Literal["keep"] = 256
-    """(height, width); a number: the shorter side is brought to it, then the center is cut out; "keep": as they are."""
+    """(height, width); a number: the shorter side is scaled to it, then the center is cut out; "keep": as they are."""
     crop: tuple[int, int, int, int] | None = None
     """x, y, width, height in the upright image, before resizing."""
-    fit: Literal["cover", "stretch"] = "cover"
-    interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] = "area"
-    color: Literal["rgb", "gray", "yuv420"] = "rgb"
+    fit: Fit = "cover"
+    interpolation: Interpolation = "area"
+    color: Color = "rgb"
     """"yuv420": RGB, stored as planes of YCbCr with one value of chroma for four pixels. Not in every format."""
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
-    check: Literal["structure", "decode"] | None = None
-    """How a JPEG that is stored as it is must prove whole: by its segments, markers and length, or by decoding it."""
-    subsampling: Literal["420", "422", "440", "444"] | None = None
+    check: Check | None = None
+    """How a JPEG that is stored as it is gets checked: by its segments, markers and length, or by decoding it."""
+    subsampling: Subsampling | None = None
     """Of the chroma. lmdb only."""
     compression: Literal["gzip"] | None = None
     """hdf5 only."""
     chunk: int | None = None
     """Images per chunk. hdf5 with images of one size only."""
     shard_size: int = 256 << 20
-    """Bytes of raw pixels that a shard is cut for."""
+    """Bytes of raw pixels in a shard, about."""
     max_pixels: int = 178_000_000
-    """Images with more are rejected by their header."""
+    """Images with more are rejected before they are decoded."""
     fast: bool = False
-    """Decode a JPEG at 1/2, 1/4 or 1/8 where that is still as large as the size: quicker, not quite the same pixels."""
+    """Decode a JPEG at 1/2, 1/4 or 1/8 where that is still as large as `size`: faster, but other pixels."""
     libraries: dict[str, str] = {}
-    """What made the pixels and the files: decoder, encoder, resizer, HDF5, LMDB -> name and version."""
+    """What made the pixels and the files: "decoder", "encoder", "resizer", "hdf5", ... -> name and version."""
     origin: tuple[dict[str, Any], ...] = ()
-    """Of a store that is made of others: "digest" and "recipe" of each, in their order."""
+    """Of a store that was derived from others: "digest" and "recipe" of each, in order."""
 
     @property
     def pixels(self) -> Literal["rgb", "gray"]:
-        """What images are before they are stored, and when they are read."""
+        """The colors of images before they are stored, and when they are read."""
         return "gray" if self.color == "gray" else "rgb"
 
     @property
@@ -90,11 +89,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def encoding(self) -> str:
-        """Of images."""
+        """The encoding of images."""
         return output_format(self.format).image_encoding(self)
 
     @property
     def mask_encoding(self) -> str:
+        """The encoding of masks."""
         return output_format(self.format).mask_encoding(self)
 
     @property
@@ -103,7 +103,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return _passes(self.quality, self.size, self.crop)
 
     def rows_for(self, raw: int) -> int:
-        """Samples of the source that make one part, and so one shard, never by the workers.
+        """Samples of the source in one part, and so in one shard. Does not depend on the number of workers.
 
         raw: bytes of a sample's images and masks as raw values; 0 where samples differ.
         """
@@ -116,34 +116,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return built
 
 
-@dataclass(frozen=True)
-class RecipeOption:
-    """One option that a user gives, and one entry of the recipe, of the same name."""
-
-    name: str
-    parse: Callable[[str, Any], Any]
-    """Takes the option as users write it ("--size") and the value. Raises UsageError."""
-    default: Any = None
-    """Where nothing was given; of an option that not every format has, in the formats that have it."""
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-
-def one_of(*allowed: str) -> Callable[[str, Any], Any]:
-    """Takes one of some words; None stays None."""
-
-    def parse(flag: str, value: Any) -> Any:
-        if value is not None and value not in allowed:
+def _one_of(*allowed: str) -> Callable[[str, Any], str]:
+    def parse(flag: str, value: Any) -> str:
+        if value not in allowed:
             raise UsageError(f"{flag} {value!r}: must be one of {', '.join(allowed)}")
-        return value
+        return str(value)
 
     return parse
 
 
 def _at_least_1(flag: str, value: Any) -> Any:
-    if value is not None and value < 1:
+    if value < 1:
         raise UsageError(f"{flag} {value}: must be 1 or more")
     return value
 
@@ -152,56 +135,60 @@ def _as_is(flag: str, value: Any) -> Any:
     return value
 
 
-def _subsampling(flag: str, value: Any) -> Any:
-    return one_of(*SUBSAMPLINGS)(flag, None if value is None else value.replace(":", ""))
+def _text(value: Any, separator: str = "") -> str:
+    """An option as the command gets it: "224x160" for (224, 160)."""
+    return separator.join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-RECIPE_OPTIONS = (
-    RecipeOption("size", lambda _, value: parse_size(value), "256"),
-    RecipeOption("crop", lambda _, value: parse_crop(value)),
-    RecipeOption("fit", one_of(*FITS), "cover"),
-    RecipeOption("interpolation", one_of(*INTERPOLATIONS), "area"),
-    RecipeOption("color", one_of(*COLORS), "rgb"),
-    RecipeOption("quality", lambda _, value: parse_quality(value), str(DEFAULT_QUALITY)),
-    RecipeOption("check", one_of(*CHECKS)),
-    RecipeOption("subsampling", _subsampling, SUBSAMPLINGS[0]),
-    RecipeOption("compression", _as_is),
-    RecipeOption("chunk", _at_least_1),
-    RecipeOption("shard_size", lambda flag, value: parse_bytes(flag, value), "256MiB"),
-    RecipeOption("max_pixels", _at_least_1, 178_000_000),
-    RecipeOption("fast", _as_is, False),
-    RecipeOption("libraries", _as_is, {}),
-)
-"""All that makes a recipe, beside the format."""
+RECIPE_OPTIONS: dict[str, tuple[Callable[[str, Any], Any], Any]] = {
+    "size": (lambda _, value: parse_size(_text(value, "x")), "256"),
+    "crop": (lambda _, value: parse_crop(_text(value, ",")), None),
+    "fit": (_one_of(*FITS), "cover"),
+    "interpolation": (_one_of(*INTERPOLATIONS), "area"),
+    "color": (_one_of(*COLORS), "rgb"),
+    "quality": (lambda _, value: parse_quality(_text(value)), "90"),
+    "check": (_one_of(*CHECKS), None),
+    "subsampling": (lambda flag, value: _one_of(*SUBSAMPLINGS)(flag, value.replace(":", "")), SUBSAMPLINGS[0]),
+    "compression": (_as_is, None),
+    "chunk": (_at_least_1, None),
+    "shard_size": (lambda flag, value: parse_bytes(flag, _text(value)), "256MiB"),
+    "max_pixels": (_at_least_1, 178_000_000),
+    "fast": (_as_is, False),
+    "libraries": (_as_is, {}),
+}
+"""Entry of the recipe -> how its option is parsed, by the option's flag and value, and its default."""
 _OF_SOME_FORMATS = ("quality", "subsampling", "compression", "chunk")
-"""The options that formats have or have not: see `OutputFormat.options`."""
+"""The options that only some formats have: see `OutputFormat.options`."""
 
 
 def make_recipe(*, format: str = DEFAULT_FORMAT, **options: Any) -> Recipe:
-    """A recipe from what a user wrote. options: those of `RECIPE_OPTIONS`; None is as if left out.
+    """A recipe from what a user wrote. options: entries of the recipe, as text or as Python values; None is as if left
+    out.
 
-    Raises UsageError where that makes no sense.
+    Raises UsageError where they make no sense.
     """
     written = output_format(format)
     given = {name: value for name, value in options.items() if value is not None}
-    if unknown := given.keys() - {option.name for option in RECIPE_OPTIONS}:
+    if unknown := given.keys() - RECIPE_OPTIONS.keys():
         raise TypeError(f"make_recipe() has no option {', '.join(sorted(unknown))}")
     values: dict[str, Any] = {"format": format}
-    for option in RECIPE_OPTIONS:
-        has = option.name in written.options or option.name not in _OF_SOME_FORMATS
-        if option.name in given and not has:
-            raise UsageError(f"{option.flag} applies to {_having(option.name)} only")
-        values[option.name] = option.parse(option.flag, given.get(option.name, option.default)) if has else None
-    if "compression" in written.options:
-        compression = None if values["compression"] == "none" else values["compression"]
-        values["compression"] = one_of(*written.compressions)("--compression", compression)
+    for name, (parse, default) in RECIPE_OPTIONS.items():
+        flag = f"--{name.replace('_', '-')}"
+        has = name in written.options or name not in _OF_SOME_FORMATS
+        if name in given and not has:
+            raise UsageError(f"{flag} applies to {_having(name)} only")
+        value = given.get(name, default) if has else None
+        values[name] = None if value is None else parse(flag, value)
+    if values["compression"] == "none":
+        values["compression"] = None
+    if values["compression"] is not None:
+        _one_of(*written.compressions)("--compression", values["compression"])
     if values["color"] not in written.colors:
         raise UsageError(
             f"--color {values['color']} does not apply to --format {format}, which has {' and '.join(written.colors)}"
             + (": its JPEG files have 4:2:0 chroma, or what --subsampling says" if values["subsampling"] else "")
         )
-    for refuse in _RULES:
-        refuse(values, given)
+    _check_together(values, given)
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
         values["subsampling"] = None
     if "chunk" in written.options and values["size"] != "keep":
@@ -216,37 +203,21 @@ def _having(name: str) -> str:
     return " and ".join(f"--format {row.name}" for row in OUTPUT_FORMATS.values() if name in row.options)
 
 
-def _refuse_for_keep(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    if values["size"] != "keep":
-        return
-    if values["interpolation"] != "area":
-        raise UsageError("--interpolation applies to images that are resized; --size keep leaves them as they are")
-    if values["fit"] != "cover":
-        raise UsageError("--fit applies to images that are resized; --size keep leaves them as they are")
-
-
-def _refuse_subsampling(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check_together(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise UsageError where options make no sense together."""
+    kept = values["size"] == "keep"
+    for name, default in (("interpolation", "area"), ("fit", "cover")):
+        if kept and values[name] != default:
+            raise UsageError(f"--{name} applies to images that are resized; --size keep leaves them as they are")
     if values["color"] == "gray" and "subsampling" in given:
         raise UsageError("--subsampling applies to color images only; --color gray stores none")
-
-
-def _refuse_fast(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    if values["fast"] and (values["size"] == "keep" or values["crop"] is not None):
+    if values["fast"] and (kept or values["crop"] is not None):
         raise UsageError("--fast decodes at a smaller scale for --size: leave out --size keep and --crop")
-
-
-def _refuse_check(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     if "check" in given and not _passes(values["quality"], values["size"], values["crop"]):
         raise UsageError(
             f"--check applies to files that are stored as they are: {_having('quality')} --size keep --quality keep, "
             "no --crop"
         )
-
-
-_RULES: tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], None], ...] = (
-    _refuse_for_keep, _refuse_subsampling, _refuse_fast, _refuse_check,
-)  # fmt: skip
-"""What options make no sense together. Each takes the parsed values, and what was given."""
 
 
 def _passes(quality: object, size: object, crop: object) -> bool:
@@ -276,10 +247,8 @@ def parse_size(text: str) -> tuple[int, int] | int | Literal["keep"]:
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
-def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
+def parse_crop(text: str) -> tuple[int, int, int, int]:
     """`--crop`: "X,Y,W,H" in pixels of the upright image."""
-    if text is None:
-        return None
     match = re.fullmatch(r"\s*(\d{1,7})\s*,\s*(\d{1,7})\s*,\s*(\d{1,7})\s*,\s*(\d{1,7})\s*", text)
     if not match:
         raise UsageError(f"--crop {text!r}: must be X,Y,WIDTH,HEIGHT in pixels, such as 186,0,114,30")
@@ -311,7 +280,7 @@ def parse_bytes(option: str, text: str) -> int:
 
 
 def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
-    """The libraries that decide what bytes a store holds that is made by `recipe`, with their versions here.
+    """The libraries that decide the bytes of a store made by `recipe`, with their versions here.
 
     video: whether samples are frames of videos.
     """
@@ -338,7 +307,7 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
     else:
         import PIL
 
-        # Files of other types than JPEG and PNG may be anywhere, whatever their names.
+        # Any file may be of a type that Pillow decodes, whatever its name.
         used[PILLOW] = PIL.__version__
     return {name: used[name] for name in sorted(used, key=lambda name: [*_IN_ORDER, name].index(name))}
 
@@ -354,6 +323,6 @@ def check_libraries(recipe: Recipe) -> None:
     ]
     if differing:
         raise PackError(
-            f"a worker has other libraries than the recipe, and would make other bytes ({'; '.join(differing)}): "
+            f"a worker has other libraries than the recipe and would make other bytes ({'; '.join(differing)}): "
             "install the same versions everywhere"
         )

@@ -1,11 +1,11 @@
 """The two tables of what packing writes: a row for each format, and one for each codec.
 
-They are the packer's side of `rawpack.disk.tables`, with the same names. A row answers what the rest of the packer
-asks, so nothing else asks for a format or an encoding by its name. Code is named as "module:function" and loaded when
-it is first used: a worker loads the libraries of its own format only.
+They are the packer's side of `rawpack.disk.tables`, with the same names. Nothing else in the packer asks for a format
+or an encoding by its name. Code is named as "module:function" and loaded when it is first used, so a worker loads only
+the libraries of its own format.
 
-A package of your own adds a row by an entry point of the group `rawpack.writers` or `rawpack.encoders`, which has the
-row's name, beside its entry point for the reader.
+A package of your own adds a row by an entry point of the group `rawpack.writers` or `rawpack.encoders`, besides its
+entry point for the reader of the same name.
 """
 
 from __future__ import annotations
@@ -40,32 +40,7 @@ class Encoder:
     libraries: str = ""
     """"module:function": the libraries that decide the bytes, name -> version."""
     refusal: str = "{what} cannot be stored so: use --format memmap or --format hdf5"
-    """Said where `Codec.holds` is false. `{what}` stands for the field."""
-
-
-def _raw(recipe: Recipe) -> str:
-    return "raw"
-
-
-def _raw_or_planes(recipe: Recipe) -> str:
-    return "yuv420" if recipe.color == "yuv420" else "raw"
-
-
-def _raw_or_deflate(recipe: Recipe) -> str:
-    return "deflate" if recipe.compression else "raw"
-
-
-def _deflated_or_planes(recipe: Recipe) -> str:
-    planes = "yuv420_deflate" if recipe.compression else "yuv420"
-    return planes if recipe.color == "yuv420" else _raw_or_deflate(recipe)
-
-
-def _jpeg(recipe: Recipe) -> str:
-    return "jpeg"
-
-
-def _png(recipe: Recipe) -> str:
-    return "png"
+    """The error where `Codec.holds` is false; `{what}` stands for the field."""
 
 
 @dataclass(frozen=True)
@@ -76,33 +51,33 @@ class OutputFormat:
     """As that of the reader's `Format`."""
     writer: str
     """"module:class": a `ShardWriter`, made of the temporary paths, the recipe and the fields."""
-    image_encoding: Callable[[Recipe], str] = _raw
-    mask_encoding: Callable[[Recipe], str] = _raw
+    image_encoding: Callable[[Recipe], str] = lambda recipe: "raw"
+    mask_encoding: Callable[[Recipe], str] = lambda recipe: "raw"
     """The encodings that a recipe chooses; each has an `Encoder`."""
     options: frozenset[str] = frozenset()
-    """Those of the recipe's options that not every format has: quality and subsampling, of JPEG; compression; chunk."""
+    """Which of the options that only some formats have: quality, subsampling, compression, chunk."""
     colors: tuple[str, ...] = ("rgb", "gray")
     """What `--color` may be."""
     compressions: tuple[str, ...] = ("gzip",)
-    """What `--compression` may be, beside none."""
+    """What `--compression` may be, besides none."""
     file_per_field: bool = False
-    """Whether each image and mask field has a file of its own; else one file holds all fields of a shard."""
+    """Whether each image and mask field of a shard has its own file; else one file holds all fields."""
     libraries: str = ""
     """"module:function": the libraries that decide the bytes of the file, name -> version."""
     compare: str = ""
     """"module:function", for `rawpack inspect --verify`: takes a `Store`, the number of a shard, the name of a field
-    and the path of its file. Reads the file by the format's own library, in a process of its own, and returns what
-    differs from the index, or None. Empty where the reader reads the format by its own means anyway."""
+    and the path of its file. Reads the file with the format's own library, in a process of its own, and returns what
+    differs from the index, or None. Empty for a format without a library."""
     value_bytes: str = ""
     """"module:function": takes the size of a value, returns its bytes in a shard; empty where they are equal."""
     shard_bytes: int = 0
-    """Of a shard beside its images, with its entry in the manifest: headers, padding."""
+    """What a shard takes besides its images, with its entry in the manifest: headers, padding."""
     flat_chunk: int = 0
-    """Bytes of a chunk: uncompressed samples of different sizes take whole chunks; 0 where there are none."""
+    """Bytes of a chunk, where uncompressed samples of different sizes take whole chunks; else 0."""
     copies_columns: bool = False
     """Whether each shard has a copy of its rows' small fields."""
     spools: bool = False
-    """Whether a shard's pixels wait in a second file until it is finished."""
+    """Whether a shard's pixels are kept in a second file until the shard is finished."""
 
 
 _ENCODE = "rawpack_packer.samples.encoders"
@@ -134,13 +109,20 @@ ENCODERS: dict[str, Encoder] = {
 
 _WRITERS = "rawpack_packer.writers"
 
+
+def _hdf5_image(recipe: Recipe) -> str:
+    if recipe.color == "yuv420":
+        return "yuv420_deflate" if recipe.compression else "yuv420"
+    return "deflate" if recipe.compression else "raw"
+
+
 OUTPUT_FORMATS: dict[str, OutputFormat] = {
     row.name: row
     for row in (
         OutputFormat(
             "memmap",
             f"{_WRITERS}.memmap:MemmapWriter",
-            image_encoding=_raw_or_planes,
+            image_encoding=lambda recipe: "yuv420" if recipe.color == "yuv420" else "raw",
             colors=("rgb", "gray", "yuv420"),
             file_per_field=True,
             shard_bytes=4400,
@@ -148,8 +130,8 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
         OutputFormat(
             "hdf5",
             f"{_WRITERS}.hdf5:Hdf5Writer",
-            image_encoding=_deflated_or_planes,
-            mask_encoding=_raw_or_deflate,
+            image_encoding=_hdf5_image,
+            mask_encoding=lambda recipe: "deflate" if recipe.compression else "raw",
             options=frozenset({"compression", "chunk"}),
             colors=("rgb", "gray", "yuv420"),
             libraries=f"{_WRITERS}.hdf5:libraries",
@@ -162,8 +144,8 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
         OutputFormat(
             "lmdb",
             f"{_WRITERS}.lmdb:LmdbWriter",
-            image_encoding=_jpeg,
-            mask_encoding=_png,
+            image_encoding=lambda recipe: "jpeg",
+            mask_encoding=lambda recipe: "png",
             options=frozenset({"quality", "subsampling"}),
             libraries=f"{_WRITERS}.lmdb:libraries",
             compare=f"{_WRITERS}.lmdb:compare",

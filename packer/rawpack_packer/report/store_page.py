@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
+from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.layout import runs_by
 from rawpack_packer.inspect import describe
 from rawpack_packer.job.counts import count_of
 from rawpack_packer.report.figures import Draw, counts, histogram
@@ -194,9 +194,8 @@ def _stored_bytes(store: Store) -> NDArray[Any] | None:
 
 
 def _source_bytes(store: Store) -> NDArray[np.int64] | None:
-    runs = range(1, runs_by(store.manifest.rejects.file.name) + 1)
     try:
-        states = np.concatenate([journal.read_provenance(store.path, run)[1] for run in runs])
+        states = np.concatenate([read_provenance(store.path, run)[1] for run in packing_runs(store.manifest)])
     except (OSError, RawpackError, ValueError):
         return None
     return states[states[:, 0] >= 0, 0] if states.ndim == 2 and states.shape[1:] == (2,) else None
@@ -210,7 +209,7 @@ def _rejects(store: Store) -> list[Rejected]:
             rejects.append(reject)
             if len(rejects) == _REJECTS:
                 break
-        provenance, states = journal.read_provenance(store.path)
+        provenance, states = read_provenance(store.path)
     except (OSError, ValueError, RawpackError):
         return [Rejected(one.key, one.reason, one.detail, None) for one in rejects]
     source = provenance.get("source")

@@ -1,15 +1,15 @@
 """What a source is: how many samples there are, sample number i, and what is known of them before any is read.
 
 A source is opened once, in the process that packs. Workers get `part(start, stop)`, which holds its own samples and no
-more. Both are plain data: files are open only inside `__getitem__`, which reads them by `files.read_file`. Only a
-video stays open from one frame to the next; an open video is not pickled.
+more. Both can be pickled: files are open only inside `__getitem__`, which reads them by `files.read_file`. Only a video
+stays open from one frame to the next, and an open video is not pickled.
 
-`Source` is all that a source must have. What it may have beyond that is listed in `optional.py`, and nowhere else.
+`Source` is all that a source must have. What it may have beyond that is in `optional.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -21,33 +21,33 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInfo:
-    """What a source knows of itself before a sample is read."""
+    """What a source knows about itself before a sample is read."""
 
     kind: str
-    """The name that `--source` knows it by: "folder"."""
+    """Its name in `--source`, such as "folder"."""
     root: str
-    """Its name in messages and provenance: printable, of a folder or file the absolute path."""
+    """Its name in messages and provenance, printable: the absolute path of a folder or file."""
     paths: tuple[str, ...] = ()
     """Folders and files that it is read from, absolute: no store is packed into, around or inside one."""
     fields: Mapping[str, FieldKind] = field(default_factory=dict)
-    """The fields of every sample beyond its image and key, in the order in which they are stored."""
+    """The fields of every sample besides its image and key, in the order in which they are stored."""
     image: ImageKind | None = None
-    """What all images are, where they keep their shape unless the recipe asks for another; None where they are
-    pictures, which the recipe brings to its own."""
+    """What all images are, if they keep their shape unless the recipe asks for another; None for pictures, which the
+    recipe always resizes."""
     classes: tuple[str, ...] | None = None
     """Names of the numbers in field `label`, unique; None where there are no classes."""
     empty_classes: tuple[str, ...] = ()
     """Those of `classes` that have no sample."""
     flat: bool = False
-    """Whether it is a folder whose subfolders would be classes, and there are none."""
+    """Whether it is a folder without subfolders, which would be classes."""
     noun: str = "image"
     """What one sample is called, in the singular."""
     numbered: bool = False
-    """Whether samples have no names: keys are their numbers, and an append counts on from those of the store."""
+    """Whether samples have no names: keys are their numbers, and an append continues those of the store."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The options that chose its samples, as a user writes them: "--fps" -> "5"."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What was left out or may matter. A kind of source always has the same names."""
+    """What was left out or may matter. Each kind of source always has the same names."""
     problems: tuple[str, ...] = ()
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
 
@@ -57,22 +57,22 @@ class Item:
     """One sample before the recipe."""
 
     key: str
-    """Unique in the source; of a file its path below the root, parts joined by "/", Unicode left as it is."""
+    """Unique in the source. The key of a file is its path below the root, parts joined by "/", Unicode unchanged."""
     image: bytes | NDArray[Any]
-    """The caller's: an encoded image file, whole; or uint8 pixels (H, W) or (H, W, C), where there is no file; or,
-    where the source says what its images are, just such an array, or a file of just such pixels."""
+    """Owned by the caller: a whole encoded image file; or uint8 pixels (H, W) or (H, W, C); or, where `SourceInfo`
+    says what images are, just such an array, or a file of just such pixels."""
     fields: Mapping[str, Value]
-    """One value for each of the source's `SourceInfo.fields`."""
+    """One value for each of `SourceInfo.fields`."""
     planes: NDArray[np.uint8] | None = None
-    """(n,): the image as planes of YCbCr 4:2:0 too, where it comes from a store that has it so. A recipe for such
-    planes that changes nothing else stores them as they are: made of the pixels again, they would differ."""
+    """(n,): the image as planes of YCbCr 4:2:0 too, if it comes from a store that has it so. A recipe that changes
+    nothing stores them as they are: planes that are made from the pixels again would differ."""
     file_bytes: int | None = None
-    """What of the source's files this sample is, where that is not the image's bytes: of a frame, its share of the
+    """Bytes of the source's files that this sample accounts for, if not those of the image: a frame has a share of its
     video."""
 
 
 class Samples(Protocol):
-    """A run of samples that can be read: a source, or the part of one that a worker got.
+    """Consecutive samples that can be read: a source, or the part of one that a worker gets.
 
     Numbers are 0 <= i < len; others raise IndexError.
     """
@@ -82,14 +82,14 @@ class Samples(Protocol):
     def __getitem__(self, i: int, /) -> Item:
         """Read sample i.
 
-        Raises DecodeError, with one of `rejects.REASONS`, where this sample cannot be had: the caller rejects
-        it and goes on. The detail names no absolute path: rejects are equal wherever the source lies.
-        Raises PackError where the run cannot go on: the source changed, its disk is gone, this process has no
+        Raises DecodeError, with one of `rejects.REASONS`, where this sample cannot be read: the caller rejects it and
+        continues. The detail names no absolute path, so that rejects are equal wherever the source is.
+        Raises PackError where packing cannot continue: the source changed, its disk is gone, this process has no
         descriptors left.
         """
 
     def key(self, i: int, /) -> str:
-        """The key of sample i, from memory. One that is not UTF-8 has its odd bytes written as \\xff."""
+        """The key of sample i, from memory. Bytes that are not UTF-8 are written as \\xff."""
 
 
 @runtime_checkable
@@ -101,17 +101,17 @@ class Source(Samples, Protocol):
         """The same each time."""
 
     def part(self, start: int, stop: int, /) -> Samples:
-        """Samples start <= i < stop, numbered from 0: small, picklable, free of the rest of the source.
+        """Samples start <= i < stop, numbered from 0: small, picklable, without the rest of the source.
 
-        Outside 0 <= start <= stop <= len it raises IndexError.
+        Raises IndexError outside 0 <= start <= stop <= len.
         """
 
     def states(self) -> NDArray[np.int64]:
-        """What the source's files were when it was opened, for noticing that it changed since.
+        """What the source's files were when it was opened, so that a later change is noticed.
 
-        (n, 2): size in bytes and mtime in ns of each file, in a fixed order, -1 where they cannot be had; the
-        caller does not write to it. Where n is at least the number of samples, the first are of their images. What
-        stands for a file's contents may stand in place of its time.
+        (n, 2): size in bytes and mtime in ns of each file, in a fixed order, -1 where they are not known; read-only
+        for the caller. Where n is at least the number of samples, the first are those of their images. A checksum may
+        stand in place of a time.
         """
 
 
@@ -123,8 +123,8 @@ class Divisible(Samples, Protocol):
 
 
 class BaseSource:
-    """A source whose samples are one part, of which workers get smaller ones: a kind of source sets `info` and `_all`
-    and adds `states`."""
+    """A source that has all of its samples in one part, `_all`. A kind of source sets `info` and `_all`, and adds
+    `states`."""
 
     info: SourceInfo
     _all: Divisible
@@ -144,8 +144,31 @@ class BaseSource:
         return self._all.part(start, stop)
 
 
+def check_sample(samples: Sized, i: int) -> None:
+    """Raise IndexError for a number outside 0 <= i < len."""
+    if not 0 <= i < len(samples):
+        raise IndexError(f"sample {i} of a source of {len(samples)}")
+
+
+def check_part(samples: Sized, start: int, stop: int) -> None:
+    """Raise IndexError for a part outside 0 <= start <= stop <= len."""
+    if not 0 <= start <= stop <= len(samples):
+        raise IndexError(f"samples {start} to {stop} of a source of {len(samples)}")
+
+
+def numbered(i: int) -> str:
+    """The key of sample i of a source whose samples have no names, see `SourceInfo.numbered`."""
+    return f"{i:08d}"
+
+
+def without_samples(classes: Iterable[str], labels: NDArray[np.int64]) -> tuple[str, ...]:
+    """The classes that no label stands for."""
+    present = set(np.unique(labels).tolist())
+    return tuple(name for label, name in enumerate(classes) if label not in present)
+
+
 def given_options(**options: object) -> dict[str, str]:
-    """Those options of a source that were given, as a command line has them: "--max-frames" -> "3"."""
+    """The options of a source that were given, as a command line has them: "--max-frames" -> "3"."""
     return {
         f"--{name.replace('_', '-')}": ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         for name, value in options.items()

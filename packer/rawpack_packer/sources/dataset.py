@@ -1,10 +1,11 @@
-"""Any map-style dataset as a source: what has a length and gives number i, a torch Dataset, a list, an array."""
+"""Any map-style dataset as a source: whatever has a length and returns sample i, such as a torch Dataset or a list."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,26 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
 from rawpack_packer.sources.columns import ColumnDataset, as_columns
 from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
+from rawpack_packer.sources.pillow import check_mode, is_grey, is_pillow, pixels_of
 from rawpack_packer.text import plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
-"""Of these a worker gets its own samples only."""
+"""A worker gets a slice of these; of any other dataset, the whole."""
 _TRIED = 16
-"""Samples: the first ones, of which one must be had; and those, spread over all, that show whether PIL images have one
-size."""
-_ONE_MODE = "bring all to one mode, such as image.convert('RGB'), or say which with color="
-_GREY = ("1", "L", "LA", "La")
-"""Modes of PIL images that have no colors, as those have whose names begin with I;16."""
+"""Samples that are read to find one that can be read, and to find out whether PIL images have one size."""
 
 
 class Dataset(Protocol):
-    """The two methods. A dataset may say more, by attributes: `fields`, name -> what `pack(fields=)` takes; `classes`,
-    the names of labels; `image`, as `pack(image=)` takes it."""
+    """What a dataset must have. It may have attributes too: `fields`, name -> what `pack(fields=)` takes; `image`, as
+    `pack(image=)` takes it; `classes`, the names of labels; `targets`, the label of each sample; `groups`, the group of
+    each sample, such as its video."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, i: int, /) -> Any: ...
@@ -40,7 +39,7 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """Some samples of a dataset. Travels to a worker by cloudpickle."""
+    """Some samples of a dataset. cloudpickle takes it to a worker."""
 
     dataset: Any
     start: int
@@ -52,7 +51,7 @@ class DatasetPart:
     classes: int | None
     """How many there are; a label beyond them is rejected."""
     grey: bool = False
-    """Whether PIL images are grey: one that has colors is rejected, which it would lose."""
+    """Whether PIL images are grey: one with colors is rejected, since it would lose them."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -61,48 +60,48 @@ class DatasetPart:
         key = self.key(i)
         try:
             sample = as_dict(self.dataset[self.start + i], self.names)
-            value = sample.pop("image", None)
-            if self.grey and is_pillow(value) and not _is_grey(value):
-                raise DecodeError("bad_field", f"the image has mode {value.mode}; others are grey: {_ONE_MODE}")
-            # Read here: a PIL image is decoded only when its pixels are asked for.
-            image = None if value is None else as_image(value)
+            if "image" not in sample:
+                raise DecodeError("bad_field", "it has no 'image'")
+            value = sample.pop("image")
+            if self.grey and is_pillow(value) and not is_grey(value):
+                raise DecodeError(
+                    "bad_field",
+                    f"the image has mode {value.mode}; others are grey: convert all to one mode, such as "
+                    "image.convert('RGB'), or choose one with color=",
+                )
+            # In here, since Pillow decodes an image only when its pixels are asked for.
+            image = as_image(value)
         except (DecodeError, PackError, MemoryError):
             raise
         except Exception as error:
             raise DecodeError("source_error", f"{type(error).__name__}: {error}") from error
-        if image is None:
-            raise DecodeError("bad_field", "it has no 'image'")
-        fields = {name: _plain(value, self.fields.get(name)) for name, value in sample.items()}
+        fields = {name: _as_value(value, self.fields.get(name)) for name, value in sample.items()}
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
-            raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample has not")
+            raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample does not have")
         label = np.asarray(fields.get("label", -1))
-        counts = self.classes is not None and label.ndim == 0 and label.dtype.kind in "iu"
-        if counts and not -1 <= int(label) < (self.classes or 0):
+        numbers_class = label.ndim == 0 and label.dtype.kind in "iu"
+        if self.classes is not None and numbers_class and not -1 <= int(label) < self.classes:
             raise DecodeError("bad_field", f"label is {label}; there are {self.classes} classes, counted from 0")
         return Item(key, image, fields)
 
     def key(self, i: int, /) -> str:
         """The sample's key: its number, or what the caller named it."""
-        if not 0 <= i < len(self.keys):
-            raise IndexError(f"sample {i} of a source of {len(self.keys)}")
+        check_sample(self, i)
         return self.keys[i]
 
     def part(self, start: int, stop: int, /) -> DatasetPart:
         """Samples start <= i < stop."""
-        if not 0 <= start <= stop <= len(self):
-            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
-        keys = self.keys[start:stop]
-        # What a subclass of list makes of a slice is its own affair: its samples need not be those of its slices.
+        check_part(self, start, stop)
+        part = replace(self, start=self.start + start, keys=self.keys[start:stop])
+        # A subclass of list may return other samples than those of its slices.
         if isinstance(self.dataset, np.ndarray) or type(self.dataset) in SLICEABLE:
-            first = self.start + start
-            return replace(self, dataset=self.dataset[first : first + stop - start], start=0, keys=keys)
-        return replace(self, start=self.start + start, keys=keys)
+            return replace(part, start=0, dataset=self.dataset[part.start : part.start + len(part)])
+        return part
 
 
 class DatasetSource(BaseSource):
-    """A map-style dataset as a `Source`. Its first sample is looked at for what the fields are; where that is a PIL
-    image, some more for whether all are of one size."""
+    """A map-style dataset as a `Source`. Its first sample shows what the fields are."""
 
     def __init__(
         self,
@@ -115,72 +114,75 @@ class DatasetSource(BaseSource):
         names: Sequence[str] | None = None,
         colors: bool = False,
     ) -> None:
-        """See `rawpack_packer.pack`. colors: whether the recipe says what colors images are to have, so that grey PIL
-        images and others may be mixed. Raises UsageError for what is no dataset."""
+        """See `rawpack_packer.pack`. colors: whether the recipe says what colors images get, so that grey PIL images
+        and others may be mixed. Raises UsageError for what is no dataset."""
         called = type(dataset).__name__
         if isinstance(dataset, Mapping):
             dataset = as_columns(dataset)
         count = _length(dataset)
         root = f"<{called} of {count} samples>"
-        about = getattr(dataset, "fields", None)
-        declared = dict(about if isinstance(about, Mapping) else {}) | dict(fields or {})
-        self._names = None if names is None else tuple(names)
-        doubles = [name for name in self._names or () if (self._names or ()).count(name) > 1]
-        if doubles:
-            raise UsageError(f"names= has {doubles[0]!r} twice: each value of a sample needs a name of its own")
-        first = _first(dataset, count, self._names, root)
+        declared = {**(_attribute(dataset, "fields", Mapping) or {}), **(fields or {})}
+        called_as = None if names is None else tuple(names)
+        for name in called_as or ():
+            if (called_as or ()).count(name) > 1:
+                raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
+        first = _first(dataset, count, called_as, root)
         if "image" not in first:
             raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
         for name in declared:
             if name not in first:
                 raise UsageError(f"there is no field {name!r} in the first sample, which has {', '.join(first)}")
         if "key" in first:
-            raise UsageError(
-                "'key' is a name that every sample has already: pass keys=[...], or rename it, to 'name' say"
-            )
-        about = getattr(dataset, "image", None)
-        about = about if isinstance(about, tuple | ImageKind) else None
-        kind = _image_kind(first["image"], image if image is not None else about)
+            raise UsageError("every sample has a field 'key' already: pass keys=[...], or rename yours, to 'name' say")
+        kind = _image_kind(first["image"], image or _attribute(dataset, "image", (tuple, ImageKind)))
         grey = False
         if kind is None and is_pillow(first["image"]):
-            kind = _one_size(dataset, count, self._names)
+            kind = _one_size(dataset, count, called_as)
             grey = kind is not None and kind.shape[2] == 1 and not colors
         kinds = {name: _field_kind(name, value, declared, kind) for name, value in first.items() if name != "image"}
-        about = getattr(dataset, "classes", None)
-        about = about if isinstance(about, list | tuple) and all(isinstance(name, str) for name in about) else None
-        named = _classes(kinds.get("label"), classes, about)
+        named = _classes(kinds.get("label"), classes, _attribute(dataset, "classes", (list, tuple)))
         if named is not None:
             kinds["label"] = FieldKind("int64")
-        names_of = [f"{i:08d}" for i in range(count)] if keys is None else [str(key) for key in keys]
-        for i, key in enumerate(names_of):
-            try:
-                key.encode()
-            except UnicodeEncodeError:
-                raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot hold: name the sample otherwise") from None
-        if len(names_of) != count or len(set(names_of)) != count:
-            raise UsageError(
-                f"keys= has {len(names_of)} keys, {len(set(names_of))} of them different, for {count} samples"
-            )
+        all_keys = _keys(keys, count)
         self.info = SourceInfo(
             kind="dataset", root=root, fields=kinds, image=kind, classes=named, numbered=keys is None
         )
-        self._targets = _targets(dataset, count)
-        groups = getattr(dataset, "groups", None)
-        self._groups = groups if isinstance(groups, SLICEABLE) and len(groups) == count else None
-        self._all = DatasetPart(dataset, 0, names_of, self._names, kinds, None if named is None else len(named), grey)
+        targets = as_array(getattr(dataset, "targets", None))
+        known = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
+        self._targets = targets if known else None
+        groups = _attribute(dataset, "groups", SLICEABLE)
+        self._groups = groups if groups is not None and len(groups) == count else None
+        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, None if named is None else len(named), grey)
 
     def labels(self) -> NDArray[Any] | None:
-        """(n,): the label of each sample, where the dataset tells it without the sample: in `targets`, as torchvision's
-        do."""
+        """See `HasLabels`: known from an attribute `targets`, as torchvision's datasets have it."""
         return self._targets
 
     def group(self, i: int, /) -> str:
-        """What the dataset's `groups` say of the sample, such as its video, where it has them; else its key."""
+        """See `HasGroups`."""
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def states(self) -> NDArray[np.int64]:
-        """Nothing: a dataset does not say which files it reads. So a change of it between two runs goes unnoticed."""
+        """Empty: a dataset does not say which files it reads, so a change between two runs goes unnoticed."""
         return np.empty((0, 2), np.int64)
+
+
+def _attribute(dataset: Any, name: str, types: Any) -> Any:
+    """An attribute of a dataset; None where it is missing or something else that has the same name."""
+    value = getattr(dataset, name, None)
+    return value if isinstance(value, types) else None
+
+
+def _keys(given: Sequence[str] | None, count: int) -> list[str]:
+    keys = [numbered(i) for i in range(count)] if given is None else [str(key) for key in given]
+    for i, key in enumerate(keys):
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot hold: name the sample otherwise") from None
+    if len(keys) != count or len(set(keys)) != count:
+        raise UsageError(f"keys= has {len(keys)} keys, {len(set(keys))} of them different, for {count} samples")
+    return keys
 
 
 def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], image: ImageKind | None) -> FieldKind:
@@ -189,13 +191,15 @@ def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], image: 
 
 
 def _classes(
-    label: FieldKind | None, given: Sequence[str] | None, of_dataset: Sequence[str] | None
+    label: FieldKind | None, given: Sequence[str] | None, of_dataset: Sequence[Any] | None
 ) -> tuple[str, ...] | None:
     """Names of the labels, which are then int64. Those of the dataset count only where there are such labels."""
     countable = label is not None and label.shape == () and label.dtype != "str" and label.dtype[0] in "iu"
     if given is not None and not countable:
-        raise UsageError("classes= names labels: a field 'label' of whole numbers, which the samples do not have")
-    named = tuple(str(name) for name in (given if given is not None else of_dataset or ()))
+        raise UsageError("classes= names labels: a field 'label' of integers, which the samples do not have")
+    if given is None and all(isinstance(name, str) for name in of_dataset or ()):
+        given = of_dataset
+    named = tuple(map(str, given or ()))
     if not countable or not named:
         return None
     if len(set(named)) != len(named):
@@ -203,26 +207,11 @@ def _classes(
     return named
 
 
-def _targets(dataset: Dataset, count: int) -> NDArray[Any] | None:
-    targets = as_array(getattr(dataset, "targets", None))
-    return targets if targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu" else None
-
-
-def _check_no_item(sample: Any, dataset: Any) -> None:
-    """Raise UsageError where a sample is a source's `Item`: what makes these was meant to be a `Source`."""
-    if isinstance(sample, Item):
-        lacking = [name for name in ("info", "__len__", "key", "part", "states") if name not in dir(dataset)]
-        raise UsageError(
-            f"the {type(dataset).__name__} gives samples of a source, and is none: it lacks {', '.join(lacking)} of "
-            "rawpack_packer.sources.Source"
-        )
-
-
 def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
-    """A sample as name -> value: a dict, a row of a structured array, a dataclass or a named tuple by its own names; a
-    tuple by `names`, of two (image, label); else the image alone.
+    """A sample as name -> value.
 
-    Raises DecodeError where it does not fit the names.
+    A dict, a row of a structured array, a dataclass and a named tuple have their own names; a tuple has `names`, or is
+    (image, label); anything else is the image. Raises DecodeError where it does not fit the names.
     """
     if isinstance(sample, Mapping):
         return {str(name): value for name, value in sample.items()}
@@ -243,10 +232,7 @@ def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
 def as_image(value: Any) -> bytes | NDArray[Any]:
     """An image as the packer takes it: the bytes of a file, which may be named by its path; or an array.
 
-    A PIL image is packed as its file would be: what is transparent lies on white, grey of 16 bits loses its low byte.
-    One whose mode is grey is (H, W) or (H, W, 1), any other (H, W, 3).
-    As `PIL.Image.open` gave it, it is also turned upright by its EXIF orientation. One that was made of another, by
-    `convert`, `rotate`, `resize`, ..., lies as it is: Pillow leaves the tag on it, whether or not it was turned.
+    Raises DecodeError for anything else. PIL images: see `pixels_of`.
     """
     if isinstance(value, bytes | bytearray):
         return bytes(value)
@@ -256,7 +242,7 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
         except OSError as error:
             raise DecodeError("unreadable", reason_of(error)) from None
     if is_pillow(value):
-        return _of_pillow(value)
+        return pixels_of(value)
     array = as_array(value)
     if array is None:
         cure = "; a list of several values needs names=('image', 'label', ...)" if isinstance(value, list) else ""
@@ -264,33 +250,11 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
             "bad_field",
             f"the image is a {type(value).__name__}; it must be an array, a file's bytes or path, or a PIL image{cure}",
         )
-    return np.array(array)  # a dataset may fill the same array again for the next sample, before this one is stored
+    return np.array(array)  # a dataset may fill the same array for the next sample, before this one is stored
 
 
-def _image_kind(value: Any, declared: Any) -> ImageKind | None:
-    """What all images are, by what was said or by the first; None for pictures."""
-    if declared is not None:
-        dtype, shape = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
-        return ImageKind(plain_dtype(dtype), tuple(shape))
-    if isinstance(value, bytes | bytearray | str | os.PathLike):
-        return None
-    try:
-        if is_pillow(value):
-            _check_mode(value)
-            return None
-        array = as_image(value)
-    except DecodeError as error:
-        raise UsageError(f"the first sample: {error.detail}") from None
-    assert not isinstance(array, bytes)
-    if array.ndim == 0:
-        raise UsageError(
-            f"the first sample: the image is a single number, {array}: samples are images, or tuples (image, label) in "
-            "this order; name those in another one: names=('label', 'image')"
-        )
-    return ImageKind(array.dtype.name, array.shape)
-
-
-def _plain(value: Any, kind: FieldKind | None) -> Value:
+def _as_value(value: Any, kind: FieldKind | None) -> Value:
+    """A field's value as the packer takes it. Raises DecodeError."""
     if isinstance(value, str | bytes):
         return value
     array = as_array(value)
@@ -300,81 +264,49 @@ def _plain(value: Any, kind: FieldKind | None) -> Value:
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 
 
-def _of_pillow(image: Any) -> NDArray[np.uint8]:
-    """The pixels of a PIL image, (H, W), (H, W, 1) or (H, W, 3)."""
-    from rawpack_packer.images.orientation import apply_orientation, exif_orientation
-    from rawpack_packer.images.pixels import on_white
-
-    _check_mode(image)
-    image.load()  # a TIFF is turned by that, and has no tag any more
-    if image.mode == "La":
-        image = image.convert("LA")  # the only mode that Pillow brings it to
-    opened = image.format is not None
-    transparent = getattr(image, "has_transparency_data", True)  # before Pillow 10.1 it does not tell
-    if image.mode.startswith("I;16"):
-        pixels = (np.asarray(image) >> 8).astype(np.uint8)
-    elif image.mode in ("L", "RGB") and not (opened and transparent):
-        pixels = np.asarray(image)
-    elif transparent:
-        rgba = np.asarray(image.convert("RGBA"))
-        pixels = on_white(rgba[..., :3], rgba[..., 3])
-    else:
-        pixels = np.asarray(image.convert("RGB"))
-    if pixels.ndim == 3 and _is_grey(image):
-        pixels = pixels[..., :1]  # grey as RGB
-    turn = exif_orientation(image.info.get("exif") or b"") if opened else 1
-    if turn == 1:
-        return pixels
-    return np.ascontiguousarray(apply_orientation(pixels.reshape(*pixels.shape[:2], -1), turn))
-
-
-def _check_mode(image: Any) -> None:
-    """Raise DecodeError for a PIL image whose values have no range, so that none of them is white."""
-    if image.mode in ("I", "F"):
-        raise DecodeError(
-            "bad_field", f"the image is a PIL image of mode {image.mode}, no picture: pass np.asarray(image)"
+def _image_kind(first: Any, declared: Any) -> ImageKind | None:
+    """What all images are, as declared or like the first one; None for pictures."""
+    if declared is not None:
+        dtype, shape = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
+        return ImageKind(plain_dtype(dtype), tuple(shape))
+    if isinstance(first, bytes | bytearray | str | os.PathLike):
+        return None
+    try:
+        if is_pillow(first):
+            check_mode(first)
+            return None
+        array = np.asarray(as_image(first))
+    except DecodeError as error:
+        raise UsageError(f"the first sample: {error.detail}") from None
+    if array.ndim == 0:
+        raise UsageError(
+            f"the first sample: the image is a single number, {array}: samples are images, or tuples (image, label) in "
+            "this order; name those in another one: names=('label', 'image')"
         )
-
-
-def is_pillow(value: Any) -> bool:
-    """Whether it is a PIL image; Pillow itself need not be there."""
-    return type(value).__module__.startswith("PIL.") and hasattr(value, "convert")
-
-
-def _is_grey(image: Any) -> bool:
-    return image.mode in _GREY or image.mode.startswith("I;16")
+    return ImageKind(array.dtype.name, array.shape)
 
 
 def _one_size(dataset: Any, count: int, names: tuple[str, ...] | None) -> ImageKind | None:
-    """What all images are, by a look at several, where these are PIL images of one size, all grey or all with colors;
-    else None.
+    """What all images are, where these are PIL images of one size, all grey or all with colors; else None.
 
-    Of a list all are looked at, as that costs nothing; of what has to make them, some that are spread over all.
+    All images of a list are looked at, which costs nothing; of a dataset that makes its samples, some from all over it.
     """
     if isinstance(dataset, list | tuple | ColumnDataset):
-        heads = set()
-        for image in _images(dataset, range(count), names):
-            if not is_pillow(image):
-                return None
-            heads.add((image.size, _is_grey(image)))
-            if len(heads) > 1:
-                return None
+        images = _images(dataset, range(count), names)
+        if len({(image.size, is_grey(image)) if is_pillow(image) else None for image in images}) > 1:
+            return None
     shapes = set()
     for image in _images(dataset, np.unique(np.linspace(0, count - 1, _TRIED, dtype=np.int64)).tolist(), names):
         if not is_pillow(image):
             return None
-        try:
-            pixels = _of_pillow(image)
-        except Exception:
-            continue
-        shapes.add((*pixels.shape[:2], 1 if pixels.ndim == 2 else pixels.shape[2]))
-        if len(shapes) > 1:
-            return None
-    return ImageKind("uint8", shapes.pop(), pictures=True) if shapes else None
+        with suppress(Exception):  # it is rejected when it is packed
+            pixels = pixels_of(image)
+            shapes.add((*pixels.shape[:2], 1 if pixels.ndim == 2 else pixels.shape[2]))
+    return ImageKind("uint8", shapes.pop(), pictures=True) if len(shapes) == 1 else None
 
 
-def _images(dataset: Any, rows: Sequence[int], names: tuple[str, ...] | None) -> Iterator[Any]:
-    """The images of samples, but for those that cannot be had."""
+def _images(dataset: Any, rows: Iterable[int], names: tuple[str, ...] | None) -> Iterator[Any]:
+    """The images of samples, without those that cannot be read."""
     for i in rows:
         try:
             sample = as_dict(dataset[i], names)
@@ -387,12 +319,12 @@ def _images(dataset: Any, rows: Sequence[int], names: tuple[str, ...] | None) ->
 
 
 def _first(dataset: Any, count: int, names: tuple[str, ...] | None, root: str) -> dict[str, Any]:
-    """The first sample that can be had. Raises UsageError where none of the first ones can."""
+    """The first sample that can be read. Raises UsageError where none of the first `_TRIED` can."""
     tried, raised = min(count, _TRIED), None
     for i in range(tried):
         try:
             sample = dataset[i]
-            _check_no_item(sample, dataset)
+            _check_not_item(sample, dataset)
             return as_dict(sample, names)
         except DecodeError as error:
             raise UsageError(f"{root}: its first sample: {error.detail}") from None
@@ -402,9 +334,19 @@ def _first(dataset: Any, count: int, names: tuple[str, ...] | None, root: str) -
             raised = raised or error
     which = "its only sample" if count == 1 else f"each of its first {tried} samples"
     raise UsageError(
-        f"{root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] must give sample "
-        f"i, for i from 0 to {count - 1}"
+        f"{root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] must return "
+        f"sample i, for i from 0 to {count - 1}"
     ) from raised
+
+
+def _check_not_item(sample: Any, dataset: Any) -> None:
+    """Raise UsageError where a sample is an `Item`: its dataset was meant to be a `Source`."""
+    if isinstance(sample, Item):
+        lacking = [name for name in ("info", "__len__", "key", "part", "states") if name not in dir(dataset)]
+        raise UsageError(
+            f"the {type(dataset).__name__} returns `Item`s and is not a source: it lacks {', '.join(lacking)} of "
+            "rawpack_packer.sources.Source"
+        )
 
 
 def _length(dataset: Any) -> int:

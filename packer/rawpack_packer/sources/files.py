@@ -17,10 +17,10 @@ _PIECE = 1 << 20
 UNKNOWN = (-1, -1)
 """Size and mtime of what has none, such as a broken link."""
 NOT_SCANNED = -2
-"""Stands for the size of what could not be looked into; in place of its mtime is the number of the error."""
+"""Stands for the size of what could not be looked into; the number of the error stands for its mtime."""
 
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-"""O_NONBLOCK: a pipe that took a file's place must not hang the open."""
+"""O_NONBLOCK: opening must not hang on a pipe that took a file's place."""
 _OF_ANY_FILE = frozenset(
     getattr(errno, name)
     for name in (
@@ -35,7 +35,7 @@ class UnreadableError(PackError):
     """Folders or files of the source could not be looked into, and `skip_unreadable` was not given."""
 
     def __init__(self, root: str, count: int, problems: Iterable[str]) -> None:
-        """root: of the source, printable. problems: a printable line each, of all or the first."""
+        """root: of the source, printable. problems: a printable line each, for all or the first."""
         what = "1 folder or file" if count == 1 else f"{count:,} folders or files"
         lines = "\n".join(f"  {line}" for line in problems)
         super().__init__(
@@ -48,17 +48,17 @@ class UnreadableError(PackError):
 class SourceChangedError(PackError):
     """A file of the source is no longer the one that was found when packing began.
 
-    Packing stops, and no sample is rejected: a store must be what an undisturbed run makes of one source.
+    Packing stops and rejects nothing: a store must be what an undisturbed run makes of one source.
     """
 
 
 def text_of(path: bytes) -> str:
-    """`path` as text: UTF-8 whatever the locale is, odd bytes as \\xff."""
+    """A path as text: UTF-8 whatever the locale is, other bytes as \\xff."""
     return path.decode("utf-8", "backslashreplace")
 
 
 def bad_name(path: bytes) -> DecodeError | None:
-    """Why a file of this path is rejected for its name alone; None where it is not."""
+    """Why a file is rejected for its path alone; None where it is not."""
     try:
         path.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -66,11 +66,18 @@ def bad_name(path: bytes) -> DecodeError | None:
     return None
 
 
+def not_scanned(scanned: tuple[int, int]) -> DecodeError | None:
+    """Why what was found in this state is rejected without being read; None where it is not."""
+    if scanned[0] != NOT_SCANNED:
+        return None
+    return DecodeError("not_scanned", reason_of(OSError(scanned[1], os.strerror(scanned[1]))))
+
+
 def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
     """All bytes of the file at `path`, whose size in bytes and mtime in ns were `scanned` when it was found.
 
-    Both are compared before and after reading, so the bytes are those of one state of the file, the one that
-    was found. Raises as `Samples.__getitem__` does; `key` names the file in messages.
+    Both are compared before and after reading, so the bytes are those of the file that was found. Raises as
+    `Samples.__getitem__` does; `key` names the file in messages.
     """
     if (unread := not_scanned(scanned)) is not None:
         raise unread
@@ -80,7 +87,7 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
             if scanned[0] > MAX_FILE_BYTES:
                 raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
             data = os.read(fd, scanned[0] + 1)
-            # A read may give less than there is, and some systems know no sizes.
+            # A read may return less than there is, and some file systems report no sizes.
             while more := os.read(fd, _PIECE):
                 data += more
             check_unchanged(fd, scanned, key)
@@ -94,16 +101,9 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
     return data
 
 
-def not_scanned(scanned: tuple[int, int]) -> DecodeError | None:
-    """Why what was found in this state is rejected unread; None where it could be looked into."""
-    if scanned[0] != NOT_SCANNED:
-        return None
-    return DecodeError("not_scanned", reason_of(OSError(scanned[1], os.strerror(scanned[1]))))
-
-
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """A descriptor to read `path` by; never waits for a pipe's other end."""
+    """A descriptor of the file at `path`. Never waits for the other end of a pipe."""
     fd = os.open(path, OPEN_FLAGS)
     try:
         yield fd
@@ -115,7 +115,7 @@ def check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
     """Raise SourceChangedError where the open file is not the one whose size and mtime were `scanned`."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
-        raise changed(key, "it is no file any more")
+        raise changed(key, "it is no longer a file")
     if scanned == UNKNOWN:
         raise changed(key, "it could not be read then, and now it can")
     if found.st_size != scanned[0]:
@@ -125,7 +125,7 @@ def check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
 
 
 def changed(key: str, how: str) -> SourceChangedError:
-    """The error to raise for a file that is another than when it was found."""
+    """The error for a file that is not what it was when it was found."""
     cure = "leave the source alone and run the same command again"
     return SourceChangedError(f"{plain(key)} changed since packing began: {how}; {cure}")
 

@@ -1,4 +1,4 @@
-"""What a field is, found by a look at a value, or said in a word: "float32", "float32[?,5]", "mask", "xyxy"."""
+"""What a field is: inferred from a value, or declared by a word such as "float32", "float32[?,5]", "mask", "xyxy"."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from rawpack_packer.sources.fields import PLAIN, BoxForm, FieldKind, ImageKind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
 _BOX_LENGTH = 5
-"""Numbers of a box, where it is not said: four sides and a class."""
+"""Numbers of a box by default: four sides and a class."""
 Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
-"""How a caller says what a field is: a word; dtype and shape; or the whole."""
+"""How a caller declares a field: a word; dtype and shape; or all of it."""
 
 
 def declared_kind(name: str, declared: Declared) -> FieldKind | None:
-    """What was said of a field; None for "mask", of which a first one must be seen. UsageError for nonsense."""
-    if isinstance(declared, FieldKind) or declared == "mask":
-        return declared if isinstance(declared, FieldKind) else None
+    """A field as it was declared; None for "mask", which is inferred from the first one. UsageError for nonsense."""
+    if isinstance(declared, FieldKind):
+        return declared
+    if declared == "mask":
+        return None
     if isinstance(declared, tuple):
         dtype, shape = declared
         return FieldKind(plain_dtype(dtype), tuple(shape))
@@ -44,7 +46,7 @@ def declared_kind(name: str, declared: Declared) -> FieldKind | None:
 
 
 def plain_dtype(declared: Any) -> str:
-    """A dtype by the one name that stores know it by: "float64" for "double", "d", "<f8". Nonsense stays as it is."""
+    """A dtype by its name in stores: "float64" for "double", "d", "<f8". Nonsense stays as it is."""
     try:
         return str(np.dtype(declared).name)
     except TypeError:
@@ -52,7 +54,7 @@ def plain_dtype(declared: Any) -> str:
 
 
 def inferred_kind(name: str, value: Any) -> FieldKind:
-    """What a field is whose first value is this. Raises UsageError where it is nothing that a store can hold."""
+    """A field by its first value. Raises UsageError where no store can hold that."""
     if isinstance(value, str):
         return FieldKind("str")
     array = as_array(value)
@@ -68,18 +70,17 @@ def inferred_kind(name: str, value: Any) -> FieldKind:
 
 
 def _cure(name: str, value: Any) -> str:
-    """What to do where the first value of a field is none that a store can hold."""
     if isinstance(value, Mapping):
         return ": make fields of its entries"
     if isinstance(value, bytes):
-        return f": decode it to text; a mask that is a PNG file wants fields={{{name!r}: 'mask'}}"
+        return f": decode it to text; for a mask that is a PNG file, pass fields={{{name!r}: 'mask'}}"
     if value is None or isinstance(value, int):
         return ": give each sample a value, such as -1 for none, or a text"
-    return f". Say what it is: fields={{{name!r}: 'float32[?,5]'}}"
+    return f". Declare it, as by fields={{{name!r}: 'float32[?,5]'}}"
 
 
 def inferred_mask(name: str, value: Any, image: ImageKind | None) -> FieldKind:
-    """What a mask is whose first one is this, a PNG file or an array, beside images of kind `image`."""
+    """A mask field by its first value, a PNG file or an array. image: what all images are, if that is known."""
     sizes: tuple[int | None, int | None] = (None, None)
     if image is not None and len(image.shape) >= 2 and None not in image.shape:
         sizes = (image.shape[0], image.shape[1])
@@ -99,9 +100,9 @@ def inferred_mask(name: str, value: Any, image: ImageKind | None) -> FieldKind:
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """A number, list, array or tensor as an array in this machine's byte order; None where it is none of these.
+    """A number, list, array or tensor as an array in this machine's byte order; None for anything else.
 
-    An array of which numpy masks some values is none: what lies under the mask is no value.
+    A masked array with masked values is refused too: what is under the mask is no value.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         return None

@@ -1,6 +1,6 @@
-"""What a source may have beyond `Source`: one protocol and one function each, and the answer where a source lacks it.
+"""What a source may have beyond `Source`: a protocol for each, and a function with the answer where a source lacks it.
 
-Whoever needs one of these calls the function. Nothing else asks what a source has.
+Nothing else asks what a source has.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Rows = NDArray[np.int64]
 
 @runtime_checkable
 class HasLabels(Protocol):
-    """A source that knows labels before it reads samples."""
+    """A source that knows labels before samples are read."""
 
     def labels(self) -> Rows | None:
-        """(n,): the label of each sample, -1 of one without a class; None where they are not known after all."""
+        """(n,): the label of each sample, -1 without a class; None where they are not known after all."""
 
 
 @runtime_checkable
 class HasGroups(Protocol):
-    """A source some of whose samples belong together, as the frames of a video do."""
+    """A source with samples that must go into the same split, such as the frames of a video."""
 
     def group(self, i: int, /) -> str:
         """The name of the group of sample i."""
@@ -42,10 +42,10 @@ class HasUnread(Protocol):
 
 @runtime_checkable
 class HasVideos(Protocol):
-    """A source of frames whose field `video` numbers the videos that they are from."""
+    """A source of frames whose field `video` numbers their videos."""
 
     def videos(self) -> Videos | None:
-        """The video of each sample; None where samples turn out to be no frames."""
+        """The video of each sample; None where samples are no frames after all."""
 
 
 @runtime_checkable
@@ -53,39 +53,38 @@ class CanPick(Protocol):
     """A source that makes one small part of samples that are not neighbors."""
 
     def pick(self, rows: Rows, /) -> Samples:
-        """Samples at `rows`, (m,), ascending: as `Source.part` in all else."""
+        """Samples at `rows`, (m,), ascending; otherwise like `Source.part`."""
 
 
 @runtime_checkable
 class HasImageFiles(Protocol):
-    """Samples whose images are files of their own."""
+    """Samples whose images are files of their own, so that the disk can be asked for them in advance."""
 
     def image_file(self, i: int, /) -> tuple[str, int] | None:
-        """The path by which the image of sample i is read, and its size in bytes; None where it is no file."""
+        """The path of the image of sample i, and its size in bytes; None where it is no file."""
 
 
 def labels_of(source: Source) -> Rows | None:
-    """The label of each sample, (n,); None where they are not known before the samples are read."""
+    """See `HasLabels`."""
     found = source.labels() if isinstance(source, HasLabels) else None
     return None if found is None else np.asarray(found, np.int64)
 
 
 def group_of(source: Source, i: int) -> str:
-    """The group of sample i, whose samples go into one split: its key, where the source has no groups."""
+    """See `HasGroups`; without groups, each sample is one, with its key as the name."""
     return source.group(i) if isinstance(source, HasGroups) else source.key(i)
 
 
 def unread_of(source: Source) -> Rows:
-    """The numbers, ascending, of samples that stand for a folder or file that could not be read."""
+    """See `HasUnread`."""
     return np.asarray(source.unread() if isinstance(source, HasUnread) else (), np.int64)
 
 
 def videos_of(source: Source) -> Videos | None:
-    """The video of each sample; None where samples are no frames that rawpack took of videos."""
+    """See `HasVideos`."""
     return source.videos() if isinstance(source, HasVideos) else None
 
 
 def image_file_of(samples: Samples, i: int) -> tuple[str, int] | None:
-    """The path by which the image of sample i is read, and its size in bytes; None where it is no file of its own. A
-    packer asks the disk for what it reads soon."""
+    """See `HasImageFiles`."""
     return samples.image_file(i) if isinstance(samples, HasImageFiles) else None

@@ -1,7 +1,7 @@
-"""The kinds of source: those of rawpack, by name, and how a path is opened as one.
+"""The kinds of source by name, and how a path is opened as one.
 
-Other packages add kinds by an entry point of the group `rawpack.sources`: a function that takes a path and gives a
-source, or any map-style dataset. One with an attribute `accepts`, a function of the path, is found from what SRC is.
+Other packages add kinds by an entry point of the group `rawpack.sources`: a function that takes a path and returns a
+source or any map-style dataset. If it has an attribute `accepts`, a function of the path, `--source` may be left out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from rawpack_packer.text import plain
 
 Progress = Callable[[int], None]
 GROUP = "rawpack.sources"
-_DIVISIBLE = ("folder", "video", "yolo")
-"""Kinds that take a folder with all that is below it."""
+
+
+def _never(path: Path) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,14 @@ class SourceKind:
     open: Callable[..., Source]
     """Opens a path: `open(path, progress=..., **options)`."""
     options: tuple[str, ...] = ()
-    """What it takes beside the path, by keyword; None is as if left out. The command writes `max_frames` as
+    """What it takes besides the path, by keyword; None is as if left out. The command writes `max_frames` as
     `--max-frames`."""
+    accepts_file: Callable[[Path], bool] = _never
+    """Whether a file is of this kind."""
+    accepts_folder: Callable[[Path], bool] = _never
+    """Whether a folder is of this kind."""
+    with_subfolders: bool = False
+    """Whether it takes a folder with all that is below it, which may be splits."""
 
 
 @runtime_checkable
@@ -52,15 +60,19 @@ class RecognizesPaths(Protocol):
 
 
 KINDS: dict[str, SourceKind] = {
-    "arrays": SourceKind(ArraySource),
-    "coco": SourceKind(CocoSource, ("images",)),
-    "folder": SourceKind(FolderSource, ("skip_unreadable",)),
-    "listing": SourceKind(ListingSource, ("fields", "key", "images", "classes")),
-    "store": SourceKind(StoreSource),
-    "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable")),
-    "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable")),
+    "arrays": SourceKind(ArraySource, accepts_file=is_arrays),
+    "coco": SourceKind(CocoSource, ("images",), accepts_file=lambda file: file.suffix.lower() == ".json"),
+    "folder": SourceKind(FolderSource, ("skip_unreadable",), with_subfolders=True),
+    "listing": SourceKind(
+        ListingSource,
+        ("fields", "key", "images", "classes"),
+        accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
+    ),
+    "store": SourceKind(StoreSource, accepts_folder=is_store),
+    "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
+    "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
 }
-"""Name of a kind -> how a path is opened as that kind."""
+"""Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""
 
 OPTIONS: tuple[str, ...] = tuple(dict.fromkeys(option for kind in KINDS.values() for option in kind.options))
 """Every option that some kind of source takes."""
@@ -69,9 +81,9 @@ OPTIONS: tuple[str, ...] = tuple(dict.fromkeys(option for kind in KINDS.values()
 def open_source(
     path: str | os.PathLike[str], kind: str | None = None, *, progress: Progress | None = None, **options: Any
 ) -> Source:
-    """The samples that lie at `path`; `kind` is one of `KINDS` or of the plugins, None finds it from what `path` is.
+    """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
 
-    progress: called now and then, with how many entries of the source were looked at so far.
+    progress: called now and then with the number of entries of the source that were looked at.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
     DividedError, a UsageError, where `kind` is None and the folder is divided into splits.
@@ -81,7 +93,7 @@ def open_source(
     if kind is not None:
         return _open(path, kind, added, given, progress)
     found = _kind_of(path, added, given)
-    if found in _DIVISIBLE and os.fspath(path) and (names := splits_in(Path(path))):
+    if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
         images = found != "folder" or holds_image(Path(path))
         raise DividedError(os.fspath(path), names, found if images else "video")
     try:
@@ -99,20 +111,21 @@ def _open(
     given: dict[str, Any],
     progress: Progress | None,
 ) -> Source:
-    if kind in KINDS:
-        refuse_url(path)
-    elif kind not in added:
+    if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
+    row = KINDS.get(kind)
+    if row is not None:
+        refuse_url(path)
     for name in given:
-        if kind not in KINDS or name not in KINDS[kind].options:
+        if row is None or name not in row.options:
             homes = [home for home, known in KINDS.items() if name in known.options]
-            belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it speaks of a dataset in memory"
+            belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it applies to datasets in memory"
             raise UsageError(
                 f"{plain(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
                 f"{name.replace('_', '-')}: {belongs}"
             )
-    if kind in KINDS:
-        return KINDS[kind].open(path, progress=progress, **given)
+    if row is not None:
+        return row.open(path, progress=progress, **given)
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 
@@ -128,22 +141,15 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint], given: 
         if isinstance(opener, RecognizesPaths) and opener.accepts(path):
             return name
     refuse_url(path)
-    file = Path(path)
+    where = Path(path)
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
-    if os.path.isfile(file):  # noqa: PTH113
-        suffix = file.suffix.lower()
-        if suffix in SUFFIXES:
-            return "listing"
-        if suffix == ".json":
-            return "coco"
-        return "arrays" if is_arrays(file) else "video" if is_video(file) else "folder"
-    if is_store(file):
-        return "store"
-    if is_yolo(file):
-        return "yolo"
-    # Without options, whether there are images is seen while they are looked for: see `open_source`.
+    is_file = os.path.isfile(where)  # noqa: PTH113
+    for name, kind in KINDS.items():
+        if (kind.accepts_file if is_file else kind.accepts_folder)(where):
+            return name
+    # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(name in VIDEO_OPTIONS for name in given)
-    return "video" if asked and file.is_dir() and not holds_image(file) else "folder"
+    return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -1,13 +1,12 @@
-"""Stores as a source: the samples of one or several, or some of them, to be packed anew without what they came from.
+"""Stores as a source: the samples of one or several stores, to be packed again.
 
-JPEG files go on as the bytes that they are, all else as arrays. Whatever is handed on was held against its checksum:
-columns when the source is opened, images and masks one by one as they are read.
+JPEG files are passed on as their bytes, all else as arrays. All of it is verified against its checksum: columns when
+the source is opened, images and masks as they are read.
 """
 
 from __future__ import annotations
 
 import bisect
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +20,20 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import NAME
-from rawpack.disk.mapped import map_file
 from rawpack.disk.splits import split_names
 from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackError, UsageError
 from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
-from rawpack_packer.destination.layout import runs_by
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
+from rawpack_packer.sources.base import (
+    BaseSource,
+    Item,
+    SourceInfo,
+    check_part,
+    check_sample,
+    numbered,
+    without_samples,
+)
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.stores.compatible import (
@@ -36,19 +41,21 @@ from rawpack_packer.sources.stores.compatible import (
     KEY,
     LABEL,
     check_fields,
+    check_keys,
+    check_videos,
     field_kind,
     image_kind,
-    numbers_of,
-    united,
+    united_classes,
 )
-from rawpack_packer.sources.video_numbers import VIDEO, Numbering, Videos, are_frames, videos_in
-from rawpack_packer.sources.view import in_boxes
-from rawpack_packer.text import listed, plain
+from rawpack_packer.sources.video_numbers import Numbering, Videos, are_frames, videos_in
+from rawpack_packer.sources.view import positions, renumbered, with_classes
+from rawpack_packer.text import plain
 
-_SHOWN = 10
+Rows = NDArray[np.int64]
 _BLOCK = 1 << 16
 _OPEN_STORES = 8
-"""That a worker keeps open, for its next part."""
+"""Stores that a worker keeps open for its next part."""
+_ALL_DAMAGE = "`rawpack inspect --verify` lists all damage to that store"
 
 
 def is_store(path: Path) -> bool:
@@ -66,27 +73,19 @@ class Origin:
     first: int
     """Number of its first sample, counted through all samples of all stores."""
     samples: int
-    labels: NDArray[np.int64] | None
-    """What becomes of each label, and where there are none of the classes of boxes: -1 of classes that are left out.
-    None where there are no classes."""
+    classes: Rows | None
+    """Number of a class in this store -> its number in the source; None where there are no classes."""
     prefix: str
-    """What its keys get in front."""
+    """Comes before each of its keys."""
 
 
 class StorePart:
-    """Some samples of some stores. Travels to a worker without what it has open."""
+    """Some samples of some stores. It is pickled without the stores that it has open."""
 
-    def __init__(
-        self,
-        origins: Sequence[Origin],
-        rows: NDArray[np.int64] | range,
-        opened: Mapping[str, Store],
-        videos: NDArray[np.int64] | None = None,
-    ) -> None:
-        """rows: numbers of the samples, rising, counted through all samples of all stores. opened: stores by path;
-        those that it lacks are opened when they are needed. videos: what becomes of `video`, of each row; None leaves
-        it."""
-        self.origins, self.rows, self.opened, self.videos = tuple(origins), rows, opened, videos
+    def __init__(self, origins: Sequence[Origin], rows: Rows | range, opened: Mapping[str, Store]) -> None:
+        """rows: numbers of the samples, counted through all samples of all stores, strictly increasing. opened: stores
+        by path; others are opened when they are needed."""
+        self.origins, self.rows, self.opened = tuple(origins), rows, opened
         self._firsts = [origin.first for origin in origins]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,69 +96,51 @@ class StorePart:
 
     def __getitem__(self, i: int, /) -> Item:
         origin, store, row = self._locate(i)
-        fields = self._values(i)
+        fields = _column_values(origin, store, row)
         for name, field in store.fields.items():
             if field.kind == "mask":
-                reader, at, _ = _sound(store, name, row)
+                reader, at, _ = _verified(store, name, row)
                 fields[name] = _read(reader, at, name)
-        reader, at, stored = _sound(store, IMAGE, row)
         field = store.fields[IMAGE]
+        reader, at, stored = _verified(store, IMAGE, row)
         image = stored.tobytes() if field.codec.suffix else _read(reader, at, IMAGE)
-        return Item(origin.prefix + key_of(store, row), image, fields, planes=stored if field.planar else None)
-
-    def small(self, i: int) -> dict[str, Value]:
-        """The fields of sample i that lie in columns, but for its key; boxes as arrays. Raises DecodeError."""
-        return {name: value.rows if isinstance(value, Boxes) else value for name, value in self._values(i).items()}
+        return Item(origin.prefix + _key(store, row), image, fields, planes=stored if field.planar else None)
 
     def key(self, i: int, /) -> str:
-        """The sample's key in its store, behind the prefix of that store."""
+        """The sample's key in its store, after the prefix of that store."""
         origin, store, row = self._locate(i)
-        return origin.prefix + key_of(store, row)
+        return origin.prefix + _key(store, row)
+
+    def column_values(self, i: int) -> dict[str, Value]:
+        """The fields of sample i that are stored in columns, except its key. Raises DecodeError."""
+        return _column_values(*self._locate(i))
 
     def part(self, start: int, stop: int, /) -> StorePart:
-        """Samples start <= i < stop, and of the stores those that they lie in."""
-        if not 0 <= start <= stop <= len(self):
-            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
-        rows = self.rows[start:stop]
+        """Samples start <= i < stop."""
+        check_part(self, start, stop)
+        return self.pick(self.rows[start:stop])
+
+    def pick(self, rows: Rows | range, /) -> StorePart:
+        """The samples of these numbers, see `__init__`, with only the stores that they are in."""
         first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
         used = [origin for origin in self.origins if origin.first <= last and first < origin.first + origin.samples]
-        videos = None if self.videos is None else self.videos[start:stop]
-        return StorePart(used, rows, self.opened, videos)
-
-    def by_store(self) -> Iterator[tuple[Origin, Store, NDArray[np.int64]]]:
-        """The samples as rows of their stores: (n,) each, at most 65,536, in their order."""
-        for origin in self.origins:
-            end = bisect.bisect_left(self.rows, origin.first + origin.samples)
-            for start in range(bisect.bisect_left(self.rows, origin.first), end, _BLOCK):
-                rows = np.asarray(self.rows[start : min(start + _BLOCK, end)], np.int64)
-                yield origin, self._store(origin), rows - origin.first
-
-    def _values(self, i: int) -> dict[str, Value]:
-        """As `small`, but for boxes."""
-        origin, store, row = self._locate(i)
-        small = (name for name, field in store.fields.items() if not field.in_shards and name != KEY)
-        values = {name: _value(origin, store, name, row) for name in small}
-        return values if self.videos is None else values | {VIDEO: int(self.videos[i])}
+        return StorePart(used, rows, self.opened)
 
     def _locate(self, i: int) -> tuple[Origin, Store, int]:
         """The store of sample i, and its row there."""
-        if not 0 <= i < len(self):
-            raise IndexError(f"sample {i} of a source of {len(self)}")
+        check_sample(self, i)
         row = int(self.rows[i])
         origin = self.origins[bisect.bisect_right(self._firsts, row) - 1]
-        return origin, self._store(origin), row - origin.first
-
-    def _store(self, origin: Origin) -> Store:
         known = self.opened.get(origin.path)
-        return _opened(origin.path, origin.digest) if known is None else known
+        return origin, _opened(origin.path, origin.digest) if known is None else known, row - origin.first
 
 
 class StoreSource(BaseSource):
-    """One or several stores as a `Source`, in the order in which their samples are stored.
+    """All samples of one or several stores as a `Source`, in the order in which they are stored.
 
-    Of several, classes are united by name: those of the first store keep their numbers, then come the new ones of each
-    next store. So are the videos of frames, see `sources.videos`. Keys must differ. Fields must be the same, but images
-    and masks may differ in size, and lie in shards in different ways.
+    Classes of several stores are united by name: those of the first store keep their numbers, then come the new ones of
+    each next store. Keys must differ, and fields must be the same, except that images and masks may differ in size and
+    encoding.
     """
 
     _all: StorePart
@@ -172,35 +153,35 @@ class StoreSource(BaseSource):
         prefixes: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """prefixes: what the keys of each store get in front.
+        """prefixes: what comes before the keys of each store.
 
-        Raises StoreError where one is no whole store, DamagedStoreError where its columns are not those that were
-        packed, UsageError where several do not go together.
+        Raises StoreError for what is not a complete store, DamagedStoreError where columns do not fit their checksums,
+        UsageError where stores do not go together.
         """
-        named = [path] if isinstance(path, str | os.PathLike) else list(path)
-        if not named:
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        if not paths:
             raise UsageError("no store was named")
         self.stores: list[Store] = []
-        seen = 0
-        for one in named:
+        total = 0
+        for one in paths:
             refuse_url(one)
-            self.stores.append(_whole(Path(one).resolve()))
-            seen += len(self.stores[-1])
+            self.stores.append(_verified_store(Path(one).resolve()))
+            total += len(self.stores[-1])
             if progress is not None:
-                progress(seen)
-        paths = [plain(os.fsencode(store.path)) for store in self.stores]
-        root = paths[0] if len(paths) == 1 else f"<{len(paths)} stores: {', '.join(paths)}>"
-        if not seen:
+                progress(total)
+        names = [plain(os.fsencode(store.path)) for store in self.stores]
+        root = names[0] if len(names) == 1 else f"<{len(names)} stores: {', '.join(names)}>"
+        if not total:
             raise UsageError(f"{root} has no samples")
         check_fields(self.stores)
-        classes = united(self.stores)
+        classes = united_classes(self.stores)
         origins, first = [], 0
-        for store, prefix in zip(self.stores, prefixes or [""] * len(named), strict=True):
-            labels = None if classes is None else numbers_of(store.manifest.classes or (), classes)
-            origins.append(Origin(str(store.path), store.digest, first, len(store), labels, prefix))
+        for store, prefix in zip(self.stores, prefixes or [""] * len(paths), strict=True):
+            numbers = None if classes is None else positions(store.manifest.classes or (), classes)
+            origins.append(Origin(str(store.path), store.digest, first, len(store), numbers, prefix))
             first += len(store)
-        self._all = StorePart(origins, range(first), {str(store.path): store for store in self.stores})
-        info = SourceInfo(
+        self._all = StorePart(origins, range(total), {str(store.path): store for store in self.stores})
+        self.info = SourceInfo(
             kind="store",
             root=root,
             paths=tuple(str(store.path) for store in self.stores),
@@ -208,25 +189,16 @@ class StoreSource(BaseSource):
             image=image_kind(self.stores),
             classes=classes,
         )
-        self.info = replace(info, empty_classes=_empty(info, self._all))
+        labels = self.labels()
+        if labels is not None:
+            self.info = replace(self.info, empty_classes=without_samples(classes or (), labels))
         if len(self.stores) > 1:
-            _check_keys(self)
-            numbering = Numbering()
-            self._check_videos()
-            found = [numbering.add(videos) for videos in self._videos()]
-            self._all.videos = np.concatenate(found) if found else None
-
-    def small(self, i: int) -> dict[str, Value]:
-        """The fields of sample i that lie in columns, but for its key. Raises DecodeError."""
-        return self._all.small(i)
-
-    def states(self) -> NDArray[np.int64]:
-        """Nothing: the digests of the stores, which the recipe remembers, say more than sizes and times of files."""
-        return np.empty((0, 2), np.int64)
+            check_keys(self.all_keys(), total, self.key)
+            check_videos(self.stores, self._videos())
 
     @property
     def origin(self) -> tuple[dict[str, Any], ...]:
-        """Digest and recipe of each store, for the recipe of what is made of them."""
+        """Digest and recipe of each store, for the recipe of what is derived from them."""
         return tuple({"digest": store.digest, "recipe": store.manifest.recipe} for store in self.stores)
 
     @property
@@ -245,102 +217,64 @@ class StoreSource(BaseSource):
         first = self.stores[0].fields
         return any(field.shape != first[name].shape for store in self.stores for name, field in store.fields.items())
 
-    def labels(self) -> NDArray[np.int64] | None:
-        """The label of each sample: (n,), -1 of those without a class; None where there are no classes."""
-        return _labels(self.info, self._all)
+    def states(self) -> NDArray[np.int64]:
+        """Empty: the recipe records the digests of the stores, which cover all of their files."""
+        return np.empty((0, 2), np.int64)
+
+    def pick(self, rows: Rows, /) -> StorePart:
+        """See `CanPick`."""
+        return self._all.pick(rows)
+
+    def all_keys(self) -> Iterator[str]:
+        """The key of each sample."""
+        for origin, store in zip(self._all.origins, self.stores, strict=True):
+            for start in range(0, len(store), _BLOCK):
+                rows = range(start, min(start + _BLOCK, len(store)))
+                keys = store.columns.text(KEY, np.array(rows)) if KEY in store.fields else map(numbered, rows)
+                yield from (origin.prefix + key for key in keys)
+
+    def column_values(self, i: int) -> dict[str, Value]:
+        """See `StorePart.column_values`; boxes are arrays."""
+        values = self._all.column_values(i)
+        return {name: value.rows if isinstance(value, Boxes) else value for name, value in values.items()}
+
+    def labels(self) -> Rows | None:
+        """See `HasLabels`. A label that numbers no class is -1 here; its sample is rejected when it is read."""
+        if self.info.classes is None or LABEL not in self.info.fields:
+            return None
+        found = []
+        for origin, store in zip(self._all.origins, self.stores, strict=True):
+            assert origin.classes is not None
+            labels = np.empty(len(store), np.int64)
+            store.columns.take(LABEL, np.arange(len(store)), labels)
+            labels[(labels < 0) | (labels >= len(origin.classes))] = -1
+            found.append(renumbered(labels, origin.classes))
+        return np.concatenate(found)
 
     def videos(self) -> Videos | None:
-        """The video of each sample, where they are frames that rawpack took of videos; else None."""
+        """See `HasVideos`. Each store has numbers of its own: see `united_videos`."""
         found = self._videos()
         if not found or any(videos.names is None for videos in found):
             return None
         names = [name for videos in found for name in videos.names or ()]
-        chosen = Videos(np.concatenate([videos.numbers for videos in found]), names).at(np.asarray(self._all.rows))
-        return chosen if self._all.videos is None else Videos(self._all.videos, chosen.names)
+        return Videos(np.concatenate([videos.numbers for videos in found]), names)
+
+    def united_videos(self) -> Rows | None:
+        """The number, (n,), that each sample's video gets where the stores become one; None where samples are no
+        frames of videos."""
+        numbering = Numbering()
+        found = [numbering.add(videos) for videos in self._videos()]
+        return np.concatenate(found) if found else None
 
     def _videos(self) -> list[Videos]:
-        """The videos of each store; none where samples are no frames of videos."""
+        """The videos of each store; empty where samples are no frames of videos."""
         pairs = zip(self.stores, self._all.origins, strict=True)
         return [videos_in(store, origin.prefix) for store, origin in pairs] if are_frames(self.info.fields) else []
 
-    def _check_videos(self) -> None:
-        """Raise UsageError where two stores have a video of one name, and nothing shows that it is the same video."""
-        seen: dict[str, list[tuple[Store, int]]] = {}
-        doubtful: list[str] = []
-        for store, videos in zip(self.stores, self._videos(), strict=False):
-            for name, number in dict(zip(videos.names or (), videos.numbers.tolist(), strict=False)).items():
-                others = seen.setdefault(name, [])
-                if others and not any(_same_video(store, number, *other) for other in others):
-                    doubtful.append(name)
-                others.append((store, number))
-        if doubtful:
-            raise UsageError(
-                f"{len(doubtful):,} videos are in more than one of the stores by their names, and nothing shows that "
-                f"they are the same videos: {_listed(doubtful)}; --prefix puts something in front of the keys of each. "
-                "Parts of one video go together where their stores were packed from the same file, or made of one store"
-            )
 
-    def all_keys(self) -> Iterator[str]:
-        """The key of each sample."""
-        for origin, store, rows in self._all.by_store():
-            for key in store.columns.text(KEY, rows) if KEY in store.fields else map(numbered, rows.tolist()):
-                yield origin.prefix + key
-
-    def only(
-        self,
-        rows: NDArray[np.int64],
-        classes: Sequence[str] | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> StoreSource:
-        """A source of some of the samples: `rows`, (m,), are their numbers here, rising.
-
-        classes: those of `classes` that are left, whose labels are counted anew; None leaves them all. A sample of any
-        other has no class then. options: by which they were chosen, see `SourceInfo.options`.
-        """
-        if len(rows) and (rows[0] < 0 or rows[-1] >= len(self) or (np.diff(rows) < 1).any()):
-            raise UsageError(f"rows are to rise, from 0 to {len(self) - 1}")
-        source = object.__new__(type(self))
-        source.__dict__.update(self.__dict__)
-        origins, info = list(self._all.origins), self.info
-        if classes is not None and info.classes is not None:
-            anew = np.append(numbers_of(info.classes, classes), -1)
-            info = replace(info, classes=tuple(classes))
-            origins = [replace(one, labels=None if one.labels is None else anew[one.labels]) for one in origins]
-        videos = None if self._all.videos is None else self._all.videos[rows]
-        source._all = StorePart(origins, np.asarray(self._all.rows, np.int64)[rows], self._all.opened, videos)
-        source.info = replace(info, options=dict(options or {}), empty_classes=_empty(info, source._all))
-        return source
-
-
-def _labels(info: SourceInfo, rows: StorePart) -> NDArray[np.int64] | None:
-    """See `StoreSource.labels`."""
-    if info.classes is None or LABEL not in info.fields:
-        return None
-    found = [np.empty(0, np.int64)]
-    for origin, store, block in rows.by_store():
-        assert origin.labels is not None
-        labels = np.empty(len(block), np.int64)
-        store.columns.take(LABEL, block, labels)
-        known = (labels >= 0) & (labels < len(origin.labels))
-        found.append(np.where(known, np.append(origin.labels, -1)[np.where(known, labels, -1)], -1))
-    return np.concatenate(found)
-
-
-def _empty(info: SourceInfo, rows: StorePart) -> tuple[str, ...]:
-    """The classes that have no sample; none where boxes have the classes."""
-    labels = _labels(info, rows)
-    found = range(len(info.classes or ())) if labels is None else set(np.unique(labels).tolist())
-    return tuple(name for label, name in enumerate(info.classes or ()) if label not in found)
-
-
-def key_of(store: Store, row: int) -> str:
-    """The key of a row; its number, where a store has none."""
+def _key(store: Store, row: int) -> str:
+    """The key of a row; its number, where a store has no keys."""
     return store.columns.text(KEY, np.array([row]))[0] if KEY in store.fields else numbered(row)
-
-
-def numbered(row: int) -> str:
-    """A sample's number as a name."""
-    return f"{row:08d}"
 
 
 @lru_cache(maxsize=_OPEN_STORES)
@@ -355,40 +289,39 @@ def _opened(path: str, digest: str) -> Store:
     return store
 
 
-def _whole(path: Path) -> Store:
-    """The store at `path`, its columns held against their checksums."""
+def _verified_store(path: Path) -> Store:
+    """The store at `path`, its columns verified against their checksums."""
     splits = [] if is_store(path) or not path.is_dir() else split_names(path)
     if splits:
         raise UsageError(f"{path} is a set of splits: name one of them, {', '.join(str(path / s) for s in splits)}")
     store = Store(path)
-    for columns in store.manifest.columns:
-        for record in columns.files:
-            if xxhash.xxh3_64_hexdigest(map_file(path / columns.folder, record).data) != record.xxh3:
-                raise DamagedStoreError(
-                    f"{path / columns.folder / record.name} was changed after packing: its checksum does not fit; "
-                    "`rawpack inspect --verify` tells what else is damaged"
-                )
+    try:
+        store.columns.check_contents()
+    except DamagedStoreError as error:
+        raise DamagedStoreError(f"{error}; {_ALL_DAMAGE}") from None
     images = [name for name, field in store.fields.items() if field.kind == "image"]
     if images != [IMAGE]:
-        raise UsageError(f"{path} has the images {', '.join(images) or 'none'}; one, named {IMAGE}, can be packed")
+        raise UsageError(f"{path} has the images {', '.join(images) or 'none'}; only one, named {IMAGE}, can be packed")
     if KEY in store.fields and store.fields[KEY].kind != "text":
-        raise UsageError(f"{path} has keys that are {store.fields[KEY].dtype}, no texts")
+        raise UsageError(f"{path}: its field {KEY} is {store.fields[KEY].dtype}, and keys must be text")
     try:
         msgspec.msgpack.encode(store.manifest.recipe)
     except (OverflowError, RecursionError) as error:
-        # JSON holds what a job's note cannot: numbers of any length.
-        raise UsageError(f"{path} has a recipe that no run of rawpack has written: {error}") from None
+        # A job's note cannot hold all that JSON can: integers of any length.
+        raise UsageError(f"{path} has a recipe that rawpack did not write: {error}") from None
     return store
 
 
-def _sound(store: Store, name: str, row: int) -> tuple[FieldReader, int, NDArray[np.uint8]]:
-    """The reader of image or mask `name` of a sample, its row there, and its stored bytes, which are those that were
-    packed: DecodeError where they are not, PackError where the whole shard is not the one that was packed."""
+def _verified(store: Store, name: str, row: int) -> tuple[FieldReader, int, NDArray[np.uint8]]:
+    """An image or mask: its reader, its row there, and its stored bytes.
+
+    Raises DecodeError where these do not fit their checksum, PackError where the shard is not the one that was packed.
+    """
     shard, at = store.locate(row)
     try:
         reader = store.reader(shard, name)
     except RawpackError as error:
-        raise PackError(f"{error}; `rawpack inspect --verify` tells what else of that store is damaged") from error
+        raise PackError(f"{error}; {_ALL_DAMAGE}") from error
     try:
         stored = np.ascontiguousarray(reader.stored(at))
     except DamagedStoreError as error:
@@ -405,8 +338,13 @@ def _read(reader: FieldReader, at: int, name: str) -> NDArray[Any]:
         raise DecodeError("damaged", f"{name}: {error}") from None
 
 
+def _column_values(origin: Origin, store: Store, row: int) -> dict[str, Value]:
+    small = (name for name, field in store.fields.items() if not field.in_shards and name != KEY)
+    return {name: _value(origin, store, name, row) for name in small}
+
+
 def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
-    """Field `name` of a sample, which lies in a column."""
+    """A field of a sample, from its column."""
     field = store.fields[name]
     rows = np.array([row], np.int64)
     try:
@@ -414,80 +352,19 @@ def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
             return store.columns.text(name, rows)[0]
         if field.kind == "ragged":
             values = np.array(store.columns.ragged(name, rows)[0])
-            return values if not field.is_boxes else _boxes(origin, store, values)
+            if not field.is_boxes:
+                return values
+            boxes = Boxes(values, "xyxy")
+            # The classes are those of labels, where there are labels.
+            return boxes if origin.classes is None or LABEL in store.fields else with_classes(boxes, origin.classes)
     except DamagedStoreError:
-        # The column's checksum fits: it was made so.
-        raise DecodeError("damaged", f"{name} does not lie in its column") from None
+        # The column fits its checksum, so it was packed with these offsets.
+        raise DecodeError("damaged", f"{name} is outside its column") from None
     value = np.empty((1, *(n or 0 for n in field.shape)), field.dtype)
     store.columns.take(name, rows, value)
-    if name != LABEL or origin.labels is None:
+    if name != LABEL or origin.classes is None:
         return np.asarray(value[0])
     label = int(value[0])
-    if not -1 <= label < len(origin.labels):
-        raise DecodeError("bad_field", f"label is {label}; there are {len(origin.labels)} classes, counted from 0")
-    return -1 if label < 0 else int(origin.labels[label])
-
-
-def _boxes(origin: Origin, store: Store, rows: NDArray[Any]) -> Value:
-    """Boxes of a store, whose classes, where no label is of these, are numbered as those of all stores."""
-    boxes = Boxes(rows, "xyxy")
-    return boxes if origin.labels is None or LABEL in store.fields else in_boxes(boxes, origin.labels)
-
-
-def _check_keys(source: StoreSource) -> None:
-    """Raise UsageError, naming the first, where two samples have the same key."""
-    hashes = np.fromiter((xxhash.xxh3_64_intdigest(key.encode()) for key in source.all_keys()), np.uint64, len(source))
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
-    doubles = np.unique(np.concatenate([order[same], order[same + 1]]))
-    first: dict[str, int] = {}
-    found: list[str] = []
-    for i in doubles.tolist():
-        key = source.key(i)
-        if first.setdefault(key, i) != i:
-            found.append(key)
-    if found:
-        raise UsageError(
-            f"{len(found):,} keys are in more than one of the stores: {_listed(found)}; --prefix puts something in "
-            "front of the keys of each"
-        )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listed([repr(plain(name)) for name in names[:_SHOWN]], _SHOWN, total=len(names))
-
-
-def _same_video(store: Store, number: int, other: Store, its_number: int) -> bool:
-    """Whether video `number` of a store and one of the same name of another are surely one: where the stores were made
-    of the same store, or packed from files of the same size."""
-    return bool(_lineage(store) & _lineage(other) or _file_sizes(store, number) & _file_sizes(other, its_number))
-
-
-def _lineage(store: Store) -> set[str]:
-    """The digests of a store, and of those that it was made of."""
-    found, recipes = {store.digest}, [store.manifest.recipe]
-    while recipes:
-        origin = recipes.pop().get("origin")
-        for one in origin if isinstance(origin, list | tuple) else ():
-            if isinstance(one, dict):
-                found.add(str(one.get("digest")))
-                recipes += [one["recipe"]] if isinstance(one.get("recipe"), dict) else []
-    return found
-
-
-def _file_sizes(store: Store, number: int) -> set[int]:
-    """What the size in bytes of a video's file may have been, by the store's provenance; none where that is not known.
-
-    A store that grew says it of all its videos together.
-    """
-    from rawpack_packer.destination import journal  # which imports the sources
-
-    found = []
-    for run in range(1, runs_by(store.manifest.rejects.file.name) + 1):
-        try:
-            found.append(journal.read_provenance(store.path, run)[1][:, 0].tolist())
-        except (OSError, RawpackError, IndexError):
-            return set()
-    if len(found) == 1:
-        return set(found[0][number : number + 1])
-    return set(itertools.chain.from_iterable(found))
+    if not -1 <= label < len(origin.classes):
+        raise DecodeError("bad_field", f"label is {label}; there are {len(origin.classes)} classes, counted from 0")
+    return -1 if label < 0 else int(origin.classes[label])

@@ -17,7 +17,7 @@ from rawpack_packer.sources.base import Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import FolderScan, Wanted, check_folder
+from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
 from rawpack_packer.sources.video import need_av
 from rawpack_packer.sources.video.filetype import EXTENSIONS, SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.index import VideoFile

@@ -14,10 +14,10 @@ from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.view import View
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.predict import Prediction, predict
 from rawpack_packer.tune.plan.recommend import Goals, Recommendation, by_target, overlaps, recommend
-from rawpack_packer.tune.plan.sample import SampleSource
 from rawpack_packer.tune.plan.scratch import scratch_folder
 from rawpack_packer.tune.plan.trial import Say, try_out
 
@@ -62,7 +62,7 @@ class Plan:
     """Of the whole source."""
     noun: str
     """What one of them is called: "image", "frame"."""
-    sample: SampleSource
+    sample: View
     memory: int | None
     predictions: list[Prediction]
     left_out: list[Candidate]

@@ -26,11 +26,12 @@ from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.image import prepare
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.stores.source import StoreSource
+from rawpack_packer.sources.view import View
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
 from rawpack_packer.tune.measure.rounds import Case, Reading, Schedule, read_in_turn
 from rawpack_packer.tune.plan.candidates import Candidate, Group
 from rawpack_packer.tune.plan.loss import as_read, psnr, ssim
-from rawpack_packer.tune.plan.sample import SampleSource, draw
+from rawpack_packer.tune.plan.sample import draw
 from rawpack_packer.tune.plan.throughput import PacedEngine
 
 _FEWEST, _LEAST, _MOST = 2, 32, 8192
@@ -124,7 +125,7 @@ class Probe:
 class Trials:
     """Packs the sample into one candidate after another, below a folder."""
 
-    def __init__(self, sample: SampleSource, folder: Path, shared: Collection[Group], *, inline: bool) -> None:
+    def __init__(self, sample: View, folder: Path, shared: Collection[Group], *, inline: bool) -> None:
         """shared: groups of candidates for which each image is decoded once. inline: start no workers, for a sample so
         small that it is packed before they have started."""
         self._sample, self._folder, self._shared = sample, folder, shared
@@ -195,7 +196,7 @@ class TriedOut:
     """In the order of the candidates."""
     left_out: list[Candidate]
     """Those for which there was no time."""
-    sample: SampleSource
+    sample: View
 
 
 def try_out(
@@ -370,7 +371,7 @@ def _error(meter: StoreMeter) -> float:
     return float(1.96 * statistics.stdev(sizes) / math.sqrt(len(sizes)) / statistics.mean(sizes))
 
 
-def losses(sample: SampleSource, candidates: Sequence[Candidate], seconds: float) -> list[Loss | None]:
+def losses(sample: View, candidates: Sequence[Candidate], seconds: float) -> list[Loss | None]:
     """PSNR and SSIM of each candidate over some images of the sample that decode; None where nothing is lost.
 
     seconds: after so many no further image is looked at, once there was one.

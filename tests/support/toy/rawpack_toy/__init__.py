@@ -1,1 +1,2 @@
-"""A format and an encoding of a third party: the files and rows that CONTRIBUTING.md asks for, and nothing else."""
+"""A format, an encoding and a transform step of a third party: the files and rows that CONTRIBUTING.md asks for, and
+nothing else."""

@@ -1,0 +1,355 @@
+"""A walk through a folder: its files in order, and the first-level subfolders as classes.
+
+Files are in path order, part by part, as bytes of UTF-8: the same on every machine and in every locale. The walk sorts
+the entries of each folder, so it never sorts all files, and a sample takes 28 bytes and its name.
+"""
+
+# ruff: noqa: PTH116, PTH118, PTH122 - a Path for each entry would slow the scan
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import PackError, UsageError
+from rawpack_packer.sources.base import Item, SourceInfo, check_part, check_sample, without_samples
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import (
+    NOT_SCANNED,
+    UNKNOWN,
+    SourceChangedError,
+    UnreadableError,
+    bad_name,
+    opened,
+    read_file,
+    reason_of,
+    stop_if_of_any_file,
+    text_of,
+)
+from rawpack_packer.text import plain
+
+MAX_PROBLEMS = 100
+PROGRESS_EVERY = 1000
+_FOLDER = -3
+"""Stands for the size of a folder among files."""
+_BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of a link that leads nowhere."""
+_Entry = tuple[bytes, int, int]
+"""Name, size in bytes, mtime in ns. A plain tuple: a folder may have a million."""
+_Identity = tuple[int, int]
+"""Device and inode of a folder."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which files of a folder are samples."""
+
+    extensions: frozenset[str]
+    """Files with these are taken without being opened."""
+    sniff: Callable[[bytes], object]
+    """Whether a file without them is taken, by its first bytes."""
+    sniff_bytes: int
+    others: frozenset[str]
+    """Extensions of another kind of file, which is left out and counted."""
+    others_name: str
+    """The name of that count."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FolderPart:
+    """Some files of a folder, in order."""
+
+    root: str
+    """The folder's absolute path, as the operating system takes it."""
+    folders: tuple[bytes, ...]
+    """Folders that hold the files, below root, each ending in "/"; root itself is b""."""
+    labels: NDArray[np.int32] | None
+    """Label of each folder; None where there are no classes."""
+    folder_of: NDArray[np.int32]
+    """(n,): the folder of each file."""
+    names: bytes
+    """The names of all files, one after another."""
+    ends: NDArray[np.int64]
+    """(n + 1,): name i is names[ends[i]:ends[i + 1]]."""
+    states: NDArray[np.int64]
+    """(n, 2): size in bytes and mtime in ns, or `NOT_SCANNED` and the number of an error."""
+
+    def __len__(self) -> int:
+        return len(self.folder_of)
+
+    def __getitem__(self, i: int, /) -> Item:
+        path = self.path(i)
+        key = text_of(path)
+        size, mtime = self.states[i].tolist()
+        if size != NOT_SCANNED and (error := bad_name(path)) is not None:
+            raise error
+        image = read_file(os.path.join(self.root, os.fsdecode(path)), key, (size, mtime))
+        return Item(key, image, {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])})
+
+    def key(self, i: int, /) -> str:
+        """The file's path below root, parts joined by "/"."""
+        return text_of(self.path(i))
+
+    def image_file(self, i: int, /) -> tuple[str, int]:
+        """See `HasImageFiles`."""
+        return os.path.join(self.root, os.fsdecode(self.path(i))), int(self.states[i, 0])
+
+    def part(self, start: int, stop: int, /) -> FolderPart:
+        """Files start <= i < stop."""
+        check_part(self, start, stop)
+        return self.pick(np.arange(start, stop))
+
+    def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
+        """Files at `rows`, in their order."""
+        used, folder_of = np.unique(self.folder_of[rows], return_inverse=True)
+        spans = zip(self.ends[rows].tolist(), self.ends[rows + 1].tolist(), strict=True)
+        names = [self.names[start:stop] for start, stop in spans]
+        return FolderPart(
+            root=self.root,
+            folders=tuple(self.folders[k] for k in used.tolist()),
+            labels=None if self.labels is None else self.labels[used],
+            folder_of=folder_of.astype(np.int32),
+            names=b"".join(names),
+            ends=np.cumsum([0, *map(len, names)], dtype=np.int64),
+            states=self.states[rows],
+        )
+
+    def path(self, i: int) -> bytes:
+        """The file's path below root, as the operating system has it."""
+        check_sample(self, i)
+        return self.folders[int(self.folder_of[i])] + self.names[int(self.ends[i]) : int(self.ends[i + 1])]
+
+    def file_labels(self) -> NDArray[np.int64] | None:
+        """(n,): the label of each file, -1 outside the class folders; None where there are no classes."""
+        return None if self.labels is None else self.labels[self.folder_of].astype(np.int64)
+
+
+class FolderScan:
+    """One walk through a folder, depth first, each folder's entries in order."""
+
+    def __init__(self, root: str, wanted: Wanted, progress: Callable[[int], None] | None) -> None:
+        self.classes: dict[str, None] = {}
+        """In order. A dict, to find a name among many."""
+        self.samples = 0
+        """Without what could not be looked into."""
+        self.counts = dict.fromkeys(
+            ("hidden", wanted.others_name, "other_files", "special_files", "links", "loops", "bad_names", "problems"), 0
+        )
+        self._root = root
+        self._wanted = wanted
+        self._progress = progress
+        self._seen = 0
+        self._problems: list[str] = []
+        self._folders: list[bytes] = []
+        self._labels: list[int] = []
+        self._folder_of = array("i")
+        self._names = bytearray()
+        self._ends = array("q", [0])
+        self._states = array("q")
+        self._open: list[tuple[int, _Identity, Iterator[_Entry]]] = []
+        """Folders that the scan is inside of: number, identity, and the entries that are left."""
+        self._inside = _ancestors(root)
+
+    def run(self, most: float = math.inf) -> None:
+        """Walk until `most` samples are found."""
+        self._enter(b"")
+        while self._open and self.samples < most:
+            number, identity, entries = self._open[-1]
+            for name, size, mtime in entries:
+                if size == _FOLDER:
+                    self._enter(self._folders[number] + name + b"/")
+                    break
+                self._add(number, name, size, mtime)
+                if self.samples >= most:
+                    break
+            else:
+                self._open.pop()
+                self._inside.discard(identity)
+        if self._progress is not None:
+            self._progress(self._seen)
+
+    def files(self) -> FolderPart:
+        """All that was found."""
+        return FolderPart(
+            root=self._root,
+            folders=tuple(self._folders),
+            labels=np.array(self._labels, np.int32) if self.classes else None,
+            folder_of=np.array(self._folder_of, np.int32),
+            names=bytes(self._names),
+            ends=np.array(self._ends, np.int64),
+            states=np.array(self._states, np.int64).reshape(-1, 2),
+        )
+
+    def info(self, kind: str, root: str) -> SourceInfo:
+        """What is known of a source of these files: of its samples, the classes only."""
+        files = self.files()
+        labels, unlabelled, empty = files.file_labels(), 0, tuple[str, ...]()
+        if labels is not None:
+            read = labels[files.states[:, 0] != NOT_SCANNED]
+            unlabelled, empty = int((read == -1).sum()), without_samples(self.classes, read)
+        return SourceInfo(
+            kind=kind,
+            root=root,
+            paths=(self._root,),
+            fields={"label": FieldKind("int64")} if self.classes else {},
+            classes=tuple(self.classes) or None,
+            empty_classes=empty,
+            flat=not self.classes,
+            counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
+            problems=self._shown_problems(),
+        )
+
+    def check(self, root: str, *, skip_unreadable: bool) -> None:
+        """Raise UnreadableError where something could not be looked into. root: as messages name it."""
+        if self.counts["problems"] and not skip_unreadable:
+            raise UnreadableError(root, self.counts["problems"], self._shown_problems())
+
+    def _shown_problems(self) -> tuple[str, ...]:
+        more = self.counts["problems"] - MAX_PROBLEMS
+        return (*sorted(self._problems), *([f"... and {more} more"] if more > 0 else []))
+
+    def _enter(self, folder: bytes) -> None:
+        """Go into a folder, unless it cannot be read or the scan is inside it."""
+        path = os.path.join(self._root, os.fsdecode(folder))
+        identity, failed = None, UNKNOWN
+        try:
+            identity = _identity(path)
+        except OSError as error:
+            failed = self._problem(folder, error)
+        if identity is not None and identity in self._inside:
+            self.counts["loops"] += 1
+            return
+        if len(self._open) == 1:
+            self._add_class(folder[:-1])
+        self._folders.append(folder)
+        self._labels.append(len(self.classes) - 1)  # the root comes before any class: -1
+        if identity is None:
+            self._add(len(self._folders) - 1, b"", *failed)
+            return
+        self._inside.add(identity)
+        self._open.append((len(self._folders) - 1, identity, iter(self._list(path, folder))))
+
+    def _add_class(self, folder: bytes) -> None:
+        name = text_of(folder)
+        while name in self.classes:  # two names can look alike once their odd bytes are written out
+            name += "'"
+        self.classes[name] = None
+
+    def _list(self, path: str, folder: bytes) -> list[_Entry]:
+        """The samples and folders in a folder, sorted."""
+        entries: list[_Entry] = []
+        try:
+            with os.scandir(path) as found:
+                for entry in found:
+                    self._seen += 1
+                    if self._progress is not None and self._seen % PROGRESS_EVERY == 0:
+                        self._progress(self._seen)
+                    name = os.fsencode(entry.name)
+                    state = self._look(entry, folder + name)
+                    if state is not None:
+                        entries.append((name, *state))
+        except OSError as error:
+            entries.append((b"", *self._problem(folder, error)))
+        entries.sort()
+        return entries
+
+    def _look(self, entry: os.DirEntry[str], where: bytes) -> tuple[int, int] | None:
+        """Size and mtime of a sample or folder; None for what is left out."""
+        if entry.name.startswith("."):
+            self.counts["hidden"] += 1
+            return None
+        extension = os.path.splitext(entry.name)[1].lower()
+        taken = extension in self._wanted.extensions
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                return _FOLDER, 0
+            found = os.stat(entry.path)  # not entry.stat(), which is out of date on Windows
+            self.counts["links"] += entry.is_symlink()
+            if stat.S_ISDIR(found.st_mode):
+                return _FOLDER, 0
+            left_out = None
+            if not stat.S_ISREG(found.st_mode):
+                left_out = "special_files"
+            elif not taken and extension in self._wanted.others:
+                left_out = self._wanted.others_name
+            elif not taken and (found.st_size == 0 or not self._sniff(entry.path)):
+                left_out = "other_files"
+        except OSError as error:
+            if taken and error.errno in _BROKEN:
+                self._check_there(where)
+                return UNKNOWN
+            return self._problem(where, error)
+        if left_out is not None:
+            self.counts[left_out] += 1
+            return None
+        return found.st_size, found.st_mtime_ns
+
+    def _sniff(self, path: str) -> bool:
+        with opened(path) as fd:
+            return bool(self._wanted.sniff(os.read(fd, self._wanted.sniff_bytes)))
+
+    def _add(self, folder: int, name: bytes, size: int, mtime: int) -> None:
+        if size != NOT_SCANNED:
+            self.samples += 1
+            self.counts["bad_names"] += bad_name(self._folders[folder] + name) is not None
+        self._folder_of.append(folder)
+        self._names += name
+        self._ends.append(len(self._names))
+        self._states.extend((size, mtime))
+
+    def _problem(self, where: bytes, error: OSError) -> tuple[int, int]:
+        """Record what cannot be looked into; returns what stands for its size and mtime."""
+        if not where:
+            raise PackError(f"{plain(self._root)} cannot be read: {reason_of(error)}; run the same command again")
+        if error.errno != getattr(errno, "ESTALE", None):  # a single folder of a network disk can have it for good
+            stop_if_of_any_file(error, where)
+        if error.errno in _BROKEN:
+            self._check_there(where)
+        self.counts["problems"] += 1
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append(f"{plain(where)} cannot be read: {reason_of(error)}")
+        return NOT_SCANNED, error.errno or errno.EIO
+
+    def _check_there(self, where: bytes) -> None:
+        """Raise SourceChangedError where an entry was removed a moment ago. A broken link is still there."""
+        if not os.path.lexists(os.path.join(self._root, os.fsdecode(where).rstrip("/"))):
+            raise SourceChangedError(
+                f"{plain(where)} was removed while the source was scanned: leave the source alone and run the same "
+                "command again"
+            )
+
+
+def check_folder(path: str, shown: str) -> None:
+    """Raise UsageError where `path` is not a folder that can be read. shown: as messages name it."""
+    try:
+        os.scandir(path).close()
+    except FileNotFoundError:
+        raise UsageError(f"there is no folder {shown}: check the path of the source") from None
+    except NotADirectoryError:
+        raise UsageError(f"{shown} is a file, not a folder: give the folder that holds it") from None
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+
+
+def _identity(path: str) -> _Identity:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _ancestors(root: str) -> set[_Identity]:
+    """The folders that root is in: a link to one of them leads back to root."""
+    known: set[_Identity] = set()
+    for parent in Path(os.path.realpath(root)).parents:
+        with suppress(OSError):
+            known.add(_identity(str(parent)))
+    return known
