@@ -1,4 +1,4 @@
-"""What is in a store: for a program as a dict, for a person as text."""
+"""What is in a store: as a dict for programs, as text for people."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from rawpack_packer.destination.layout import runs_by
 from rawpack_packer.job.counts import count_of, label_counts
 from rawpack_packer.sources.video_numbers import are_frames
 
-_SHOWN, _APPENDS = 20, 3
+_SHOWN, _LISTED, _APPENDS = 8, 20, 3
+"""Lines of a list in the summary; entries of a list in JSON; appends in the summary."""
+_NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels")
+"""Of a recipe: only JSON has them."""
+NO_CLASS = "(no class)"
 
 
 def describe(store: Store) -> dict[str, Any]:
-    """All that `rawpack inspect` says, for a program."""
+    """What is in a store, as `rawpack inspect --json` prints it."""
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
@@ -64,64 +68,98 @@ def describe(store: Store) -> dict[str, Any]:
     }
 
 
-def as_text(about: dict[str, Any]) -> str:
-    """The same for a person. Nothing in it can move the cursor: keys and names come from strangers."""
-    size = about["bytes"]
+def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The same for a person, as names and values: all that is one line. Safe to show."""
+    size, noun = about["bytes"], about["noun"]
+    samples = text.count(about["samples"], noun)
+    if about["classes"] is not None:
+        samples += f" in {class_words(about['classes'], noun)}"
     rows = [
+        ("samples", samples),
         ("format", f"{about['format']}, version {about['version']}"),
-        ("samples", f"{about['samples']:,}"),
-        ("shards", f"{about['shards']:,}, {text.size(size['shards'])} and {text.size(size['columns'])} of columns"),
-        ("a sample", f"{text.size(size['per_sample'])}{of_raw(about)}"),
+        (
+            "size",
+            f"{text.size(size['shards'])} in {text.count(about['shards'], 'shard')}, "
+            f"{text.size(size['per_sample'])} per {noun}{of_raw(about)}",
+        ),
     ]
     if size["source"]:
-        files = "video files" if about["noun"] == "frame" else "source files"
-        rows.append(("packed from", f"{text.size(size['source'])} of {files}: {text.times(size['of_source'])}"))
+        ratio = text.times(size["of_source"])
+        rows.append(
+            (
+                "source",
+                f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'image'} files; the store takes "
+                + (ratio if ratio == "as much" else f"{ratio} that"),
+            )
+        )
     rows += [
         (f"field {name}", " ".join(filter(None, (field["dtype"], field["shape"], field["encoding"], field["boxes"]))))
         for name, field in about["fields"].items()
     ]
+    rows.append(("recipe", _settings(about["recipe"])))
+    rows.append(("packed", _run_words(about["provenance"])))
+    appends = about["appends"]
+    if len(appends) > _APPENDS:
+        rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
+    rows += [("appended", _run_words(append)) for append in appends[-_APPENDS:]]
+    if about["appending"]:
+        rows.append(("appended", "not to the end: run the same `rawpack append` again to resume it"))
+    if not about["rejects"]["count"]:
+        rows.append(("rejects", "none"))
     rows.append(("digest", about["digest"]))
-    blocks = [f"{text.plain(about['path'])}\n{text.table(rows)}"]
+    return rows
+
+
+def as_text(about: dict[str, Any]) -> str:
+    """A summary for a terminal. Names and keys cannot move the cursor."""
+    blocks = [f"{text.plain(about['path'])}\n{text.table(rows_of(about))}"]
     if about["classes"] is not None:
-        blocks.append(_class_text(about["classes"]))
+        blocks.append(_class_text(about["classes"], about["noun"]))
     if about["sizes"] is not None:
-        blocks.append(
-            "sizes, height x width\n" + text.table([(name, f"{count:,}") for name, count in about["sizes"].items()])
-        )
-    shown_apart = ("libraries", "origin")
-    recipe = {name: value for name, value in about["recipe"].items() if value is not None and name not in shown_apart}
-    made = about["recipe"].get("libraries")
-    made = made if isinstance(made, dict) else {}
-    recipe_rows = [(name, text.plain(str(value))) for name, value in recipe.items()]
-    recipe_rows.append(("made with", text.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
-    blocks.append("recipe\n" + text.table(recipe_rows))
+        sizes = list(about["sizes"].items())
+        shown = [(name, f"{count:,}") for name, count in sizes[:_SHOWN]]
+        rest = sum(count for _, count in sizes[_SHOWN:])
+        blocks.append("sizes, height x width\n" + text.table(shown + ([("other sizes", f"{rest:,}")] if rest else [])))
     if about["recipe"].get("origin"):
         blocks.append(_origin_text(about["recipe"]["origin"]))
-    counted = [
-        (f"{count:,}", text.counted(count, count_of(name, about["noun"]), about["noun"]))
-        for name, count in about["counts"].items()
-        if count
-    ]
-    if counted:
+    if counted := counts_of(about):
         blocks.append("counted while packing\n" + text.table(counted))
-    blocks.append(_reject_text(about["rejects"]))
-    if about["provenance"]:
-        blocks.append("made\n" + _provenance_text(about["provenance"]))
-    if len(about["appends"]) > _APPENDS:
-        blocks.append(f"appended to {len(about['appends']):,} times; the last {_APPENDS} are")
-    for append in about["appends"][-_APPENDS:]:
-        blocks.append("appended\n" + _provenance_text(append) if append else "appended, and not known from where")
-    if about["appending"]:
-        blocks.append("an append was begun and has not ended: the same `rawpack append` goes on")
+    if about["rejects"]["count"]:
+        blocks.append(_reject_text(about["rejects"]))
     return "\n\n".join(blocks)
 
 
+def class_words(classes: Mapping[str, int], noun: str) -> str:
+    """ "40 classes, 50 each", "3 classes, 0 to 1,200 each, and 5 images without a class"."""
+    sizes = [count for name, count in classes.items() if name]
+    words = text.count(len(sizes), "class", "classes")
+    if len(sizes) > 1:
+        words += f", {min(sizes):,} each" if is_even(classes) else f", {min(sizes):,} to {max(sizes):,} each"
+    return words + (f", and {text.count(classes[''], noun)} without a class" if "" in classes else "")
+
+
+def is_even(classes: Mapping[str, int]) -> bool:
+    """Whether all classes have the same number of samples."""
+    return len({count for name, count in classes.items() if name}) <= 1
+
+
+def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was counted while packing, without zeros: (how many, of what)."""
+    noun = about["noun"]
+    return [
+        (f"{count:,}", text.counted(count, count_of(name, noun), noun))
+        for name, count in about["counts"].items()
+        if count
+    ]
+
+
 def of_raw(about: Mapping[str, Any]) -> str:
-    """How a sample compares with its raw pixels; nothing where it is these."""
+    """How the stored bytes compare with raw pixels: ", 12% of raw pixels"; empty if they are as many."""
     share = about["bytes"]["of_raw"]
-    if not share or f"{share:.1%}" == "100.0%":
+    if not share or f"{share:.0%}" == "100%":
         return ""
-    return f", {share:.1%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")
+    digits = 0 if share >= 0.01 else 1
+    return f", {share:.{digits}%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")
 
 
 def _field(field: Field) -> dict[str, str]:
@@ -145,14 +183,14 @@ def _classes(store: Store) -> dict[str, int] | None:
 
 
 def _sizes(store: Store) -> dict[str, int] | None:
-    """How many images there are of each size, the most frequent first; None where all have one."""
+    """How many images there are of each size, the most frequent first; None if all have the same."""
     if store.fields["image"].uniform:
         return None
     counts: Counter[str] = Counter()
     for folder in store.columns.folders:
         shapes, found = np.unique(folder.arrays["image.shape"][:, :2], axis=0, return_counts=True)
         counts.update({f"{h}x{w}": n for (h, w), n in zip(shapes.tolist(), found.tolist(), strict=True)})
-    most = dict(counts.most_common(_SHOWN))
+    most = dict(counts.most_common(_LISTED))
     rest = counts.total() - sum(most.values())
     return most | ({f"{len(counts) - len(most)} other sizes": rest} if rest else {})
 
@@ -163,7 +201,7 @@ def _raw_bytes(store: Store) -> int:
 
 
 def _source_bytes(store: Store) -> int | None:
-    """Bytes of all files that the store was packed from; None where they are not known."""
+    """Bytes of all files that the store was packed from; None if they are not known."""
     total = 0
     try:
         for run in range(1, runs_by(store.manifest.rejects.file.name) + 1):
@@ -186,7 +224,7 @@ def _raw_of(store: Store, name: str, field: Field) -> int:
 
 def _rejects(store: Store) -> list[Any]:
     try:
-        return list(itertools.islice(journal.read_rejects(store.path, store.manifest), _SHOWN))
+        return list(itertools.islice(journal.read_rejects(store.path, store.manifest), _LISTED))
     except (OSError, ValueError, RawpackError):
         return []
 
@@ -198,43 +236,53 @@ def _provenance(path: Path, run: int) -> dict[str, Any]:
         return {}
 
 
-def _class_text(classes: dict[str, int]) -> str:
+def _class_text(classes: dict[str, int], noun: str) -> str:
+    """The names of classes, with counts where these differ."""
+    if is_even(classes) and "" not in classes:
+        return f"classes\n  {text.listed(list(classes), _SHOWN)}"
     shown = sorted(classes.items(), key=lambda item: -item[1])
-    rows = [(text.plain(name) or "(no class)", f"{count:,}") for name, count in shown[:_SHOWN]]
-    if len(shown) > _SHOWN:
-        rows.append(("...", f"{len(shown) - _SHOWN} more classes, down to {shown[-1][1]:,}"))
-    return f"{text.count(len(classes) - ('' in classes), 'class', 'classes')}\n" + text.table(rows)
+    rows = [(text.plain(name) or NO_CLASS, f"{count:,}") for name, count in shown[:_SHOWN]]
+    return f"{noun}s in each class\n" + text.table(rows, rest=len(shown) - _SHOWN)
 
 
 def _reject_text(rejects: dict[str, Any]) -> str:
-    if not rejects["count"]:
-        return "nothing was rejected"
     reasons = ", ".join(f"{reason} {count}" for reason, count in rejects["reasons"].items())
     rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in rejects["first"]]
-    return f"{text.count(rejects['count'], 'reject')} ({reasons})\n" + text.table(
-        rows, rest=rejects["count"] - len(rows)
+    return f"{text.count(rejects['count'], 'reject')} ({text.plain(reasons)})\n" + text.table(
+        rows[:_SHOWN], rest=rejects["count"] - len(rows[:_SHOWN])
     )
 
 
 def _origin_text(origin: Any) -> str:
-    """The stores that a store was made of. What a manifest says of them comes from strangers."""
+    """The stores that a store was made of. Another person's manifest may say anything here."""
     stores = [one for one in origin if isinstance(one, dict)] if isinstance(origin, list) else []
-    rows = []
-    for one in stores[:_SHOWN]:
-        recipe = one.get("recipe")
-        said = {name: recipe.get(name) for name in ("format", "size", "quality")} if isinstance(recipe, dict) else {}
-        words = ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
-        rows.append((text.plain(str(one.get("digest"))), text.plain(words)))
+    rows = [(text.plain(str(one.get("digest"))), _settings(one.get("recipe"), "format")) for one in stores[:_SHOWN]]
     return "made of stores\n" + text.table(rows, rest=len(stores) - _SHOWN)
 
 
-def _provenance_text(provenance: dict[str, Any]) -> str:
+def _settings(recipe: Any, *first: str) -> str:
+    """What a recipe does to images: "size 256, fit cover". first: names that come before all others."""
+    if not isinstance(recipe, dict):
+        return ""
+    shown = {name: recipe.get(name) for name in first} | recipe
+    return text.plain(
+        ", ".join(
+            f"{name} {value}"
+            for name, value in shown.items()
+            if (name in first or name not in _NOT_SHOWN) and value not in (None, False)
+        )
+    )
+
+
+def _run_words(provenance: dict[str, Any]) -> str:
+    """When, where and from what a run packed: "2026-01-31 12:34 UTC on host from photos"."""
+    if not provenance:
+        return "when and from what is not known"
     source = provenance.get("source")
-    root = source.get("root", "") if isinstance(source, dict) else ""
-    rows = [("from", text.plain(str(root)))]
-    rows += [
-        (name, text.plain(str(provenance[name])))
-        for name in ("started", "finished", "host", "rawpack")
-        if name in provenance
-    ]
-    return text.table(rows)
+    words = {
+        "": f"{str(provenance.get('finished', ''))[:16].replace('T', ' ')} UTC",
+        "on ": provenance.get("host"),
+        "from ": source.get("root") if isinstance(source, dict) else None,
+        "by rawpack ": provenance.get("rawpack"),
+    }
+    return text.plain(" ".join(f"{before}{value}" for before, value in words.items() if value))
