@@ -23,7 +23,7 @@ from rawpack_packer.tune.measure.interval import Figure
 _WIDE, _NARROW = 9.0, 3.9
 """Inches, of 72 CSS pixels each."""
 _FAR = 4
-"""A goal that is more than this many times the largest value is not drawn: it would squeeze everything else."""
+"""Limits and goals of more than this many times the largest value are not drawn: they would squeeze the bars."""
 _INK, _MUTED, _LINE, _MARK, _PAPER = "#1a1b1c", "#6a6b6c", "#d9dadb", "#c2410b", "#fefefd"
 _COLORS = {"memmap": "#1d6fb7", "hdf5": "#0f8a5e", "lmdb": "#9a5b00"}
 _SHAPES = {"memmap": "o", "hdf5": "s", "lmdb": "D"}
@@ -81,19 +81,19 @@ def comparison(
     def draw(drawing: FigureBase, narrow: bool) -> None:
         speed, size = drawing.subplots(2, 1) if narrow else drawing.subplots(1, 2, sharey=True)
         _bars(speed, rows, [row.best.median for row in rows], [f"{row.best.shown:,.0f}" for row in rows], narrow)
-        most = max(max(row.best.high, row.limit or 0, row.cold.median if row.cold else 0) for row in rows)
+        most = max(max(row.best.high, row.cold.median if row.cold else 0) for row in rows)
+        limits = {place: row.limit for place, row in enumerate(rows) if row.limit and row.limit <= _FAR * most}
+        speed.plot(list(limits.values()), list(limits), "|", color=_MUTED, ms=13, mew=2)
         for place, row in enumerate(rows):
             ends = [[row.best.median - row.best.low], [row.best.high - row.best.median]]
             speed.errorbar(row.best.median, place, xerr=ends, fmt="none", ecolor=_INK, capsize=3, lw=1)
-            if row.limit is not None:
-                speed.plot(row.limit, place, "|", color=_MUTED, ms=13, mew=2)
             if row.cold is not None:
-                speed.plot(row.cold.median, place, "o", mfc=_PAPER, mec=_INK, ms=5)
+                speed.plot(row.cold.median, place, "o", color=_INK, mfc=_PAPER, ms=5)
         what = [f"{noun}s/s"]
         what += ["○ from the disk"] * any(row.cold is not None for row in rows)
-        what += ["| limit of this machine"] * any(row.limit is not None for row in rows)
+        what += ["| limit of this machine"] * bool(limits)
         speed.set_xlabel(("\n" if narrow else "    ").join(what))
-        _limits(speed, most, target, lambda value: f"--target {value:,.0f}")
+        _limits(speed, max([most, *limits.values()]), target, lambda value: f"--target {value:,.0f}")
         _bars(size, rows, [row.store_bytes for row in rows], [text.size(row.store_bytes) for row in rows], narrow)
         size.set_xlabel("size of the store")
         size.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.size(value)))
@@ -106,7 +106,7 @@ def comparison(
 
 def scaling(rows: Sequence[Row], cpus: int, noun: str = "image") -> Plot | None:
     """Images per second by number of workers, with a band for the interval; None if there is only one number."""
-    height = max(3.6, 1.0 + 0.22 * len(rows))
+    height = max(3.6, 1.0 + 0.26 * len(rows))
     rows = sorted(rows, key=lambda row: row.rates[-1][1].median)
     every = sorted({count for row in rows for count, _ in row.rates})
     if len(every) == 1:
@@ -127,7 +127,7 @@ def scaling(rows: Sequence[Row], cpus: int, noun: str = "image") -> Plot | None:
         axes.set_ylabel(f"{noun}s/s")
         axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
         ends = [row.rates[-1][1].median / axes.get_ylim()[1] for row in rows]
-        for row, end, place in zip(rows, ends, _apart(ends, 0.2 / height), strict=True):
+        for row, end, place in zip(rows, ends, _apart(ends, 0.24 / height), strict=True):
             axes.annotate(
                 _cut(row.label, narrow), (1, end), xytext=(1.06, place), xycoords="axes fraction", va="center",
                 fontweight="bold" if row.marked else "normal",
@@ -238,5 +238,6 @@ def _thousands(value: float, _: object = None) -> str:
 
 
 def _cut(name: str, narrow: bool) -> str:
+    """A name short enough for a plot; without its middle, since names often differ at their end."""
     name, most = text.plain(name), 18 if narrow else 28
-    return name if len(name) <= most else name[: most - 1] + "…"
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
