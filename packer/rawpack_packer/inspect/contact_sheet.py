@@ -44,24 +44,23 @@ def draw_contact_sheet(reader: Reader, path: Path, *, rows: int = 6, columns: in
     return count
 
 
-def thumbnail(image: NDArray[Any], side: int) -> Pixels:
+def thumbnail(image: NDArray[Any], side: int, *, enlarge: bool = False) -> Pixels:
     """An array of any shape and dtype as a picture (height, width, 1 or 3) of at most `side` pixels each way.
 
-    uint8 values stay as they are; others are scaled to their least and greatest value. Nothing is enlarged.
+    uint8 values stay as they are; others are scaled between their least and greatest value.
     """
     if image.ndim != 3:
         image = image.reshape(image.shape[0] if image.ndim > 1 else 1, -1, 1)
     image = np.ascontiguousarray(image[..., :3] if image.shape[2] >= 3 else image[..., :1])
-    if image.dtype.kind == "c":
-        image = np.abs(image)
     if image.dtype != np.uint8:
-        values = np.nan_to_num(image.astype(np.float64))
+        values = np.nan_to_num(np.abs(image) if image.dtype.kind == "c" else image.astype(np.float64))
         low, high = float(values.min()), float(values.max())
         image = ((values - low) * (255 / ((high - low) or 1))).astype(np.uint8)
-    scale = min(1.0, side / max(image.shape[:2]))
-    if scale < 1:
+    scale = side / max(image.shape[:2])
+    if scale < 1 or enlarge:
         size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
-        image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8).reshape(*size[::-1], -1)
+        small = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+        image = np.asarray(small, np.uint8).reshape(*size[::-1], -1)
     return image
 
 
@@ -73,11 +72,7 @@ def class_name(classes: tuple[str, ...], label: int) -> str:
 def _draw(cell: Pixels, reader: Reader, row: int) -> None:
     """Draw one sample into its cell (_CELL + _TEXT, _CELL, 3)."""
     sample = reader[row]
-    image = thumbnail(sample["image"], _CELL)
-    scale = _CELL / max(image.shape[:2])
-    if scale > 1:
-        size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
-        image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_LINEAR), np.uint8).reshape(*size[::-1], -1)
+    image = thumbnail(sample["image"], _CELL, enlarge=True)
     height, width = image.shape[:2]
     top, left = (_CELL - height) // 2, (_CELL - width) // 2
     cell[top : top + height, left : left + width] = image
@@ -88,20 +83,20 @@ def _draw(cell: Pixels, reader: Reader, row: int) -> None:
 
 def _write(cell: Pixels, text: str, baseline: int, color: tuple[int, int, int]) -> None:
     """Write one line, cut to the cell's width. OpenCV 5 has letters of many scripts, OpenCV 4 has ASCII only."""
-    modern = cv2.FontFace("sans") if hasattr(cv2, "FontFace") else None
+    face = cv2.FontFace("sans") if hasattr(cv2, "FontFace") else None
 
     def width(line: str) -> int:
-        if modern is not None:
-            return int(cv2.getTextSize((10_000, 100), line, (0, 0), modern, 11)[2])
-        return int(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 0.36, 1)[0][0])
+        if face is None:
+            return int(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 0.36, 1)[0][0])
+        return int(cv2.getTextSize((10_000, 100), line, (0, 0), face, 11)[2])
 
     line = text
     while width(line) > _CELL and text:
         text = text[:-1]
         line = text + "..."
     canvas = np.ascontiguousarray(cell)
-    if modern is not None:
-        cv2.putText(canvas, line, (0, baseline), color, modern, 11, 400)
-    else:
+    if face is None:
         cv2.putText(canvas, line, (0, baseline), cv2.FONT_HERSHEY_SIMPLEX, 0.36, color, 1, cv2.LINE_AA)
+    else:
+        cv2.putText(canvas, line, (0, baseline), color, face, 11, 400)
     cell[...] = canvas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,36 +70,24 @@ def describe(store: Store) -> dict[str, Any]:
 
 
 def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The same for a person, as names and values: all that is one line. Safe to show."""
-    size, noun = about["bytes"], about["noun"]
-    samples = text.count(about["samples"], noun)
-    if about["classes"] is not None:
-        samples += f" in {class_words(about['classes'], noun)}"
+    """What `describe` returns, for people: names and values, all that is one line each. Safe to show."""
+    size, noun, appends = about["bytes"], about["noun"], about["appends"]
+    classes = "" if about["classes"] is None else f" in {class_words(about['classes'], noun)}"
+    stored = f"{text.size(size['shards'])} in {text.count(about['shards'], 'shard')}"
     rows = [
-        ("samples", samples),
+        ("samples", text.count(about["samples"], noun) + classes),
         ("format", f"{about['format']}, version {about['version']}"),
-        (
-            "size",
-            f"{text.size(size['shards'])} in {text.count(about['shards'], 'shard')}, "
-            f"{text.size(size['per_sample'])} per {noun}{of_raw(about)}",
-        ),
+        ("size", f"{stored}, {text.size(size['per_sample'])} per {noun}{of_raw(about)}"),
     ]
     if size["source"]:
-        ratio = text.times(size["of_source"])
+        files = f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'image'} files"
         rows.append(
-            (
-                "source",
-                f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'image'} files; the store takes "
-                + (ratio if ratio == "as much" else f"{ratio} that"),
-            )
+            ("source", f"{files}; the store takes {text.times(size['of_source'])}".replace("times", "times that"))
         )
-    rows += [
-        (f"field {name}", " ".join(filter(None, (field["dtype"], field["shape"], field["encoding"], field["boxes"]))))
-        for name, field in about["fields"].items()
-    ]
-    rows.append(("recipe", _settings(about["recipe"])))
-    rows.append(("packed", _run_words(about["provenance"])))
-    appends = about["appends"]
+    for name, field in about["fields"].items():
+        values = (field["dtype"], field["shape"], field["encoding"], field["boxes"])
+        rows.append((f"field {name}", " ".join(filter(None, values))))
+    rows += [("recipe", _settings(about["recipe"])), ("packed", _run_words(about["provenance"]))]
     if len(appends) > _APPENDS:
         rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
     rows += [("appended", _run_words(append)) for append in appends[-_APPENDS:]]
@@ -106,27 +95,29 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("appended", "not to the end: run the same `rawpack append` again to resume it"))
     if not about["rejects"]["count"]:
         rows.append(("rejects", "none"))
-    rows.append(("digest", about["digest"]))
-    return rows
+    return [*rows, ("digest", about["digest"])]
 
 
 def as_text(about: dict[str, Any]) -> str:
     """A summary for a terminal. Names and keys cannot move the cursor."""
-    blocks = [f"{text.plain(about['path'])}\n{text.table(rows_of(about))}"]
+    blocks = {text.plain(about["path"]): text.table(rows_of(about))}
     if about["classes"] is not None:
-        blocks.append(_class_text(about["classes"], about["noun"]))
+        blocks |= _class_block(about["classes"], about["noun"])
     if about["sizes"] is not None:
         sizes = list(about["sizes"].items())
-        shown = [(name, f"{count:,}") for name, count in sizes[:_SHOWN]]
-        rest = sum(count for _, count in sizes[_SHOWN:])
-        blocks.append("sizes, height x width\n" + text.table(shown + ([("other sizes", f"{rest:,}")] if rest else [])))
+        others = sum(count for _, count in sizes[_SHOWN:])
+        shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
+        blocks["sizes, height x width"] = text.table([(name, f"{count:,}") for name, count in shown])
     if about["recipe"].get("origin"):
-        blocks.append(_origin_text(about["recipe"]["origin"]))
+        blocks["made of stores"] = _origin_table(about["recipe"]["origin"])
     if counted := counts_of(about):
-        blocks.append("counted while packing\n" + text.table(counted))
-    if about["rejects"]["count"]:
-        blocks.append(_reject_text(about["rejects"]))
-    return "\n\n".join(blocks)
+        blocks["counted while packing"] = text.table(counted)
+    if count := about["rejects"]["count"]:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in about["rejects"]["reasons"].items())
+        first = about["rejects"]["first"][:_SHOWN]
+        rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
+        blocks[f"{text.count(count, 'reject')} ({text.plain(reasons)})"] = text.table(rows, rest=count - len(rows))
+    return "\n\n".join(f"{head}\n{block}" for head, block in blocks.items())
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:
@@ -145,12 +136,8 @@ def is_even(classes: Mapping[str, int]) -> bool:
 
 def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was counted while packing, without zeros: (how many, of what)."""
-    noun = about["noun"]
-    return [
-        (f"{count:,}", text.counted(count, count_of(name, noun), noun))
-        for name, count in about["counts"].items()
-        if count
-    ]
+    noun, counts = about["noun"], about["counts"].items()
+    return [(f"{count:,}", text.counted(count, count_of(name, noun), noun)) for name, count in counts if count]
 
 
 def of_raw(about: Mapping[str, Any]) -> str:
@@ -197,7 +184,17 @@ def _sizes(store: Store) -> dict[str, int] | None:
 
 def _raw_bytes(store: Store) -> int:
     """Bytes of all images and masks as raw pixels."""
-    return sum(_raw_of(store, name, field) for name, field in store.fields.items() if field.in_shards)
+    total = 0
+    for name, field in store.fields.items():
+        if not field.in_shards:
+            continue
+        if field.uniform:
+            values = len(store) * math.prod(n or 1 for n in field.shape)
+        else:
+            shapes = [folder.arrays[f"{name}.shape"].astype(np.int64) for folder in store.columns.folders]
+            values = sum(int(each.prod(axis=1).sum()) for each in shapes)
+        total += values * np.dtype(field.dtype).itemsize
+    return total
 
 
 def _source_bytes(store: Store) -> int | None:
@@ -214,14 +211,6 @@ def _source_bytes(store: Store) -> int | None:
     return total or None
 
 
-def _raw_of(store: Store, name: str, field: Field) -> int:
-    size = np.dtype(field.dtype).itemsize
-    if field.uniform:
-        return len(store) * size * int(np.prod([n or 1 for n in field.shape]))
-    shapes = [folder.arrays[f"{name}.shape"].astype(np.int64) for folder in store.columns.folders]
-    return size * sum(int(each.prod(axis=1).sum()) for each in shapes)
-
-
 def _rejects(store: Store) -> list[Any]:
     try:
         return list(itertools.islice(journal.read_rejects(store.path, store.manifest), _LISTED))
@@ -236,42 +225,28 @@ def _provenance(path: Path, run: int) -> dict[str, Any]:
         return {}
 
 
-def _class_text(classes: dict[str, int], noun: str) -> str:
+def _class_block(classes: dict[str, int], noun: str) -> dict[str, str]:
     """The names of classes, with counts where these differ."""
     if is_even(classes) and "" not in classes:
-        return f"classes\n  {text.listed(list(classes), _SHOWN)}"
+        return {"classes": f"  {text.listed(list(classes), _SHOWN)}"}
     shown = sorted(classes.items(), key=lambda item: -item[1])
     rows = [(text.plain(name) or NO_CLASS, f"{count:,}") for name, count in shown[:_SHOWN]]
-    return f"{noun}s in each class\n" + text.table(rows, rest=len(shown) - _SHOWN)
+    return {f"{noun}s in each class": text.table(rows, rest=len(shown) - _SHOWN)}
 
 
-def _reject_text(rejects: dict[str, Any]) -> str:
-    reasons = ", ".join(f"{reason} {count}" for reason, count in rejects["reasons"].items())
-    rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in rejects["first"]]
-    return f"{text.count(rejects['count'], 'reject')} ({text.plain(reasons)})\n" + text.table(
-        rows[:_SHOWN], rest=rejects["count"] - len(rows[:_SHOWN])
-    )
-
-
-def _origin_text(origin: Any) -> str:
+def _origin_table(origin: Any) -> str:
     """The stores that a store was made of. Another person's manifest may say anything here."""
     stores = [one for one in origin if isinstance(one, dict)] if isinstance(origin, list) else []
     rows = [(text.plain(str(one.get("digest"))), _settings(one.get("recipe"), "format")) for one in stores[:_SHOWN]]
-    return "made of stores\n" + text.table(rows, rest=len(stores) - _SHOWN)
+    return text.table(rows, rest=len(stores) - _SHOWN)
 
 
 def _settings(recipe: Any, *first: str) -> str:
     """What a recipe does to images: "size 256, fit cover". first: names that come before all others."""
     if not isinstance(recipe, dict):
         return ""
-    shown = {name: recipe.get(name) for name in first} | recipe
-    return text.plain(
-        ", ".join(
-            f"{name} {value}"
-            for name, value in shown.items()
-            if (name in first or name not in _NOT_SHOWN) and value not in (None, False)
-        )
-    )
+    names = [*first, *(name for name in recipe if name not in _NOT_SHOWN)]
+    return text.plain(", ".join(f"{name} {recipe[name]}" for name in names if recipe.get(name) not in (None, False)))
 
 
 def _run_words(provenance: dict[str, Any]) -> str:
@@ -279,10 +254,8 @@ def _run_words(provenance: dict[str, Any]) -> str:
     if not provenance:
         return "when and from what is not known"
     source = provenance.get("source")
-    words = {
-        "": f"{str(provenance.get('finished', ''))[:16].replace('T', ' ')} UTC",
-        "on ": provenance.get("host"),
-        "from ": source.get("root") if isinstance(source, dict) else None,
-        "by rawpack ": provenance.get("rawpack"),
-    }
-    return text.plain(" ".join(f"{before}{value}" for before, value in words.items() if value))
+    words = [f"{str(provenance.get('finished', ''))[:16].replace('T', ' ')} UTC"]
+    words += [f"on {provenance['host']}"] if "host" in provenance else []
+    words += [f"from {source['root']}"] if isinstance(source, dict) and source.get("root") else []
+    words += [f"by rawpack {provenance['rawpack']}"] if "rawpack" in provenance else []
+    return text.plain(" ".join(words))
