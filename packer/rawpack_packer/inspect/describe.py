@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import RawpackError
@@ -33,7 +34,8 @@ def describe(store: Store) -> dict[str, Any]:
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw, source = _raw_bytes(store), _source_bytes(store)
+    raw, files = _raw_bytes(store), source_bytes(store)
+    source = None if files is None or (files < 0).any() else int(files.sum()) or None
     return {
         "path": store.where,
         "format": manifest.format,
@@ -197,18 +199,14 @@ def _raw_bytes(store: Store) -> int:
     return total
 
 
-def _source_bytes(store: Store) -> int | None:
-    """Bytes of all files that the store was packed from; None if they are not known."""
-    total = 0
+def source_bytes(store: Store) -> NDArray[np.int64] | None:
+    """Bytes of the files that the store was packed from, -1 where unknown; None if nothing is known of them."""
+    runs = range(1, runs_by(store.manifest.rejects.file.name) + 1)
     try:
-        for run in range(1, runs_by(store.manifest.rejects.file.name) + 1):
-            states = journal.read_provenance(store.path, run)[1]
-            if states.ndim != 2 or not len(states) or (states[:, 0] < 0).any():
-                return None
-            total += int(states[:, 0].sum())
-    except (OSError, RawpackError):
+        states = np.concatenate([journal.read_provenance(store.path, run)[1] for run in runs])
+    except (OSError, RawpackError, ValueError):
         return None
-    return total or None
+    return states[:, 0] if states.ndim == 2 and states.shape[1] == 2 else None
 
 
 def _rejects(store: Store) -> list[Any]:

@@ -246,7 +246,7 @@ def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int]
 
 
 def _trusting(store: Store, number: int) -> Store:
-    """The store, opened again so that a shard with a changed header can be read: which samples are damaged then shows."""
+    """The store, opened again so that a shard with a changed header can be read, to see which samples are damaged."""
     trusting, shards = Store(store.path), list(store.manifest.shards)
     files = tuple(msgspec.structs.replace(record, head="") for record in shards[number].files)
     shards[number] = msgspec.structs.replace(shards[number], files=files)

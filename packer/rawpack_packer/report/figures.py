@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import FigureBase
@@ -37,6 +38,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.color": _MUTED, "ytick.color": _MUTED, "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": _LINE, "grid.linewidth": 0.6,
     "axes.facecolor": "none", "figure.facecolor": "none", "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=[_INK]),
     "figure.constrained_layout.w_pad": 0.08, "figure.constrained_layout.h_pad": 0.08, "text.parse_math": False,
 }  # fmt: skip
 """parse_math: a dollar sign in the name of a file must stay one."""

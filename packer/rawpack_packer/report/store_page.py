@@ -16,7 +16,6 @@ from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.layout import runs_by
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.inspect import describe
 from rawpack_packer.inspect.contact_sheet import class_name, thumbnail
@@ -29,7 +28,6 @@ _SIDE = 112
 _CLASSES, _EACH, _WITHOUT = 24, 8, 48
 """Classes shown, samples of each, and samples where there are no classes."""
 _BARS, _REJECTS, _BINS = 40, 24, 40
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,8 @@ def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
         rows = np.sort(random.choice(len(store), min(_WITHOUT, len(store)), replace=False))
         yield Sheet("", len(store), [_sample(reader, row) for row in rows.tolist()])
         return
-    labels = _labels(store)
+    labels = np.empty(len(store), np.int64)
+    store.columns.take("label", np.arange(len(store)), labels)
     found, numbers = np.unique(labels, return_counts=True)
     order = np.argsort(-numbers, kind="stable")
     if len(order) > _CLASSES:
@@ -116,32 +115,25 @@ def _sample(reader: Reader, row: int) -> tuple[str, str]:
     return picture(thumbnail(sample["image"], _SIDE), lossless=False), str(sample.get("key", row))
 
 
-def _labels(store: Store) -> NDArray[np.int64]:
-    labels = np.empty(len(store), np.int64)
-    for start in range(0, len(store), _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, len(store)))
-        store.columns.take("label", rows, labels[start : start + len(rows)])
-    return labels
-
-
 def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Plot]]:
     """Titles and histograms."""
     nouns = f"{about['noun']}s"
-    shapes = _column(store, "image.shape")
-    if shapes is not None:
+    if (shapes := _column(store, "image.shape")) is not None:
         sides = shapes[:, :2].max(axis=1)
         yield from _binned(f"Longer side of the stored {nouns}", sides, "pixels", lambda side: f"{side:,.0f}", nouns)
-    if "bytes" in store.fields["image"].codec.index:
-        sizes = _column(store, "image.bytes")
+    sizes = _column(store, "image.bytes")
+    if sizes is not None and "bytes" in store.fields["image"].codec.index:
         yield from _binned(f"Bytes of the stored {nouns}", sizes, "bytes in the store", text.size, nouns)
-    yield from _binned("Bytes of the source's files", _source_bytes(store), "bytes of a file", text.size, "files")
+    files = describe.source_bytes(store)
+    if files is not None:
+        yield from _binned("Bytes of the source's files", files[files >= 0], "bytes of a file", text.size, "files")
 
 
 def _binned(
-    title: str, values: NDArray[Any] | None, what: str, unit: Callable[[float], str], of: str
+    title: str, values: NDArray[Any], what: str, unit: Callable[[float], str], of: str
 ) -> Iterator[tuple[str, Plot]]:
     """A histogram, unless all values are equal."""
-    if values is None or len(np.unique(values)) < 2:
+    if len(np.unique(values)) < 2:
         return
     # A few giants must not squeeze everything else into one bar.
     most = float(np.quantile(values, 0.995))
@@ -152,15 +144,6 @@ def _binned(
 def _column(store: Store, name: str) -> NDArray[Any] | None:
     parts = [folder.arrays[name] for folder in store.columns.folders if name in folder.arrays]
     return np.concatenate(parts) if parts else None
-
-
-def _source_bytes(store: Store) -> NDArray[np.int64] | None:
-    runs = range(1, runs_by(store.manifest.rejects.file.name) + 1)
-    try:
-        states = np.concatenate([journal.read_provenance(store.path, run)[1] for run in runs])
-    except (OSError, RawpackError, ValueError):
-        return None
-    return states[states[:, 0] >= 0, 0] if states.ndim == 2 and states.shape[1:] == (2,) else None
 
 
 def _rejects(store: Store) -> list[Rejected]:
