@@ -94,7 +94,7 @@ def comparison(
         what = [f"{noun}s/s"]
         what += ["○ from the disk"] * any(row.cold is not None for row in rows)
         what += ["| limit of this machine"] * bool(limits)
-        speed.set_xlabel(("\n" if narrow else "    ").join(what))
+        speed.set_xlabel(("\n" if narrow else " · ").join(what))
         _limits(speed, max([most, *limits.values()]), target, lambda value: f"--target {value:,.0f}")
         _bars(size, rows, [row.store_bytes for row in rows], [text.size(row.store_bytes) for row in rows], narrow)
         size.set_xlabel("size of the store")

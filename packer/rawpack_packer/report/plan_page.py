@@ -20,6 +20,8 @@ def write(page: Path | None, plots: Path | None, planned: Plan) -> None:
     rows = [_row(one, planned) for one in planned.predictions]
     speeds = comparison(rows, asked.goals.target, asked.goals.disk, noun)
     workers = scaling(rows, machine.cpus(), noun)
+    table = [*text.rows(planned), *text.limit_rows(planned)]
+    empty = {name for k, name in enumerate(text.HEAD) if not any(row[k] for row in table)} - {"from disk"}
     if page is not None:
         write_page(
             page,
@@ -38,8 +40,8 @@ def write(page: Path | None, plots: Path | None, planned: Plan) -> None:
             lost=[(one.candidate.name, with_noun(why, noun)) for one, why in planned.recommendation.lost],
             overlaps=text.overlap_lines(planned),
             head=[with_noun(name, noun) for name in text.HEAD],
-            rows=[*text.rows(planned), *text.limit_rows(planned)],
-            legend=text.legend(planned),
+            rows=table,
+            legend=[line for line in text.legend(planned) if line.partition(":")[0] not in empty],
             comparison=both(speeds, "Speed and size of each candidate", "comparison"),
             scaling=None
             if workers is None
