@@ -204,6 +204,26 @@ def test_pages_fit_every_window(pages: dict[str, str], tmp_path: Path, scheme: s
         assert (ink > 550 and paper < 150) if scheme == "dark" else (ink < 150 and paper > 550)
 
 
+def test_a_page_that_does_not_fit_is_noticed(tmp_path: Path) -> None:
+    """Wide blocks, and texts over texts, in HTML and in SVG."""
+    two = '<text x="5" y="20">one</text><text x="8" y="{}">two</text>'
+    found = laid_out(
+        tmp_path,
+        {
+            "good": f"<p>one<p>two<svg>{two.format(50)}</svg>",
+            "wide": '<p style="width: 900px">one',
+            "html": '<p>one<p style="margin-top: -2em">two',
+            "svg": f"<svg>{two.format(24)}</svg>",
+        },
+        (360,),
+    )
+    problems = {name.split()[0]: " ".join(one["problems"]) for name, one in found.items()}
+    assert problems["good"] == ""
+    assert "off the page: <P> one" in problems["wide"]
+    assert "text over text: one | two" in problems["html"]
+    assert "text over text: one | two" in problems["svg"]
+
+
 def test_classes_of_the_same_size_are_one_line(pages: dict[str, str]) -> None:
     """40 bars of the same length would say nothing."""
     assert "<b>40</b>classes, 3 each" in pages["equal"]

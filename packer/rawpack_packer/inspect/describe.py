@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections import Counter
@@ -19,6 +20,7 @@ from rawpack_packer import text
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending
 from rawpack_packer.destination.layout import runs_by
+from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.job.counts import count_of, label_counts
 from rawpack_packer.sources.video_numbers import are_frames
 
@@ -62,7 +64,7 @@ def describe(store: Store) -> dict[str, Any]:
             "count": manifest.rejects.count,
             "reasons": manifest.rejects.reasons,
             "first": [
-                {"key": reject.key, "reason": reject.reason, "detail": reject.detail} for reject in _rejects(store)
+                {"key": one.key, "reason": one.reason, "detail": one.detail} for one in first_rejects(store, _LISTED)
             ],
         },
         "provenance": _provenance(store.path, 1),
@@ -209,11 +211,12 @@ def source_bytes(store: Store) -> NDArray[np.int64] | None:
     return states[:, 0] if states.ndim == 2 and states.shape[1] == 2 else None
 
 
-def _rejects(store: Store) -> list[Any]:
-    try:
-        return list(itertools.islice(journal.read_rejects(store.path, store.manifest), _LISTED))
-    except (OSError, ValueError, RawpackError):
-        return []
+def first_rejects(store: Store, most: int) -> list[Reject]:
+    """Up to `most` rejects; as many as can be read."""
+    found: list[Reject] = []
+    with contextlib.suppress(OSError, ValueError, RawpackError):
+        found += itertools.islice(journal.read_rejects(store.path, store.manifest), most)
+    return found
 
 
 def _provenance(path: Path, run: int) -> dict[str, Any]:

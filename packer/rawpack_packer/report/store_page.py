@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.inspect import describe
 from rawpack_packer.inspect.contact_sheet import class_name, thumbnail
 from rawpack_packer.report.figures import Plot, histogram
@@ -148,17 +147,13 @@ def _column(store: Store, name: str) -> NDArray[Any] | None:
 
 def _rejects(store: Store) -> list[Rejected]:
     """The first rejects, with what can still be seen of those whose files have not changed since."""
-    rejects: list[Reject] = []
-    pictures: list[NDArray[np.uint8] | None] = []
-    try:
-        rejects += itertools.islice(journal.read_rejects(store.path, store.manifest), _REJECTS)
+    rejects, pictures = describe.first_rejects(store, _REJECTS), list[NDArray[np.uint8] | None]()
+    with contextlib.suppress(OSError, ValueError, RawpackError):
         provenance, states = journal.read_provenance(store.path)
         source = provenance.get("source")
         if isinstance(source, dict) and source.get("kind") == "folder" and isinstance(source.get("root"), str):
             known = [tuple(states[one.sample].tolist()) if 0 <= one.sample < len(states) else (0, 0) for one in rejects]
             pictures = salvage(source["root"], list(zip((one.key for one in rejects), known, strict=True)))
-    except (OSError, ValueError, RawpackError):
-        pass
     pictures = pictures or [None] * len(rejects)
     return [
         Rejected(one.key, one.reason, one.detail, None if seen is None else picture(seen))
