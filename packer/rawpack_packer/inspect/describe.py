@@ -91,7 +91,9 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, field in about["fields"].items():
         values = (field["dtype"], field["shape"], field["encoding"], field["boxes"])
         rows.append((f"field {name}", " ".join(filter(None, values))))
-    rows += [("recipe", _settings(about["recipe"])), ("packed", _run_words(about["provenance"]))]
+    rows.append(("recipe", _settings(about["recipe"])))
+    if about["provenance"]:
+        rows.append(("packed", _run_words(about["provenance"])))
     if len(appends) > _APPENDS:
         rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
     rows += [("appended", _run_words(append)) for append in appends[-_APPENDS:]]
