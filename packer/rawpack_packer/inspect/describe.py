@@ -84,7 +84,7 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("size", f"{stored}, {text.size(size['per_sample'])} per {noun}{of_raw(about)}"),
     ]
     if size["source"]:
-        files = f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'image'} files"
+        files = f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'source'} files"
         rows.append(
             ("source", f"{files}; the store takes {text.times(size['of_source'])}".replace("times", "times that"))
         )
@@ -98,7 +98,7 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
     rows += [("appended", _run_words(append)) for append in appends[-_APPENDS:]]
     if about["appending"]:
-        rows.append(("appended", "not to the end: run the same `rawpack append` again to resume it"))
+        rows.append(("append", "unfinished; run the same `rawpack append` again to resume it"))
     if not about["rejects"]["count"]:
         rows.append(("rejects", "none"))
     return [*rows, ("digest", about["digest"])]
@@ -106,24 +106,25 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def as_text(about: dict[str, Any]) -> str:
     """A summary for a terminal. Names and keys cannot move the cursor."""
-    blocks = {text.plain(about["path"]): text.table(rows_of(about))}
+    blocks = [(text.plain(about["path"]), text.table(rows_of(about)))]
     if about["classes"] is not None:
-        blocks |= _class_block(about["classes"], about["noun"])
+        blocks.append(_class_block(about["classes"], about["noun"]))
     if about["sizes"] is not None:
         sizes = list(about["sizes"].items())
         others = sum(count for _, count in sizes[_SHOWN:])
         shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
-        blocks["sizes, height x width"] = text.table([(name, f"{count:,}") for name, count in shown])
+        blocks.append(("sizes, height x width", text.table([(name, f"{count:,}") for name, count in shown])))
     if about["recipe"].get("origin"):
-        blocks["made of stores"] = _origin_table(about["recipe"]["origin"])
+        blocks.append(("made of stores", _origin_table(about["recipe"]["origin"])))
     if counted := counts_of(about):
-        blocks["counted while packing"] = text.table(counted)
+        blocks.append(("counted while packing", text.table(counted)))
     if count := about["rejects"]["count"]:
         reasons = ", ".join(f"{reason} {number}" for reason, number in about["rejects"]["reasons"].items())
         first = about["rejects"]["first"][:_SHOWN]
         rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
-        blocks[f"{text.count(count, 'reject')} ({text.plain(reasons)})"] = text.table(rows, rest=count - len(rows))
-    return "\n\n".join(f"{head}\n{block}" for head, block in blocks.items())
+        head = f"{text.count(count, 'reject')} ({text.plain(reasons)})"
+        blocks.append((head, text.table(rows, rest=count - len(rows))))
+    return "\n\n".join(f"{head}\n{block}" for head, block in blocks)
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:
@@ -142,8 +143,9 @@ def is_even(classes: Mapping[str, int]) -> bool:
 
 def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was counted while packing, without zeros: (how many, of what)."""
-    noun, counts = about["noun"], about["counts"].items()
-    return [(f"{count:,}", text.counted(count, count_of(name, noun), noun)) for name, count in counts if count]
+    noun = about["noun"]
+    words = {name: text.plain(count_of(name, noun)) for name in about["counts"]}
+    return [(f"{count:,}", text.counted(count, words[name], noun)) for name, count in about["counts"].items() if count]
 
 
 def of_raw(about: Mapping[str, Any]) -> str:
@@ -228,13 +230,13 @@ def _provenance(path: Path, run: int) -> dict[str, Any]:
         return {}
 
 
-def _class_block(classes: dict[str, int], noun: str) -> dict[str, str]:
-    """The names of classes, with counts where these differ."""
+def _class_block(classes: dict[str, int], noun: str) -> tuple[str, str]:
+    """The names of classes, with counts where these differ: a head and its lines."""
     if is_even(classes) and "" not in classes:
-        return {"classes": f"  {text.listed(list(classes), _SHOWN)}"}
+        return "classes", f"  {text.listed(list(classes), _SHOWN)}"
     shown = sorted(classes.items(), key=lambda item: -item[1])
     rows = [(text.plain(name) or NO_CLASS, f"{count:,}") for name, count in shown[:_SHOWN]]
-    return {f"{noun}s in each class": text.table(rows, rest=len(shown) - _SHOWN)}
+    return f"{noun}s in each class", text.table(rows, rest=len(shown) - _SHOWN)
 
 
 def _origin_table(origin: Any) -> str:
