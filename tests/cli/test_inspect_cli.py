@@ -45,27 +45,36 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
 
 @over_stores
 def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str) -> None:
-    """Format, version, samples, fields with dtype and shape, classes with counts, shards, bytes, recipe, origin."""
-    ran = run_here("inspect", packed(layout, "--size", size))
+    """Samples, classes with counts, format, version, bytes, fields with dtype and shape, recipe, origin, digest."""
+    store = packed(layout, "--size", size)
+    ran = run_here("inspect", store)
     assert (ran.code, ran.err) == (0, "")
-    assert f"{layout.split('-')[0]}, version 1" in ran.out
-    assert re.search(r"samples +75\b", ran.out)
-    assert re.search(r"shards +" + ("1," if size == "keep" else "2,"), ran.out)
+    assert re.search(r"samples +75 images in 6 classes, 0 to 16 each, and 2 images without a class\n", ran.out)
+    assert re.search(r"format +" + layout.split("-")[0] + ", version 1\n", ran.out)
+    shards = "1 shard" if size == "keep" else "2 shards"
+    assert re.search(rf"size +[\d.]+ [kM]B in {shards}, [\d.]+ k?B per image(, \d+% of raw pixels)?\n", ran.out)
     assert re.search(r"field image +uint8 " + (r"\?x\?x3" if size == "keep" else "48x48x3"), ran.out)
     assert re.search(r"field label +int64", ran.out)
     assert re.search(r"field key +str", ran.out)
-    assert re.search(r"a sample +[\d.]+ k?B, [\d.]+% of raw pixels", ran.out)
-    assert "6 classes" in ran.out
+    assert "images in each class" in ran.out
     assert re.search(r"two words +15\b", ran.out)
     assert re.search(r"猫 и собаки +14\b", ran.out)
     assert re.search(r"\(no class\) +2\b", ran.out)
-    assert re.search(r"\n  size +" + size, ran.out)
-    assert "opencv" in ran.out
-    assert "nothing was rejected" in ran.out
-    assert re.search(r"\n  started +\d{4}-\d\d-\d\dT", ran.out)
+    assert re.search(r"recipe +size " + size, ran.out)
+    assert re.search(r"rejects +none\n", ran.out)
+    assert re.search(r"packed +\d{4}-\d\d-\d\d \d\d:\d\d UTC on ", ran.out)
+    assert json.loads((store / "store.json").read_bytes())["checksum"].endswith(ran.out.split("digest")[1].split()[0])
     assert ("sizes, height x width" in ran.out) == (size == "keep")
     if size == "keep":
         assert re.search(r"97x51 +14\b", ran.out)
+    assert len(ran.out.splitlines()) < 45
+
+
+def test_equal_classes_are_one_line(small: Callable[[str, str], Path]) -> None:
+    """Their number is said once, with their names."""
+    ran = run_here("inspect", small("memmap", "24"))
+    assert re.search(r"samples +40 images in 2 classes, 20 each\n", ran.out)
+    assert "classes\n  class 0, class 1\n" in ran.out
 
 
 def test_inspect_tells_rejects(small: Callable[[str, str], Path]) -> None:
@@ -175,12 +184,13 @@ def test_grid_takes_few_samples_and_grey_ones(tmp_path: Path) -> None:
     for i in range(3):
         save(tmp_path / "source" / f"{i}.png", picture(20, 30, i))
     store = pack(tmp_path / "source", tmp_path / "store", "--size", "keep", "--color", "gray")
-    assert run_here("inspect", "--grid", tmp_path / "sheet.jpg", store).code == 0
-    with Image.open(tmp_path / "sheet.jpg") as image:
+    assert run_here("inspect", "--grid", tmp_path / "small.png", store).code == 0
+    with Image.open(tmp_path / "small.png") as image:
         assert image.size[0] < 8 * 100
     ran = run_here("inspect", "--grid", tmp_path / "sheet.txt", store)
     assert (ran.code, ran.out) == (2, "")
     assert "sheet.txt" in ran.err
+    assert ".png" in ran.err
     ran = run_here("inspect", "--grid", tmp_path / "no" / "folder" / "sheet.png", store)
     assert ran.code in (1, 2)
     assert str(tmp_path / "no" / "folder") in ran.err

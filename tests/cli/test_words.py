@@ -92,7 +92,7 @@ def test_a_store_of_frames_is_held_against_the_video_files(tmp_path: Path) -> No
     assert ratio
     assert float(ratio[1]) == pytest.approx(about["bytes"]["of_source"], rel=0.02)
     text = run_here("inspect", store).out
-    assert re.search(r"packed from +[\d.]+ k?B of video files: ", text)
+    assert re.search(r"source +[\d.]+ k?B of video files; the store takes ", text)
     assert "files whose bytes" not in packed.out + text
     assert "images" not in packed.out + text
 

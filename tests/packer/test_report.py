@@ -23,7 +23,7 @@ from PIL import Image
 from running import Packed, environment, pack, run_here
 
 from rawpack_packer.report import salvage as remaining
-from rawpack_packer.report.figures import WIDE, Curve, Level, Point, frontier, scaling, svg
+from rawpack_packer.report.figures import Row, comparison, scaling, svg
 from rawpack_packer.report.salvage import salvage
 from rawpack_packer.tune.measure.interval import Figure
 
@@ -116,10 +116,12 @@ def test_the_page_has_what_the_table_has(planned: tuple[Page, dict[str, Any], Pa
         assert page.text.count(one["name"]) >= 3
     assert f"Recommended: {told['recommended']}" in page.text
     assert told["command"] in page.text
-    assert "copy 200" in page.text
+    assert "limit of this machine" in page.text
     assert told["machine"]["cpu"] in page.text
     assert "rawpack plan --quiet" in page.text
-    assert len(page.all("svg")) == 4
+    # The comparison, for a wide page and for a phone; one number of workers makes no curve.
+    assert len(page.all("svg")) == 2
+    assert page.text.count("the whole store") == 1
 
 
 def test_names_are_shown_and_not_obeyed(planned: tuple[Page, dict[str, Any], Path]) -> None:
@@ -160,10 +162,11 @@ def is_part(part: Any, whole: Any) -> bool:
 
 
 def test_plots_alone_are_a_picture(planned: tuple[Page, dict[str, Any], Path]) -> None:
-    """--png writes both plots, one below the other, on white."""
+    """--png writes the plots on white."""
     with Image.open(planned[2]) as image:
         assert image.format == "PNG"
-        assert image.height > image.width > 800
+        assert image.width > 800
+        assert image.height > 200
         assert image.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
 
 
@@ -178,6 +181,7 @@ def test_bench_draws_its_stores(packed: Packed, tmp_path: Path) -> None:
     page = read_page(tmp_path / "page.html")
     assert all(page.text.count(str(store)) >= 2 for store in stores)
     assert len(page.all("table")) == 2
+    assert len(page.all("svg")) == 4
     assert "bound" not in page.text
     assert (tmp_path / "plots.png").stat().st_size > 10_000
 
@@ -208,7 +212,8 @@ def inspected(store: Path, page: Path, *options: str) -> Page:
 @pytest.mark.parametrize("layout", ["memmap", "lmdb"])
 @pytest.mark.parametrize("size", ["48", "keep"])
 def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path: Path, layout: str, size: str) -> None:
-    """A contact sheet for each class with its count, plots, and each reject with its key, reason and remains."""
+    """A contact sheet for each class with its count, no bars for equal classes, histograms of what differs, and each
+    reject with its key, reason and remains."""
     store = pack(spoiled, tmp_path / "store", "--format", layout, "--size", size, "--max-rejects", "10")
     page = inspected(store, tmp_path / "page.html", "--verify")
     for name in ("many", "some", "few"):
@@ -218,9 +223,10 @@ def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path
     assert len(samples) == 3 * 8
     assert len({image["alt"] for image in samples}) == 3 * 8
     assert all((image["src"] or "").startswith("data:image/jpeg") for image in samples)
-    # Both widths of: classes, files of the source, and what differs in the store.
-    differing = (size == "keep") + (layout == "lmdb")
-    assert len(page.all("svg")) == 2 * (2 + differing)
+    assert re.search(r"3\s*classes, 10 each", page.text)
+    assert not page.all("table")
+    # For both widths: files of the source, and what differs in the store. The longer side is always 90.
+    assert len(page.all("svg")) == 2 * (1 + (layout == "lmdb"))
     assert "the store is sound" in page.text
     assert f"many/{EVIL}.jpg" in page.text
     for reason in ("truncated 2", "not_an_image 2"):
@@ -242,7 +248,7 @@ def test_inspect_draws_stores_without_classes_and_without_their_source(tmp_path:
     shutil.rmtree(tmp_path / "source")
     page = inspected(store, tmp_path / "page.html")
     assert len(page.all("img")) == 5
-    assert "nothing to be seen" in page.text
+    assert "nothing readable" in page.text
 
 
 def test_only_the_very_files_that_were_rejected_are_read(tmp_path: Path) -> None:
@@ -292,29 +298,46 @@ def figure(*values: float) -> Figure:
     return Figure(values)
 
 
-def test_every_point_and_limit_is_labelled() -> None:
-    """Labels stand in the drawing as text, to the letter, and colors are those of the page."""
-    points = [
-        Point(f"one {EVIL[:12]}", "memmap", 1e9, figure(900, 1000, 1100), figure(90, 100), marked=True),
-        Point("$two$", "lmdb", 1e8, figure(500), None),
+def row(label: str, *values: float, **more: Any) -> Row:
+    rates = [(count, figure(*values)) for count in (1, 2)]
+    return Row(label, "memmap", 1e9, rates, figure(*values), more.pop("cold", None), more.pop("limit", None), **more)
+
+
+def texts_in(drawn: str) -> set[str]:
+    return {"".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")}
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_every_row_and_goal_is_labeled(narrow: bool) -> None:
+    """Names are in the drawing as text, to the letter, and colors are those of the page."""
+    rows = [
+        row(f"one {EVIL[:12]}", 900, 1000, 1100, cold=figure(90, 100), limit=2000.0, marked=True),
+        row("$two$", 500),
     ]
-    drawn = svg(frontier(points, [Level("limit", 2000), Level("target", 700, wish=True)], 2 * 10**9), WIDE, "t", "a")
-    texts = [
-        "".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")
-    ]
-    assert {f"one {EVIL[:12]}", "$two$", "limit", "target", "--disk 2 GB"} <= set(texts)
+    plot = comparison(rows, target=700, disk=2e9)
+    drawn = svg(plot, "t", "a", narrow=narrow)
+    assert {f"one {EVIL[:12]}", "$two$", "1,000", "500", "1 GB", "--target 700", "--disk 2 GB"} <= texts_in(drawn)
     assert not re.search(r"#[0-9a-f]{6}\b", drawn.replace("#000000", ""))
     assert "var(--ink)" in drawn
     assert "var(--memmap)" in drawn
-    assert svg(frontier(points, []), WIDE, "t", "a") == svg(frontier(points, []), WIDE, "t", "a")
+    assert drawn == svg(plot, "t", "a", narrow=narrow)
 
 
-@pytest.mark.parametrize("counts", [[1], [1, 2], [1, 2, 4, 8, 16, 32, 64]])
+def test_a_goal_far_off_is_not_drawn() -> None:
+    """It would squeeze all bars into a corner."""
+    texts = texts_in(svg(comparison([row("one", 500)], target=1e6, disk=1e15), "t", "a"))
+    assert not [text for text in texts if text.startswith("--")]
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [0, 1], [1, 2, 4, 8, 16, 32, 64]])
 def test_curves_have_a_place_for_each_number_of_workers(counts: list[int]) -> None:
-    """Also where there is one number alone."""
-    curves = [Curve("one", "hdf5", [(count, figure(100.0 * count)) for count in counts])]
-    texts = re.findall(r">([^<>]+)</text>", svg(scaling(curves, 64), WIDE, "t", "b"))
-    assert {str(count) for count in counts} <= set(texts)
+    """Their labels are there too, however close the curves are to each other."""
+    rates = [(count, figure(100.0 + count)) for count in counts]
+    rows = [Row(f"row {k}", "hdf5", 1e9, rates, rates[-1][1], None, None) for k in range(20)]
+    plot = scaling(rows, 64)
+    assert plot is not None
+    assert {str(count) for count in counts} | {one.label for one in rows} <= texts_in(svg(plot, "t", "b"))
+    assert scaling([Row("one", "lmdb", 1e9, rates[:1], rates[0][1], None, None)], 64) is None
 
 
 # ---------------------------------------------------------------------------------------------- without the extra

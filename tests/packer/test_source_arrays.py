@@ -244,14 +244,15 @@ def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("f4", (16,)), ("c8", (3, 5)), ("u2", (2, 3, 4, 5)), ("bool", (4, 4, 3))])
 def test_stores_of_arrays_can_be_inspected(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
-    """`rawpack inspect` tells of them, checks them and draws a page; a contact sheet it refuses in plain words."""
+    """`rawpack inspect` describes them, checks them, and draws a page and a contact sheet."""
     np.save(tmp_path / "a.npy", values(dtype, (9, *shape)))
     packed(tmp_path / "a.npy", tmp_path / "s")
     ran = run_here("inspect", "--verify", "--html", tmp_path / "page.html", tmp_path / "s")
     assert ran.code == 0, ran
     assert (tmp_path / "page.html").exists()
     ran = run_here("inspect", "--grid", tmp_path / "sheet.png", tmp_path / "s")
-    assert (ran.code, "--grid draws uint8 images" in ran.err) == (2, True), ran
+    assert ran.code == 0, ran
+    assert (tmp_path / "sheet.png").exists()
 
 
 def test_npy_is_mapped_not_read(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def output_file(path: str) -> Path:
 def report_file(option: str, path: str) -> Path:
     """Where a report is to be written by `--html` or `--png`. Raises MissingExtraError where it cannot be drawn, and as
     `output_file`: before minutes of work go by."""
-    from rawpack_packer.report.extra import need_report
+    from rawpack_packer.report import need_report
 
     need_report(option)
     return output_file(path)

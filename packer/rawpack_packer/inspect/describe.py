@@ -1,14 +1,17 @@
-"""What is in a store: for a program as a dict, for a person as text."""
+"""What is in a store: as a dict for programs, as text for people."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.disk.provenance import packing_runs, read_provenance
@@ -17,18 +20,24 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending
+from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.job.counts import count_of, label_counts
 from rawpack_packer.sources.video_numbers import are_frames
 
-_SHOWN, _APPENDS = 20, 3
+_SHOWN, _LISTED, _APPENDS = 8, 20, 3
+"""Lines of a list in the summary; entries of a list in JSON; appends in the summary."""
+_NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels")
+"""Of a recipe: only JSON has them."""
+NO_CLASS = "(no class)"
 
 
 def describe(store: Store) -> dict[str, Any]:
-    """All that `rawpack inspect` says, for a program."""
+    """What is in a store, as `rawpack inspect --json` prints it."""
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw, source = _raw_bytes(store), _source_bytes(store)
+    raw, files = _raw_bytes(store), source_bytes(store)
+    source = None if files is None or (files < 0).any() else int(files.sum()) or None
     return {
         "path": store.where,
         "format": manifest.format,
@@ -55,7 +64,7 @@ def describe(store: Store) -> dict[str, Any]:
             "count": manifest.rejects.count,
             "reasons": manifest.rejects.reasons,
             "first": [
-                {"key": reject.key, "reason": reject.reason, "detail": reject.detail} for reject in _rejects(store)
+                {"key": one.key, "reason": one.reason, "detail": one.detail} for one in first_rejects(store, _LISTED)
             ],
         },
         "provenance": _provenance(store.path, 1),
@@ -64,64 +73,88 @@ def describe(store: Store) -> dict[str, Any]:
     }
 
 
-def as_text(about: dict[str, Any]) -> str:
-    """The same for a person. Nothing in it can move the cursor: keys and names come from strangers."""
-    size = about["bytes"]
+def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `describe` returns, for people: names and values, all that is one line each. Safe to show."""
+    size, noun, appends = about["bytes"], about["noun"], about["appends"]
+    classes = "" if about["classes"] is None else f" in {class_words(about['classes'], noun)}"
+    stored = f"{text.size(size['shards'])} in {text.count(about['shards'], 'shard')}"
     rows = [
+        ("samples", text.count(about["samples"], noun) + classes),
         ("format", f"{about['format']}, version {about['version']}"),
-        ("samples", f"{about['samples']:,}"),
-        ("shards", f"{about['shards']:,}, {text.size(size['shards'])} and {text.size(size['columns'])} of columns"),
-        ("a sample", f"{text.size(size['per_sample'])}{of_raw(about)}"),
+        ("size", f"{stored}, {text.size(size['per_sample'])} per {noun}{of_raw(about)}"),
     ]
     if size["source"]:
-        files = "video files" if about["noun"] == "frame" else "source files"
-        rows.append(("packed from", f"{text.size(size['source'])} of {files}: {text.times(size['of_source'])}"))
-    rows += [
-        (f"field {name}", " ".join(filter(None, (field["dtype"], field["shape"], field["encoding"], field["boxes"]))))
-        for name, field in about["fields"].items()
-    ]
-    rows.append(("digest", about["digest"]))
-    blocks = [f"{text.plain(about['path'])}\n{text.table(rows)}"]
-    if about["classes"] is not None:
-        blocks.append(_class_text(about["classes"]))
-    if about["sizes"] is not None:
-        blocks.append(
-            "sizes, height x width\n" + text.table([(name, f"{count:,}") for name, count in about["sizes"].items()])
+        files = f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'source'} files"
+        rows.append(
+            ("source", f"{files}; the store takes {text.times(size['of_source'])}".replace("times", "times that"))
         )
-    shown_apart = ("libraries", "origin")
-    recipe = {name: value for name, value in about["recipe"].items() if value is not None and name not in shown_apart}
-    made = about["recipe"].get("libraries")
-    made = made if isinstance(made, dict) else {}
-    recipe_rows = [(name, text.plain(str(value))) for name, value in recipe.items()]
-    recipe_rows.append(("made with", text.plain(", ".join(f"{what} {version}" for what, version in made.items()))))
-    blocks.append("recipe\n" + text.table(recipe_rows))
-    if about["recipe"].get("origin"):
-        blocks.append(_origin_text(about["recipe"]["origin"]))
-    counted = [
-        (f"{count:,}", text.counted(count, count_of(name, about["noun"]), about["noun"]))
-        for name, count in about["counts"].items()
-        if count
-    ]
-    if counted:
-        blocks.append("counted while packing\n" + text.table(counted))
-    blocks.append(_reject_text(about["rejects"]))
+    for name, field in about["fields"].items():
+        values = (field["dtype"], field["shape"], field["encoding"], field["boxes"])
+        rows.append((f"field {name}", " ".join(filter(None, values))))
+    rows.append(("recipe", _settings(about["recipe"])))
     if about["provenance"]:
-        blocks.append("made\n" + _provenance_text(about["provenance"]))
-    if len(about["appends"]) > _APPENDS:
-        blocks.append(f"appended to {len(about['appends']):,} times; the last {_APPENDS} are")
-    for append in about["appends"][-_APPENDS:]:
-        blocks.append("appended\n" + _provenance_text(append) if append else "appended, and not known from where")
+        rows.append(("packed", _run_words(about["provenance"])))
+    if len(appends) > _APPENDS:
+        rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
+    rows += [("appended", _run_words(append)) for append in appends[-_APPENDS:]]
     if about["appending"]:
-        blocks.append("an append was begun and has not ended: the same `rawpack append` goes on")
-    return "\n\n".join(blocks)
+        rows.append(("append", "unfinished; run the same `rawpack append` again to resume it"))
+    if not about["rejects"]["count"]:
+        rows.append(("rejects", "none"))
+    return [*rows, ("digest", about["digest"])]
+
+
+def as_text(about: dict[str, Any]) -> str:
+    """A summary for a terminal. Names and keys cannot move the cursor."""
+    blocks = [(text.plain(about["path"]), text.table(rows_of(about)))]
+    if about["classes"] is not None:
+        blocks.append(_class_block(about["classes"], about["noun"]))
+    if about["sizes"] is not None:
+        sizes = list(about["sizes"].items())
+        others = sum(count for _, count in sizes[_SHOWN:])
+        shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
+        blocks.append(("sizes, height x width", text.table([(name, f"{count:,}") for name, count in shown])))
+    if about["recipe"].get("origin"):
+        blocks.append(("made of stores", _origin_table(about["recipe"]["origin"])))
+    if counted := counts_of(about):
+        blocks.append(("counted while packing", text.table(counted)))
+    if count := about["rejects"]["count"]:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in about["rejects"]["reasons"].items())
+        first = about["rejects"]["first"][:_SHOWN]
+        rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
+        head = f"{text.count(count, 'reject')} ({text.plain(reasons)})"
+        blocks.append((head, text.table(rows, rest=count - len(rows))))
+    return "\n\n".join(f"{head}\n{block}" for head, block in blocks)
+
+
+def class_words(classes: Mapping[str, int], noun: str) -> str:
+    """ "40 classes, 50 each", "3 classes, 0 to 1,200 each, and 5 images without a class"."""
+    sizes = [count for name, count in classes.items() if name]
+    words = text.count(len(sizes), "class", "classes")
+    if len(sizes) > 1:
+        words += f", {min(sizes):,} each" if is_even(classes) else f", {min(sizes):,} to {max(sizes):,} each"
+    return words + (f", and {text.count(classes[''], noun)} without a class" if "" in classes else "")
+
+
+def is_even(classes: Mapping[str, int]) -> bool:
+    """Whether all classes have the same number of samples."""
+    return len({count for name, count in classes.items() if name}) <= 1
+
+
+def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was counted while packing, without zeros: (how many, of what)."""
+    noun = about["noun"]
+    words = {name: text.plain(count_of(name, noun)) for name in about["counts"]}
+    return [(f"{count:,}", text.counted(count, words[name], noun)) for name, count in about["counts"].items() if count]
 
 
 def of_raw(about: Mapping[str, Any]) -> str:
-    """How a sample compares with its raw pixels; nothing where it is these."""
+    """How the stored bytes compare with raw pixels: ", 12% of raw pixels"; empty if they are as many."""
     share = about["bytes"]["of_raw"]
-    if not share or f"{share:.1%}" == "100.0%":
+    if not share or f"{share:.0%}" == "100%":
         return ""
-    return f", {share:.1%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")
+    digits = 0 if share >= 0.01 else 1
+    return f", {share:.{digits}%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")
 
 
 def _field(field: Field) -> dict[str, str]:
@@ -145,50 +178,48 @@ def _classes(store: Store) -> dict[str, int] | None:
 
 
 def _sizes(store: Store) -> dict[str, int] | None:
-    """How many images there are of each size, the most frequent first; None where all have one."""
+    """How many images there are of each size, the most frequent first; None if all have the same."""
     if store.fields["image"].uniform:
         return None
     counts: Counter[str] = Counter()
     for folder in store.columns.folders:
         shapes, found = np.unique(folder.arrays["image.shape"][:, :2], axis=0, return_counts=True)
         counts.update({f"{h}x{w}": n for (h, w), n in zip(shapes.tolist(), found.tolist(), strict=True)})
-    most = dict(counts.most_common(_SHOWN))
+    most = dict(counts.most_common(_LISTED))
     rest = counts.total() - sum(most.values())
     return most | ({f"{len(counts) - len(most)} other sizes": rest} if rest else {})
 
 
 def _raw_bytes(store: Store) -> int:
     """Bytes of all images and masks as raw pixels."""
-    return sum(_raw_of(store, name, field) for name, field in store.fields.items() if field.in_shards)
-
-
-def _source_bytes(store: Store) -> int | None:
-    """Bytes of all files that the store was packed from; None where they are not known."""
     total = 0
+    for name, field in store.fields.items():
+        if not field.in_shards:
+            continue
+        if field.uniform:
+            values = len(store) * math.prod(n or 1 for n in field.shape)
+        else:
+            shapes = [folder.arrays[f"{name}.shape"].astype(np.int64) for folder in store.columns.folders]
+            values = sum(int(each.prod(axis=1).sum()) for each in shapes)
+        total += values * np.dtype(field.dtype).itemsize
+    return total
+
+
+def source_bytes(store: Store) -> NDArray[np.int64] | None:
+    """Bytes of the files that the store was packed from, -1 where unknown; None if nothing is known of them."""
     try:
-        for run in packing_runs(store.manifest):
-            states = read_provenance(store.path, run)[1]
-            if states.ndim != 2 or not len(states) or (states[:, 0] < 0).any():
-                return None
-            total += int(states[:, 0].sum())
-    except (OSError, RawpackError):
+        states = np.concatenate([read_provenance(store.path, run)[1] for run in packing_runs(store.manifest)])
+    except (OSError, RawpackError, ValueError):
         return None
-    return total or None
+    return states[:, 0] if states.ndim == 2 and states.shape[1] == 2 else None
 
 
-def _raw_of(store: Store, name: str, field: Field) -> int:
-    size = np.dtype(field.dtype).itemsize
-    if field.uniform:
-        return len(store) * size * int(np.prod([n or 1 for n in field.shape]))
-    shapes = [folder.arrays[f"{name}.shape"].astype(np.int64) for folder in store.columns.folders]
-    return size * sum(int(each.prod(axis=1).sum()) for each in shapes)
-
-
-def _rejects(store: Store) -> list[Any]:
-    try:
-        return list(itertools.islice(journal.read_rejects(store.path, store.manifest), _SHOWN))
-    except (OSError, ValueError, RawpackError):
-        return []
+def first_rejects(store: Store, most: int) -> list[Reject]:
+    """Up to `most` rejects; as many as can be read."""
+    found: list[Reject] = []
+    with contextlib.suppress(OSError, ValueError, RawpackError):
+        found += itertools.islice(journal.read_rejects(store.path, store.manifest), most)
+    return found
 
 
 def _provenance(path: Path, run: int) -> dict[str, Any]:
@@ -198,43 +229,37 @@ def _provenance(path: Path, run: int) -> dict[str, Any]:
         return {}
 
 
-def _class_text(classes: dict[str, int]) -> str:
+def _class_block(classes: dict[str, int], noun: str) -> tuple[str, str]:
+    """The names of classes, with counts where these differ: a head and its lines."""
+    if is_even(classes) and "" not in classes:
+        return "classes", f"  {text.listed(list(classes), _SHOWN)}"
     shown = sorted(classes.items(), key=lambda item: -item[1])
-    rows = [(text.plain(name) or "(no class)", f"{count:,}") for name, count in shown[:_SHOWN]]
-    if len(shown) > _SHOWN:
-        rows.append(("...", f"{len(shown) - _SHOWN} more classes, down to {shown[-1][1]:,}"))
-    return f"{text.count(len(classes) - ('' in classes), 'class', 'classes')}\n" + text.table(rows)
+    rows = [(text.plain(name) or NO_CLASS, f"{count:,}") for name, count in shown[:_SHOWN]]
+    return f"{noun}s in each class", text.table(rows, rest=len(shown) - _SHOWN)
 
 
-def _reject_text(rejects: dict[str, Any]) -> str:
-    if not rejects["count"]:
-        return "nothing was rejected"
-    reasons = ", ".join(f"{reason} {count}" for reason, count in rejects["reasons"].items())
-    rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in rejects["first"]]
-    return f"{text.count(rejects['count'], 'reject')} ({reasons})\n" + text.table(
-        rows, rest=rejects["count"] - len(rows)
-    )
-
-
-def _origin_text(origin: Any) -> str:
-    """The stores that a store was made of. What a manifest says of them comes from strangers."""
+def _origin_table(origin: Any) -> str:
+    """The stores that a store was made of. Another person's manifest may say anything here."""
     stores = [one for one in origin if isinstance(one, dict)] if isinstance(origin, list) else []
-    rows = []
-    for one in stores[:_SHOWN]:
-        recipe = one.get("recipe")
-        said = {name: recipe.get(name) for name in ("format", "size", "quality")} if isinstance(recipe, dict) else {}
-        words = ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
-        rows.append((text.plain(str(one.get("digest"))), text.plain(words)))
-    return "made of stores\n" + text.table(rows, rest=len(stores) - _SHOWN)
+    rows = [(text.plain(str(one.get("digest"))), _settings(one.get("recipe"), "format")) for one in stores[:_SHOWN]]
+    return text.table(rows, rest=len(stores) - _SHOWN)
 
 
-def _provenance_text(provenance: dict[str, Any]) -> str:
+def _settings(recipe: Any, *first: str) -> str:
+    """What a recipe does to images: "size 256, fit cover". first: names that come before all others."""
+    if not isinstance(recipe, dict):
+        return ""
+    names = [*first, *(name for name in recipe if name not in _NOT_SHOWN)]
+    return text.plain(", ".join(f"{name} {recipe[name]}" for name in names if recipe.get(name) not in (None, False)))
+
+
+def _run_words(provenance: dict[str, Any]) -> str:
+    """When, where and from what a run packed: "2026-01-31 12:34 UTC on host from photos"."""
+    if not provenance:
+        return "when and from what is not known"
     source = provenance.get("source")
-    root = source.get("root", "") if isinstance(source, dict) else ""
-    rows = [("from", text.plain(str(root)))]
-    rows += [
-        (name, text.plain(str(provenance[name])))
-        for name in ("started", "finished", "host", "rawpack")
-        if name in provenance
-    ]
-    return text.table(rows)
+    words = [f"{str(provenance.get('finished', ''))[:16].replace('T', ' ')} UTC"]
+    words += [f"on {provenance['host']}"] if "host" in provenance else []
+    words += [f"from {source['root']}"] if isinstance(source, dict) and source.get("root") else []
+    words += [f"by rawpack {provenance['rawpack']}"] if "rawpack" in provenance else []
+    return text.plain(" ".join(words))

@@ -1,4 +1,4 @@
-"""What this machine and this installation have, and what rawpack makes of it."""
+"""What this machine and this installation have, and what rawpack uses of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import importlib.metadata
 import os
 import re
-import shutil
 import subprocess
 from typing import Any
 
@@ -15,8 +14,6 @@ from rawpack import jpeg
 from rawpack.errors import RawpackError
 from rawpack.system import machine
 
-_EITHER = {"opencv-python-headless": "opencv-python"}
-"""Package -> another that serves as well."""
 NONE = "none: "
 """Before the reason why no decoder is used."""
 
@@ -27,6 +24,7 @@ def examine() -> dict[str, Any]:
         chosen = jpeg.decoder().name
     except RawpackError as error:
         chosen = f"{NONE}{error}"
+    extras = _requirements()
     return {
         "rawpack": rawpack.__version__,
         "machine": machine.describe(),
@@ -38,55 +36,36 @@ def examine() -> dict[str, Any]:
                 for one in jpeg.survey()
             ],
         },
-        "packages": {name: _version(name) for name in _required()},
-        "extras": {extra: {name: _version(name) for name in names} for extra, names in _extras().items()},
+        "packages": extras.pop("", {}),
+        "extras": extras,
         "gpu": _gpu(),
     }
 
 
-def _required() -> list[str]:
-    """The packages that rawpack itself needs, as its own metadata name them."""
-    return [name for name, extra in _requirements() if extra is None]
-
-
-def _extras() -> dict[str, list[str]]:
-    """Extra -> the packages that it brings, but for those of developers."""
-    extras: dict[str, list[str]] = {}
-    for name, extra in _requirements():
-        if extra is not None and extra != "test":
-            extras.setdefault(extra, []).append(name)
-    return extras
-
-
-def _requirements() -> list[tuple[str, str | None]]:
-    """Package and extra of every requirement; nothing where rawpack runs without being installed."""
-    try:
-        lines = importlib.metadata.requires("rawpack") or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", line)
-        if package:
-            found.append((package[0], extra[1] if extra else None))
+def _requirements() -> dict[str, dict[str, str | None]]:
+    """Extra -> package -> version, None if it is not installed; "" has what rawpack always needs. Without the extra for
+    developers; empty if rawpack runs without being installed."""
+    found: dict[str, dict[str, str | None]] = {}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for line in importlib.metadata.requires("rawpack") or []:
+            package, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", line)
+            if package and (extra is None or extra[1] != "test"):
+                found.setdefault(extra[1] if extra else "", {})[package[0]] = _version(package[0])
     return found
 
 
 def _version(package: str) -> str | None:
-    for name in (package, _EITHER.get(package)):
-        if name is not None:
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                return importlib.metadata.version(name)
+    # opencv-python serves as well as its variant without windows.
+    for name in dict.fromkeys((package, package.removesuffix("-headless"))):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
     return None
 
 
 def _gpu() -> list[str]:
-    """NVIDIA GPUs, as their driver's own tool names them."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
+    """NVIDIA GPUs, as nvidia-smi names them."""
     try:
-        asked = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=10, check=False)
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line.strip() for line in asked.stdout.splitlines() if line.strip()]
+    return [line.strip() for line in listed.stdout.splitlines() if line.strip()]

@@ -9,8 +9,8 @@ from rawpack_packer.destination.named import store_folder
 
 
 def open_store(name: str) -> Store:
-    """The store in a folder, or at a URL, of which manifest and columns are fetched. Raises UsageError where there is
-    no such folder, StoreError where it holds no store."""
+    """The store in a folder, or at a URL, whose manifest and columns are then fetched. Raises UsageError if there is no
+    such folder, StoreError if it is not a store."""
     if not is_url(name):
         return Store(store_folder(name))
     from rawpack.remote.cache import Cache

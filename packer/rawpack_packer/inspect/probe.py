@@ -1,4 +1,4 @@
-"""Asking a format's own library what a shard holds, in a process of its own: a damaged file may end that process."""
+"""Asking HDF5 or LMDB what a shard holds, in a separate process: a damaged file may kill it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END_S = 5.0
 
 
 def probe_shard(store: Store, number: int, name: str) -> str | None:
-    """What is wrong with field `name` of a shard as its own library sees it; None where all is well."""
+    """What the format's own library finds wrong with field `name` of a shard; None if nothing is."""
     if not output_format(store.manifest.format).compare:
         return None
     library = store.manifest.format.upper()
@@ -40,7 +40,7 @@ def probe_shard(store: Store, number: int, name: str) -> str | None:
 
 
 def _main(channel: Channel, notes: Heartbeat, work: tuple[str, int, str], descriptors: list[int]) -> None:
-    """What runs in the probe."""
+    """Runs in the child process."""
     path, number, name = work
     store = Store(Path(path))
     shard = store.manifest.shards[number]

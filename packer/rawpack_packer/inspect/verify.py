@@ -1,4 +1,4 @@
-"""Checking a store: every file against its checksum, every sample against its own, and that every one reads."""
+"""Checking a store: the checksums of all files and samples, and that every sample reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from rawpack.disk.columns import files_of, open_field, runs_of
 from rawpack.disk.manifest import Field, FileRecord, Manifest, load
@@ -26,11 +25,11 @@ from rawpack_packer.destination.layout import names_of
 from rawpack_packer.inspect.probe import probe_shard
 
 _BLOCK = 1 << 14
-"""Texts that are read at once."""
+"""Rows that are read at once."""
 _REJECT_BYTES = 1 << 20
-"""What one line of the rejects takes at most."""
+"""The most that one line of the rejects takes."""
 _SPARE = 64 << 20
-"""Bytes that a shard may have beside twice those that its own header says it uses."""
+"""Bytes that a shard may have in addition to twice those that its own header says it uses."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,10 @@ class Problem:
 
 
 def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
-    """Everything that is wrong with the store at `path`. quick: sizes and headers only. tick: told the bytes that were
-    checked, `work_of` in all. What is refused by its size or header is not read any further.
+    """Everything that is wrong with the store at `path`. quick: sizes and headers only. tick: gets the bytes that were
+    checked, `work_of` in all. A file with a wrong size or header is not read any further.
 
-    Raises StoreError where there is no manifest to hold the rest against.
+    Raises StoreError if there is no manifest to check the rest against.
     """
     manifest, _ = load(path)
     yield from _check_names(path, manifest)
@@ -78,7 +77,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
 
 
 def work_of(manifest: Manifest) -> int:
-    """What `tick` comes to in all, in bytes: each file's once for its checksum, each shard's again for its samples."""
+    """The bytes that `tick` gets in all: each file once for its checksum, each shard again for its samples."""
     return sum(record.bytes for _, record in manifest.records()) + manifest.shard_bytes
 
 
@@ -86,8 +85,8 @@ def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
     known, appending, cached = names_of(manifest), is_appending(path), is_cached_store(path)
     for name in sorted(entry.name for entry in path.iterdir()):
         if appending and is_ours(name):
-            continue  # of an append that is under way, or goes on: no manifest names it yet
-        # liblmdb leaves a lock file beside a shard that somebody opened without lock=False: harmless.
+            continue  # of an append that has not finished: no manifest names it yet
+        # liblmdb leaves a harmless lock file next to a shard that somebody opened without lock=False.
         if cached and is_coming(name):
             continue
         if name not in known and name.removesuffix("-lock") not in known:
@@ -95,7 +94,7 @@ def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:
-    """Sizes, and the heads of shards."""
+    """Check the sizes of all files, and the headers of shards."""
     cached = is_cached_store(path)
     for name, record in manifest.records():
         if cached and not os.path.lexists(path / name):
@@ -114,8 +113,8 @@ def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _check_column_heads(path: Path, manifest: Manifest, said: set[str], refused: set[str]) -> Iterator[Problem]:
-    """Whether the columns' headers are what the manifest says: as the reader holds them against it. said: what was said
-    already. refused: gets the files of the fields where it is not so."""
+    """Compare the headers of columns with the manifest, as the reader does. said: problems that are reported already.
+    refused: gets the files of the fields that differ."""
     try:
         for columns, chunks in runs_of(manifest):
             for name, field in manifest.fields.items():
@@ -131,8 +130,8 @@ def _check_column_heads(path: Path, manifest: Manifest, said: set[str], refused:
 
 
 def _check_shard_heads(store: Store, told: set[str]) -> Iterator[Problem]:
-    """Whether shards are what the manifest and the index say, as far as that is seen without reading them. told: files
-    that are known to be damaged."""
+    """Compare shards with the manifest and the index, without reading samples. told: files that are known to be
+    damaged."""
     for number, shard in enumerate(store.manifest.shards):
         for name, field in store.fields.items():
             if not field.in_shards:
@@ -149,7 +148,7 @@ def _check_shard_heads(store: Store, told: set[str]) -> Iterator[Problem]:
 
 
 def _check_size(store: Store, number: int, name: str, field: Field, record: FileRecord) -> None:
-    """Refuse a shard whose file is larger than what lies in it: such a file may be a hole of any size."""
+    """Refuse a shard whose file is larger than its contents: such a file may be a hole of any size."""
     shard = store.manifest.shards[number]
     packed = shard.fields[name].bytes
     if "bytes" in field.index:
@@ -166,7 +165,7 @@ def _check_size(store: Store, number: int, name: str, field: Field, record: File
 
 
 def _check_files(path: Path, manifest: Manifest, told: set[str], tick: Callable[[int], object]) -> Iterator[Problem]:
-    """told: files that are damaged already by their heads: they are not read."""
+    """Check each file's checksum. told: files that are known to be damaged: they are not read."""
     for name, record in manifest.records():
         if name not in told:
             try:
@@ -177,7 +176,7 @@ def _check_files(path: Path, manifest: Manifest, told: set[str], tick: Callable[
 
 
 def _check_columns(store: Store) -> Iterator[Problem]:
-    """Whether texts and ragged fields read: by the reader's own means."""
+    """Read all texts and ragged fields, as a reader does."""
     for name, field in store.fields.items():
         if field.kind not in ("text", "ragged"):
             continue
@@ -187,23 +186,17 @@ def _check_columns(store: Store) -> Iterator[Problem]:
             try:
                 read(name, rows)
             except RawpackError as error:
-                problems = list(_unread(store, name, read, rows))
+                problems = []
+                for row in rows:
+                    try:
+                        read(name, np.array([row]))
+                    except RawpackError as why:
+                        problems.append(Problem(_sample(store, int(row)), str(why)))
                 yield from problems or [Problem(f"samples {rows[0]} to {rows[-1]}", str(error))]
 
 
-def _unread(
-    store: Store, name: str, read: Callable[[str, NDArray[np.int64]], object], rows: NDArray[np.int64]
-) -> Iterator[Problem]:
-    """The samples among `rows` whose field does not read."""
-    for row in rows:
-        try:
-            read(name, np.array([row]))
-        except RawpackError as error:
-            yield Problem(_sample(store, int(row)), str(error))
-
-
 def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
-    """What no digest covers carries its own checksum."""
+    """Check the files that the digest does not cover: they carry their own checksums."""
     for run in packing_runs(manifest):
         names = (of_run(PROVENANCE, run), of_run(STATES, run))
         if is_cached_store(path) and not any(os.path.lexists(path / name) for name in names):
@@ -215,7 +208,7 @@ def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int], object]) -> Iterator[Problem]:
-    """told: files of which it was said already that they are damaged."""
+    """Check each sample of a shard. told: files that are known to be damaged."""
     shard = store.manifest.shards[number]
     first = store.first(number)
     for name, field in store.fields.items():
@@ -231,7 +224,7 @@ def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int]
                 reader = _trusting(store, number).reader(number, name)
             except RawpackError:
                 continue
-        # The file's own library must see what the index says; a damaged file may kill it, so another process asks.
+        # HDF5 and LMDB must agree with the index. A damaged file may kill them, so another process asks them.
         refused = probe_shard(store, number, name)
         if refused:
             yield Problem(where, refused)
@@ -253,7 +246,7 @@ def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int]
 
 
 def _trusting(store: Store, number: int) -> Store:
-    """The store, opened again to read a shard whose head was changed: which of its samples were hit is then seen."""
+    """The store, opened again so that a shard with a changed header can be read, to see which samples are damaged."""
     trusting, shards = Store(store.path), list(store.manifest.shards)
     files = tuple(msgspec.structs.replace(record, head="") for record in shards[number].files)
     shards[number] = msgspec.structs.replace(shards[number], files=files)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rawpack.system import machine
-from rawpack_packer import text
-from rawpack_packer.report.figures import Curve, Draw, Level, Point, frontier, scaling, write_png
+from rawpack_packer.report.figures import Row, comparison, scaling, write_png
 from rawpack_packer.report.page import both, write_page
 from rawpack_packer.tune import bench
 from rawpack_packer.tune.bench import Bench
@@ -14,61 +13,61 @@ from rawpack_packer.tune.bench import Bench
 
 def write(page: Path | None, plots: Path | None, done: Bench) -> None:
     """Write the page, and the plots alone; None leaves one out."""
-    draws = _draws(done)
+    nouns = {meter.noun for meter in done.meters}
+    noun = nouns.pop() if len(nouns) == 1 else "sample"
+    names = {meter.path: name for meter, name in zip(done.meters, _names(done), strict=True)}
+    rows = _rows(done, names)
+    speeds, workers = comparison(rows, noun=noun), scaling(rows, machine.cpus(), noun)
     if page is not None:
-        _write_page(page, done, *draws)
+        write_page(
+            page,
+            "bench.html.jinja",
+            title="Reading speed",
+            paths=[str(path) for path in names],
+            stores=[
+                (
+                    names[meter.path],
+                    bench.about(meter),
+                    bench.head(meter),
+                    bench.rows(done, meter),
+                    done.disk[meter.path],
+                )
+                for meter in done.meters
+            ],
+            notes=bench.notes(done.readings, done.load).splitlines(),
+            comparison=both(speeds, "Speed and size of each store", "comparison"),
+            scaling=None
+            if workers is None
+            else both(workers, f"{noun.capitalize()}s per second by workers", "scaling"),
+        )
     if plots is not None:
-        write_png(plots, draws)
+        write_png(plots, [speeds, workers])
 
 
-def _write_page(path: Path, done: Bench, size: Draw, curve: Draw) -> None:
-    write_page(
-        path,
-        "bench.html.jinja",
-        title="How fast stores are read",
-        stores=[
-            (
-                text.plain(str(meter.path)),
-                bench.about(meter),
-                bench.head(meter),
-                bench.rows(done, meter),
-                done.disk[meter.path],
-            )
-            for meter in done.meters
-        ],
-        notes=bench.notes(done.readings, done.load),
-        frontier=both(size, "Size of each store against its speed", "frontier"),
-        scaling=both(curve, f"{_noun(done).capitalize()}s per second by workers", "scaling"),
-    )
+def _names(done: Bench) -> list[str]:
+    """The folders of the stores; their whole paths where two folders have the same name."""
+    names = [meter.path.resolve().name for meter in done.meters]
+    return names if len(set(names)) == len(names) else [str(meter.path) for meter in done.meters]
 
 
-def _draws(done: Bench) -> tuple[Draw, Draw]:
-    points, levels, curves = [], dict[str, float](), []
-    several = len({reading.case.setting.batch for reading in done.readings}) > 1
+def _rows(done: Bench, names: dict[Path, str]) -> list[Row]:
+    """A row for each store and batch size."""
+    rows = []
+    batches = dict.fromkeys(reading.case.setting.batch for reading in done.readings)
     for meter in done.meters:
-        mine, form = done.of(meter), meter.manifest.format
-        best = max(mine, key=lambda one: one.images_per_s.median)
-        name = text.plain(meter.path.name)
-        points.append(Point(name, form, meter.store_bytes, best.images_per_s, best.cold_images_per_s))
-        if best.limit is not None:
-            what = "decode" if meter.field.codec.suffix else "copy"
-            levels[what] = max(levels.get(what, 0.0), best.limit.median)
-        for batch in dict.fromkeys(reading.case.setting.batch for reading in mine):
-            lines = [one for one in mine if one.case.setting.batch == batch]
-            curves.append(
-                Curve(
-                    f"{name}, batch {batch}" if several else name,
-                    form,
-                    [(one.case.setting.workers, one.images_per_s) for one in lines],
+        for batch in batches:
+            readings = [one for one in done.of(meter) if one.case.setting.batch == batch]
+            best = max(readings, key=lambda one: one.images_per_s.median)
+            name = names[meter.path]
+            rows.append(
+                Row(
+                    f"{name}, batch {batch}" if len(batches) > 1 else name,
+                    meter.manifest.format,
+                    meter.store_bytes,
+                    sorted((one.case.setting.workers, one.images_per_s) for one in readings),
+                    best.images_per_s,
+                    best.cold_images_per_s,
+                    None if best.limit is None else best.limit.median,
                 )
             )
-    return (
-        frontier(points, [Level(f"limit: {what}", rate) for what, rate in levels.items()], noun=_noun(done)),
-        scaling(curves, machine.cpus(), _noun(done)),
-    )
-
-
-def _noun(done: Bench) -> str:
-    """What the samples of all stores are called."""
-    nouns = {meter.noun for meter in done.meters}
-    return nouns.pop() if len(nouns) == 1 else "sample"
+    return rows

@@ -1,4 +1,4 @@
-"""Crops of the same place of an image as each candidate gives it, so that a person can judge what is lost."""
+"""Crops of the same area of an image from each candidate, so that a person can judge the loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Crop:
     height: int
     width: int
     psnr_db: float | None = None
-    """Of the whole image; None of the raw pixels."""
+    """For the whole image; None for the raw pixels."""
     ssim: float | None = None
     bytes: int | None = None
 
@@ -44,9 +44,9 @@ class Strip:
 
 
 def strips(sample: View, candidates: Sequence[Candidate]) -> list[Strip]:
-    """Crops of a few images where the lowest quality loses most: of the images that lose most, least, and between.
+    """Crops of the images that lose most, least, and in between, each where the lowest quality loses most.
 
-    Of candidates that lose something, those of the first size and color; none where there are none.
+    Shows the lossy candidates of the first size and color; empty if none is lossy.
     """
     lossy = [one for one in candidates if one.lossy]
     lossy = [one for one in lossy if one.group == lossy[0].group]

@@ -1,4 +1,4 @@
-"""One self-contained HTML file, made of a template: no other file, no network, no script."""
+"""One self-contained HTML file, made from a template: no other file, no network, no script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import rawpack
 from rawpack.errors import PackError
 from rawpack.system import machine
 from rawpack_packer import text
-from rawpack_packer.report.figures import NARROW, WIDE, Draw, svg
+from rawpack_packer.report.figures import Plot, svg
 
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
 
@@ -52,13 +52,12 @@ def write_page(path: Path, template: str, **values: Any) -> None:
     path.write_text(page, "utf-8")
 
 
-def both(draw: Draw, title: str, name: str, height: float | None = None) -> Markup:
-    """A plot for a wide page and one for a phone; the page shows the one that fits. height: in inches, if not usual."""
+def both(plot: Plot | None, title: str, name: str) -> Markup:
+    """A plot as drawn for a wide page and for a phone; the page shows the one that fits. Empty for None."""
+    if plot is None:
+        return Markup("")
     return Markup('<figure class="wide">{}</figure>\n<figure class="narrow">{}</figure>').format(
-        *(
-            Markup(svg(draw, (size[0], height or size[1]), title, f"{name}-{kind}"))
-            for kind, size in (("wide", WIDE), ("narrow", NARROW))
-        )
+        Markup(svg(plot, title, f"{name}-wide")), Markup(svg(plot, title, f"{name}-narrow", narrow=True))
     )
 
 

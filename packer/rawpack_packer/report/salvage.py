@@ -1,4 +1,4 @@
-"""What can still be seen of files that were rejected: decoded as far as they go, in a process of its own."""
+"""What is left of rejected files: decoded as far as possible, in a separate process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import cloudpickle
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
 from rawpack.system.child import Channel, Child, Heartbeat
 from rawpack_packer.images import read_header
+from rawpack_packer.inspect.contact_sheet import thumbnail
 from rawpack_packer.sources.files import read_file
 
 _TIMEOUT_S = 10.0
@@ -21,14 +23,14 @@ _MOST_BYTES, _MOST_PIXELS = 64 << 20, 100_000_000
 _SIDE = 160
 
 
-def salvage(root: str, files: Sequence[tuple[str, tuple[int, int]]]) -> list[bytes | None]:
-    """A small PNG of each file below `root`; None where nothing decodes, where decoding it ends a process or takes too
-    long, and where it is not there any more.
+def salvage(root: str, files: Sequence[tuple[str, tuple[int, int]]]) -> list[NDArray[np.uint8] | None]:
+    """A small picture (H, W, 3) of each file below `root`. None if nothing decodes, if decoding kills the process or
+    takes too long, or if the file is gone.
 
-    files: (key, (bytes, mtime in ns)) as the store's provenance has them. What is no longer that very file is not read,
-    nor is anything that a key or a link leads to outside of `root`.
+    files: (key, (bytes, mtime in ns)), as in the store's provenance. A file that has changed since is not read, nor is
+    anything outside of `root` that a key or a link leads to.
     """
-    found: list[bytes | None] = []
+    found: list[NDArray[np.uint8] | None] = []
     child: Child | None = None
     try:
         for key, state in files:
@@ -51,11 +53,10 @@ def salvage(root: str, files: Sequence[tuple[str, tuple[int, int]]]) -> list[byt
 
 
 def _main(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]) -> None:
-    """What runs in the process: one file after another until the parent is gone."""
+    """Runs in the child process: one file after another until the parent is gone."""
     cv2.setNumThreads(1)
-    # Libraries complain of broken files on the terminal.
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
+    # Libraries complain about broken files on the terminal.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     while (received := channel.receive()) is not None:
         root, key, state = cloudpickle.loads(received[0])
         try:
@@ -65,7 +66,7 @@ def _main(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]
         channel.send(cloudpickle.dumps(seen))
 
 
-def _decoded(root: str, key: str, state: tuple[int, int]) -> bytes | None:
+def _decoded(root: str, key: str, state: tuple[int, int]) -> NDArray[np.uint8] | None:
     where = Path(os.path.realpath(root))
     path = Path(os.path.realpath(where / key))
     if not path.is_relative_to(where) or not 0 < state[0] <= _MOST_BYTES:
@@ -75,7 +76,7 @@ def _decoded(root: str, key: str, state: tuple[int, int]) -> bytes | None:
     if header.width * header.height > _MOST_PIXELS:
         return None
     if header.format == "jpeg":
-        # Not strict: what libjpeg makes of the rest of a file that ends too early. OpenCV 5 gives nothing.
+        # Not strict, so that a file that ends too early gives its first rows. OpenCV 5 gives nothing.
         import simplejpeg
 
         image: Any = simplejpeg.decode_jpeg(data, "BGR", strict=False)
@@ -83,7 +84,5 @@ def _decoded(root: str, key: str, state: tuple[int, int]) -> bytes | None:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if image is None:
         return None
-    scale = min(1.0, _SIDE / max(image.shape[:2]))
-    size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-    done, small = cv2.imencode(".png", cv2.resize(image, size, interpolation=cv2.INTER_AREA))
-    return small.tobytes() if done else None
+    rgb = cv2.cvtColor(np.asarray(image, np.uint8), cv2.COLOR_BGR2RGB)
+    return thumbnail(np.asarray(rgb, np.uint8), _SIDE)

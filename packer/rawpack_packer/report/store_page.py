@@ -1,26 +1,24 @@
-"""The report of `rawpack inspect`: what is in a store, to look at."""
+"""The report of `rawpack inspect`: what is in a store."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
-from rawpack.disk.provenance import packing_runs, read_provenance
+from rawpack.disk.provenance import read_provenance
 from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
-from rawpack_packer.destination import journal
 from rawpack_packer.inspect import describe
-from rawpack_packer.job.counts import count_of
-from rawpack_packer.report.figures import Draw, counts, histogram
+from rawpack_packer.inspect.contact_sheet import class_name, thumbnail
+from rawpack_packer.report.figures import Plot, histogram
 from rawpack_packer.report.page import both, picture, write_page
 from rawpack_packer.report.salvage import salvage
 
@@ -29,9 +27,6 @@ _SIDE = 112
 _CLASSES, _EACH, _WITHOUT = 24, 8, 48
 """Classes shown, samples of each, and samples where there are no classes."""
 _BARS, _REJECTS, _BINS = 40, 24, 40
-_BLOCK = 1 << 20
-_LOW = 3.0
-"""Inches."""
 
 
 @dataclass(frozen=True)
@@ -56,47 +51,41 @@ class Rejected:
 
 
 def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str | None) -> None:
-    """Write the page. about: what `describe` says of the store. verdict: of a check, where one was asked for."""
+    """Write the page. about: what `describe` returns for the store. verdict: of a check, where one was asked for."""
     reader = Reader(store.path if store.origin is None else store.origin.remote.url)
+    where, classes = about["path"], about["classes"] or {}
+    bars = [] if describe.is_even(classes) else sorted(classes.items(), key=lambda one: -one[1])
+    shown = bars if len(bars) <= _BARS else bars[: _BARS // 2] + bars[-_BARS // 2 :]
     write_page(
         path,
         "store.html.jinja",
-        title=f"{store.path.name or store.path}: what is in the store",
+        title=(store.path.resolve().name if store.origin is None else where.rstrip("/").rpartition("/")[2]) or where,
+        paths=[where],
         about=about,
         verdict=verdict,
         facts=list(_facts(about)),
-        recipe=[
-            (name, str(value)) for name, value in about["recipe"].items() if value is not None and name != "libraries"
-        ],
+        nouns=f"{about['noun']}s",
         sheets=list(_sheets(store, reader)),
-        classes_left_out=max(0, len(about["classes"] or ()) - _CLASSES),
-        plots=[
-            (title, both(draw, title, f"plot-{k}", height))
-            for k, (title, draw, height) in enumerate(_plots(store, about))
-        ],
+        classes_left_out=max(0, len(classes) - _CLASSES),
+        bars=[(name or describe.NO_CLASS, count, round(100 * count / bars[0][1], 1)) for name, count in shown],
+        bars_left_out=len(bars) - len(shown),
+        plots=[(title, both(plot, title, f"plot-{k}")) for k, (title, plot) in enumerate(_plots(store, about))],
         rejects=_rejects(store),
-        rejects_shown=_REJECTS,
+        details=[*describe.rows_of(about), *((what, number) for number, what in describe.counts_of(about))],
     )
 
 
 def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    size = about["bytes"]
-    yield "format", f"{about['format']}, version {about['version']}"
-    yield "samples", f"{about['samples']:,}"
-    yield "shards", f"{about['shards']:,}, {text.size(size['shards'])}"
-    yield "a sample", text.size(size["per_sample"]) + describe.of_raw(about)
-    for name, field in about["fields"].items():
-        yield f"field {name}", f"{field['dtype']} {field['shape']} {field['encoding']}"
-    for name, count in about["counts"].items():
-        if count:
-            yield text.counted(count, count_of(name, about["noun"]), about["noun"]), f"{count:,}"
-    yield "digest", about["digest"]
-    source = about["provenance"].get("source")
-    if isinstance(source, dict):
-        yield "from", str(source.get("root", ""))
-    for name in ("started", "finished", "host"):
-        if name in about["provenance"]:
-            yield name, str(about["provenance"][name])
+    """The most important facts: (what is large on the page, what is small below it)."""
+    size, noun = about["bytes"], about["noun"]
+    yield f"{about['samples']:,}", noun if about["samples"] == 1 else f"{noun}s"
+    if about["classes"] is not None:
+        number, _, rest = describe.class_words(about["classes"], noun).partition(" ")
+        yield number, rest
+    yield text.size(size["shards"]), f"{about['format']}, {text.count(about['shards'], 'shard')}"
+    yield text.size(size["per_sample"]), f"per {noun}{describe.of_raw(about)}"
+    rejects = about["rejects"]["count"]
+    yield f"{rejects:,}", "reject" if rejects == 1 else "rejects"
 
 
 def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
@@ -106,7 +95,8 @@ def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
         rows = np.sort(random.choice(len(store), min(_WITHOUT, len(store)), replace=False))
         yield Sheet("", len(store), [_sample(reader, row) for row in rows.tolist()])
         return
-    labels = _labels(store)
+    labels = np.empty(len(store), np.int64)
+    store.columns.take("label", np.arange(len(store)), labels)
     found, numbers = np.unique(labels, return_counts=True)
     order = np.argsort(-numbers, kind="stable")
     if len(order) > _CLASSES:
@@ -115,70 +105,39 @@ def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
         label = int(found[k])
         rows = np.flatnonzero(labels == label)
         chosen = np.sort(random.choice(rows, min(_EACH, len(rows)), replace=False))
-        known = 0 <= label < len(store.manifest.classes)
-        name = store.manifest.classes[label] if known else "(no class)"
+        name = class_name(store.manifest.classes, label)
         yield Sheet(name, len(rows), [_sample(reader, row) for row in chosen.tolist()])
 
 
 def _sample(reader: Reader, row: int) -> tuple[str, str]:
     sample = reader[row]
-    image = _visible(sample["image"])
-    scale = min(1.0, _SIDE / max(image.shape[:2]))
-    if scale < 1:
-        size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-        small = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
-        image = small.reshape(size[1], size[0], image.shape[2])
-    return picture(image, lossless=False), str(sample.get("key", row))
+    return picture(thumbnail(sample["image"], _SIDE), lossless=False), str(sample.get("key", row))
 
 
-def _visible(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """An image, or any other array, as a picture that a page can show."""
-    if image.ndim != 3:
-        image = image.reshape(image.shape[0] if image.ndim > 1 else 1, -1, 1)
-    if image.dtype.kind == "c":
-        image = np.abs(image)
-    if image.dtype != np.uint8:
-        low, high = float(image.min()), float(image.max())
-        image = ((image.astype(np.float64) - low) * (255 / ((high - low) or 1))).astype(np.uint8)
-    return np.ascontiguousarray(image[..., :3] if image.shape[2] >= 3 else image[..., :1])
-
-
-def _labels(store: Store) -> NDArray[np.int64]:
-    labels = np.empty(len(store), np.int64)
-    for start in range(0, len(store), _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, len(store)))
-        store.columns.take("label", rows, labels[start : start + len(rows)])
-    return labels
-
-
-def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Draw, float]]:
-    """Titles, plots, and their heights in inches."""
+def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Plot]]:
+    """Titles and histograms."""
     nouns = f"{about['noun']}s"
-    if about["classes"]:
-        named = sorted(about["classes"].items(), key=lambda one: -one[1])
-        title = f"{nouns.capitalize()} in each class, {named[0][1]:,} to {named[-1][1]:,}"
-        if len(named) > _BARS:
-            title += f": the {_BARS // 2} largest and the {_BARS // 2} smallest of {len(named):,}"
-            named = named[: _BARS // 2] + named[-_BARS // 2 :]
-        draw = counts([name or "(no class)" for name, _ in named], [number for _, number in named], nouns)
-        yield title, draw, 0.9 + 0.24 * len(named)
-    shapes = _column(store, "image.shape")
-    if shapes is not None and len(shapes):
+    if (shapes := _column(store, "image.shape")) is not None:
         sides = shapes[:, :2].max(axis=1)
-        yield f"Longer side of the stored {nouns}", _binned(sides, "pixels", lambda value: f"{value:,.0f}", nouns), _LOW
-    sizes = _stored_bytes(store)
-    if sizes is not None and len(sizes):
-        yield f"Bytes of the stored {nouns}", _binned(sizes, "bytes in the store", text.size, nouns), _LOW
-    files = _source_bytes(store)
-    if files is not None and len(files):
-        yield "Bytes of the source's files", _binned(files, "bytes of a file", text.size, "files"), _LOW
+        yield from _binned(f"Longer side of the stored {nouns}", sides, "pixels", lambda side: f"{side:,.0f}", nouns)
+    sizes = _column(store, "image.bytes")
+    if sizes is not None and "bytes" in store.fields["image"].codec.index:
+        yield from _binned(f"Bytes of the stored {nouns}", sizes, "bytes in the store", text.size, nouns)
+    files = describe.source_bytes(store)
+    if files is not None:
+        yield from _binned("Bytes of the source's files", files[files >= 0], "bytes of a file", text.size, "files")
 
 
-def _binned(values: NDArray[Any], what: str, unit: Any, of: str) -> Draw:
-    # A few giants must not press everything else into one bar.
+def _binned(
+    title: str, values: NDArray[Any], what: str, unit: Callable[[float], str], of: str
+) -> Iterator[tuple[str, Plot]]:
+    """A histogram, unless all values are equal."""
+    if len(np.unique(values)) < 2:
+        return
+    # A few giants must not squeeze everything else into one bar.
     most = float(np.quantile(values, 0.995))
-    numbers, edges = np.histogram(np.minimum(values, most), bins=min(_BINS, max(1, len(np.unique(values)))))
-    return histogram(edges.tolist(), numbers.tolist(), what, unit, of)
+    numbers, edges = np.histogram(np.minimum(values, most), bins=min(_BINS, len(np.unique(values))))
+    yield title, histogram(edges.tolist(), numbers.tolist(), what, unit, of)
 
 
 def _column(store: Store, name: str) -> NDArray[Any] | None:
@@ -186,45 +145,17 @@ def _column(store: Store, name: str) -> NDArray[Any] | None:
     return np.concatenate(parts) if parts else None
 
 
-def _stored_bytes(store: Store) -> NDArray[Any] | None:
-    """Of each compressed image; None where all are alike."""
-    if "bytes" in store.fields["image"].codec.index:
-        return _column(store, "image.bytes")
-    return None
-
-
-def _source_bytes(store: Store) -> NDArray[np.int64] | None:
-    try:
-        states = np.concatenate([read_provenance(store.path, run)[1] for run in packing_runs(store.manifest)])
-    except (OSError, RawpackError, ValueError):
-        return None
-    return states[states[:, 0] >= 0, 0] if states.ndim == 2 and states.shape[1:] == (2,) else None
-
-
 def _rejects(store: Store) -> list[Rejected]:
-    """The first rejects, with what can still be seen of those whose files lie where they lay."""
-    rejects = []
-    try:
-        for reject in journal.read_rejects(store.path, store.manifest):
-            rejects.append(reject)
-            if len(rejects) == _REJECTS:
-                break
+    """The first rejects, with what can still be seen of those whose files have not changed since."""
+    rejects, pictures = describe.first_rejects(store, _REJECTS), list[NDArray[np.uint8] | None]()
+    with contextlib.suppress(OSError, ValueError, RawpackError):
         provenance, states = read_provenance(store.path)
-    except (OSError, ValueError, RawpackError):
-        return [Rejected(one.key, one.reason, one.detail, None) for one in rejects]
-    source = provenance.get("source")
-    seen: list[bytes | None] = [None] * len(rejects)
-    if isinstance(source, dict) and source.get("kind") == "folder" and isinstance(source.get("root"), str):
-        files = [
-            (one.key, tuple(states[one.sample].tolist()) if 0 <= one.sample < len(states) else (0, 0))
-            for one in rejects
-        ]
-        seen = salvage(source["root"], files)
+        source = provenance.get("source")
+        if isinstance(source, dict) and source.get("kind") == "folder" and isinstance(source.get("root"), str):
+            known = [tuple(states[one.sample].tolist()) if 0 <= one.sample < len(states) else (0, 0) for one in rejects]
+            pictures = salvage(source["root"], list(zip((one.key for one in rejects), known, strict=True)))
+    pictures = pictures or [None] * len(rejects)
     return [
-        Rejected(one.key, one.reason, one.detail, None if png is None else _uri(png))
-        for one, png in zip(rejects, seen, strict=True)
+        Rejected(one.key, one.reason, one.detail, None if seen is None else picture(seen))
+        for one, seen in zip(rejects, pictures, strict=True)
     ]
-
-
-def _uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"

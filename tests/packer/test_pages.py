@@ -1,0 +1,288 @@
+"""The report pages as Chromium lays them out: nothing is wider than its window, no text covers another."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import pack, run_here
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("no Chromium on the PATH lays out the pages", allow_module_level=True)
+
+PDFTOTEXT = shutil.which("pdftotext")
+WIDTHS = (360, 768, 1300)
+LONG = "a class with a very long name that no column of any page was ever made for " + "x" * 60
+NAMES = ("猫 и собаки", "قطط", "Ünïcode ✓", "<b>bold</b> & $x^2$", LONG)
+
+HARNESS = """<!doctype html><meta charset="utf-8"><body><pre id="found"></pre><script>
+const pages = PAGES, found = {};
+function visible(node) {
+  const style = getComputedStyle(node);
+  return style.visibility !== "hidden" && style.display !== "none";
+}
+function look(frame) {
+  const view = frame.contentWindow, page = frame.contentDocument, wide = page.documentElement.clientWidth;
+  const problems = [], words = [];
+  if (page.documentElement.scrollWidth > wide) problems.push("the page is " + page.documentElement.scrollWidth);
+  for (const one of page.body.querySelectorAll("*")) {
+    const box = one.getBoundingClientRect();
+    if (box.width && box.height && (box.right > wide + 1 || box.left < -1))
+      problems.push("off the page: <" + one.tagName + "> " + one.textContent.trim().slice(0, 40));
+    if (one.tagName === "IMG" && !one.complete) problems.push("no picture: " + one.alt);
+  }
+  const walk = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode;
+    if (!node.data.trim() || !visible(node.parentElement)) continue;
+    const range = page.createRange();
+    range.selectNodeContents(node);
+    for (const box of range.getClientRects()) {
+      // The upper and lower edges of a line have no ink.
+      const spare = box.height * 0.15;
+      if (box.width <= 1 || box.height <= 1) continue;
+      const place = {l: box.left, r: box.right, t: box.top + spare, b: box.bottom - spare};
+      words.push({node, text: node.data.trim(), ...place});
+    }
+  }
+  words.sort((one, other) => one.t - other.t);
+  for (let i = 0; i < words.length; i++)
+    for (let k = i + 1; k < words.length && words[k].t < words[i].b; k++) {
+      const one = words[i], other = words[k];
+      if (one.node !== other.node && Math.min(one.r, other.r) - Math.max(one.l, other.l) > 1)
+        problems.push("text over text: " + one.text.slice(0, 40) + " | " + other.text.slice(0, 40));
+    }
+  const ink = view.getComputedStyle(page.body).color, paper = view.getComputedStyle(page.body).backgroundColor;
+  return {problems: [...new Set(problems)], words: words.length, ink, paper,
+    dark: view.matchMedia("(prefers-color-scheme: dark)").matches};
+}
+(async () => {
+  for (const [name, text, width] of pages) {
+    const frame = document.createElement("iframe");
+    frame.style.cssText = "border: 0; height: 900px; width: " + width + "px";
+    const loaded = new Promise(done => frame.onload = done);
+    frame.srcdoc = text;
+    document.body.append(frame);
+    await loaded;
+    found[name + " at " + width] = look(frame);
+    frame.remove();
+  }
+  document.getElementById("found").textContent = JSON.stringify(found);
+})();
+</script>"""
+
+
+def chromium(folder: Path, *options: object) -> str:
+    """Run Chromium without a window, a network or a profile; what it prints."""
+    ran = subprocess.run(
+        [
+            CHROMIUM or "", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={folder / 'profile'}", *map(str, options),
+        ],
+        capture_output=True, encoding="utf-8", timeout=180, check=True,
+    )  # fmt: skip
+    return ran.stdout
+
+
+def laid_out(folder: Path, pages: dict[str, str], widths: tuple[int, ...], *options: str) -> dict[str, Any]:
+    """What the harness found in each page at each width."""
+    asked = json.dumps([(name, text, width) for name, text in pages.items() for width in widths])
+    harness = folder / "harness.html"
+    harness.write_text(HARNESS.replace("PAGES", asked.replace("</", "<\\/")), "utf-8")
+    out = chromium(folder, *options, "--virtual-time-budget=60000", "--dump-dom", harness.as_uri())
+    match = re.search(r'<pre id="found">(.*?)</pre>', out, re.DOTALL)
+    assert match
+    found: dict[str, Any] = json.loads(html.unescape(match[1]))
+    assert len(found) == len(pages) * len(widths)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- pages of all shapes
+
+
+def of_classes(folder: Path, classes: dict[str, int], side: int = 40) -> Path:
+    """A folder of images in classes."""
+    for k, (name, count) in enumerate(classes.items()):
+        for i in range(count):
+            save(folder / name / f"{i:02d}.png", picture(side + 3 * (i % 4), side, 100 * k + i))
+    return folder
+
+
+def equal(folder: Path) -> Path:
+    return pack(of_classes(folder / "in", {f"class-{k:02d}": 3 for k in range(40)}), folder / "equal", "--size", "32")
+
+
+def unequal(folder: Path) -> Path:
+    classes = {name: 2 * k + 1 for k, name in enumerate(NAMES)} | {f"class-{k}": 1 for k in range(44)}
+    return pack(of_classes(folder / "in", classes), folder / "unequal", "--size", "keep", "--format", "lmdb")
+
+
+def without_classes(folder: Path) -> Path:
+    return pack(of_classes(folder / "in", {".": 30}, 250), folder / ("long name " * 12).strip(), "--size", "200")
+
+
+def boxes_and_masks(folder: Path) -> Path:
+    root = of_classes(folder / "in", {"images": 6})
+    lines = ["path,label,boxes,mask"]
+    for i in range(6):
+        save(root / "masks" / f"{i:02d}.png", np.full((40 + 3 * (i % 4), 40), i, np.uint8))
+        lines.append(f'images/{i:02d}.png,{NAMES[i % 3]},"[[1, 2, 20, 30, 0]]",masks/{i:02d}.png')
+    (root / "list.csv").write_text("\n".join(lines), "utf-8")
+    options = ["--field", "boxes:xyxy", "--field", "mask:mask", "--size", "32"]
+    return pack(root / "list.csv", folder / "boxes", *options)
+
+
+def rejects(folder: Path) -> Path:
+    root = of_classes(folder / "in", dict.fromkeys(NAMES, 2))
+    whole = save(folder / "whole.jpg", picture(120, 200, 9)).read_bytes()
+    for k in range(30):
+        (root / NAMES[k % 5] / f"broken file with a long name {k} {'y' * 40}.jpg").write_bytes(whole[: 400 * k])
+    return pack(root, folder / "rejects", "--size", "32", "--max-rejects", "40")
+
+
+def array(folder: Path) -> Path:
+    np.save(folder / "a.npy", np.random.default_rng(0).normal(size=(9, 7)).astype(np.float32))
+    return pack(folder / "a.npy", folder / "array")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Name -> HTML: of stores of all shapes, of a plan with many candidates, and of a comparison of stores."""
+    made: dict[str, str] = {}
+    root = tmp_path_factory.mktemp("pages")
+    page = root / "page.html"
+    shapes: list[Callable[[Path], Path]] = [equal, unequal, without_classes, boxes_and_masks, rejects, array]
+    stores = {}
+    for shape in shapes:
+        (root / shape.__name__).mkdir()
+        stores[shape.__name__] = store = shape(root / shape.__name__)
+        ran = run_here("inspect", "--verify-quick", "--html", page, store)
+        assert (ran.code, ran.err) == (0, ""), ran
+        made[shape.__name__] = page.read_text("utf-8")
+    source = of_classes(root / NAMES[3] / "photos", {"a": 12, "b": 12}, 120)
+    sizes = ("--size", "100", "--size", "64x80", "--quality", "30", "--quality", "90", "--workers", "1")
+    ran = run_here(
+        "plan", "--quiet", "--budget", "3s", *sizes, "--workers", "2", "--batch", "8", "--target", "900", "--disk",
+        "3MB", "--html", page, source,
+    )  # fmt: skip
+    assert ran.err == "", ran
+    made["plan"] = page.read_text("utf-8")
+    measured = ("--workers", "0", "--workers", "1", "--batch", "4", "--batch", "8", "--image-size", "24", "--no-cold")
+    ran = run_here(
+        "bench", "--seconds", "0.01", "--rounds", "3", *measured, "--html", page,
+        *(stores[name] for name in ("equal", "unequal", "without_classes")),
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran
+    made["bench"] = page.read_text("utf-8")
+    return made
+
+
+# ---------------------------------------------------------------------------------------------- what users rely on
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_every_window(pages: dict[str, str], tmp_path: Path, scheme: str) -> None:
+    """On a phone, a tablet and a desktop: nothing leaves the window, no text covers another, colors follow the
+    system."""
+    found = laid_out(tmp_path, pages, WIDTHS, f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}")
+    assert not {name: one["problems"] for name, one in found.items() if one["problems"]}
+    for one in found.values():
+        assert one["words"] > 20
+        assert one["dark"] == (scheme == "dark")
+        ink, paper = (sum(map(int, re.findall(r"\d+", one[name])[:3])) for name in ("ink", "paper"))
+        assert (ink > 550 and paper < 150) if scheme == "dark" else (ink < 150 and paper > 550)
+
+
+def test_a_page_that_does_not_fit_is_noticed(tmp_path: Path) -> None:
+    """Wide blocks, and texts over texts, in HTML and in SVG."""
+    two = '<text x="5" y="20">one</text><text x="8" y="{}">two</text>'
+    found = laid_out(
+        tmp_path,
+        {
+            "good": f"<p>one<p>two<svg>{two.format(50)}</svg>",
+            "wide": '<p style="width: 900px">one',
+            "html": '<p>one<p style="margin-top: -2em">two',
+            "svg": f"<svg>{two.format(24)}</svg>",
+        },
+        (360,),
+    )
+    problems = {name.split()[0]: " ".join(one["problems"]) for name, one in found.items()}
+    assert problems["good"] == ""
+    assert "off the page: <P> one" in problems["wide"]
+    assert "text over text: one | two" in problems["html"]
+    assert "text over text: one | two" in problems["svg"]
+
+
+def test_classes_of_the_same_size_are_one_line(pages: dict[str, str]) -> None:
+    """40 bars of the same length would say nothing."""
+    assert "<b>40</b>classes, 3 each" in pages["equal"]
+    assert '<table class="bars">' not in pages["equal"]
+    assert '<table class="bars">' in pages["unequal"]
+
+
+def test_the_title_is_the_name_of_the_folder(pages: dict[str, str]) -> None:
+    """The path is small, below it."""
+    for name, title in (("equal", "equal"), ("plan", "photos"), ("rejects", "rejects")):
+        found = re.search(r'<h1>(.*?)</h1>\s*<p class="path">(.*?)</p>', pages[name])
+        assert found
+        assert found[1] == title
+        assert found[2].endswith(f"/{title}")
+
+
+def test_a_recommendation_has_three_large_numbers(pages: dict[str, str]) -> None:
+    """Size, speed and loss."""
+    box = pages["plan"].partition('<div class="box">')[2].partition("</div>")[0]
+    assert "Recommended: " in box or "Nothing is recommended." in box
+    if "Recommended: " in box:
+        assert len(re.findall("<li><b>", box)) == 3
+
+
+@pytest.mark.skipif(PDFTOTEXT is None, reason="no pdftotext (poppler-utils) reads what was printed")
+def test_pages_fit_on_paper(pages: dict[str, str], tmp_path: Path) -> None:
+    """In print: all words are on the paper, none covers another, and no page ends with a heading."""
+    for name, text in pages.items():
+        file = tmp_path / f"{name}.html"
+        file.write_text(text, "utf-8")
+        chromium(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={file.with_suffix('.pdf')}", file.as_uri())
+        subprocess.run([PDFTOTEXT or "", "-bbox", file.with_suffix(".pdf"), file.with_suffix(".xml")], check=True)
+        headings = {html.unescape(one) for one in re.findall(r"<h[23]>([^<]*?)\s*(?:<span>[^<]*</span>)?</h", text)}
+        printed = file.with_suffix(".xml").read_text("utf-8")
+        sheets = re.findall(r'<page width="([\d.]+)" height="([\d.]+)">(.*?)</page>', printed, re.DOTALL)
+        assert sheets
+        for number, (width, height, inside) in enumerate(sheets, 1):
+            words = [
+                (*map(float, values), html.unescape(word))
+                for *values, word in re.findall(
+                    r'<word xMin="(.*?)" yMin="(.*?)" xMax="(.*?)" yMax="(.*?)">(.*?)</word>', inside
+                )
+            ]
+            where = f"{name}, page {number}"
+            for left, top, right, bottom, word in words:
+                assert min(left, top) > 0, (where, word)
+                assert right < float(width), (where, word)
+                assert bottom < float(height), (where, word)
+            covered = [
+                (one[4], other[4])
+                for k, one in enumerate(words)
+                for other in words[k + 1 :]
+                if min(one[2], other[2]) - max(one[0], other[0]) > 1
+                and min(one[3], other[3]) - max(one[1], other[1]) > 0.6 * min(one[3] - one[1], other[3] - other[1])
+            ]
+            assert not covered, where
+            lines: dict[int, list[Any]] = {}
+            for one in words:
+                lines.setdefault(round(one[1] / 3), []).append(one)
+            if number < len(sheets) and words:
+                last = " ".join(one[4] for one in lines[max(lines)])
+                assert last not in headings, (where, last)
