@@ -20,7 +20,7 @@ class Worker(Protocol):
     """One worker of either backend."""
 
     channel: Channel
-    notes: Heartbeat
+    heartbeat: Heartbeat
 
     def share(self, slot: Slot) -> list[int]:
         """The descriptors to send along with a task on `slot`."""
@@ -70,7 +70,7 @@ class ThreadWorker:
 
     def __init__(self, filler: BatchFiller, layout: SlotLayout, slots: dict[int, Slot]) -> None:
         self.channel, theirs = pair()
-        self.notes = Heartbeat(mmap.mmap(-1, HEARTBEAT_BYTES))
+        self.heartbeat = Heartbeat(mmap.mmap(-1, HEARTBEAT_BYTES))
         self._words = ""
 
         def views_of(task: Task, _: list[int]) -> Views:
@@ -78,7 +78,7 @@ class ThreadWorker:
 
         def run() -> None:
             try:
-                serve(theirs, filler, views_of, self.notes)
+                serve(theirs, filler, views_of, self.heartbeat)
             except KeyError:
                 pass  # A slot that is gone: nobody waits for the batch anymore.
             except Exception:

@@ -159,16 +159,16 @@ def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
         times.decoding += seconds
 
 
-def do(task: Task, filler: BatchFiller, views: Views, notes: Heartbeat) -> Reply:
+def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> Reply:
     """Do one task; an exception is reported with the sample that raised it."""
     times, position, before = Times(), task.start, major_faults()
     seeds = task.seed, task.epoch
     try:
         targets = filler.targets(views)
-        if not _filled(task, filler, targets, notes, times):
+        if not _filled(task, filler, targets, heartbeat, times):
             # One by one: to find the sample that raised, or the one that kills.
             for position in range(task.start, task.stop):
-                notes.note(task.number, position)
+                heartbeat.note(task.number, position)
                 filler.fill(targets, position, position + 1, times, seeds)
         position = _WHOLE
         filler.finish(targets, views, times, seeds)
@@ -178,11 +178,11 @@ def do(task: Task, filler: BatchFiller, views: Views, notes: Heartbeat) -> Reply
         return SliceFailed(task.number, row, type(error).__name__, str(error), traceback.format_exc(), batch)
 
 
-def _filled(task: Task, filler: BatchFiller, targets: Views, notes: Heartbeat, times: Times) -> bool:
+def _filled(task: Task, filler: BatchFiller, targets: Views, heartbeat: Heartbeat, times: Times) -> bool:
     """Whether all samples of a task could be made in one go. Raises what its only sample raises."""
     if task.careful:
         return False
-    notes.note(task.number, -1)
+    heartbeat.note(task.number, -1)
     try:
         filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch))
     except Exception:
@@ -220,7 +220,7 @@ def blame(filler: BatchFiller, views: Views, seeds: Seeds, error: Exception) -> 
 
 
 def serve(
-    channel: Channel, filler: BatchFiller, views_of: Callable[[Task, list[int]], Views], notes: Heartbeat
+    channel: Channel, filler: BatchFiller, views_of: Callable[[Task, list[int]], Views], heartbeat: Heartbeat
 ) -> None:
     """Do tasks until the other end is gone. One loop for both backends."""
     while True:
@@ -228,7 +228,7 @@ def serve(
         if received is None:
             return
         task = decode_task(received[0])
-        reply = do(task, filler, views_of(task, received[1]), notes)
+        reply = do(task, filler, views_of(task, received[1]), heartbeat)
         try:
             channel.send(encode(reply))
         except OSError:

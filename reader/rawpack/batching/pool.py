@@ -217,7 +217,7 @@ class WorkerPool:
         """The descriptors of workers that hold slices and have made no progress for `timeout` seconds."""
         now, stuck = time.monotonic(), []
         for number, handle in handles.items():
-            beat = handle.worker.notes.read()[2]
+            beat = handle.worker.heartbeat.read()[2]
             if beat != handle.progress or not handle.slices:
                 handle.progress, handle.progress_at = beat, now
             elif now - handle.progress_at > (self._timeout if beat else max(self._timeout, _START_TIMEOUT_S)):
@@ -230,7 +230,7 @@ class WorkerPool:
         epoch: the one that the caller is in. Raises WorkerError where that makes no sense: a slice of this epoch has
         killed several. A slice of the next epoch raises it when that epoch comes to it.
         """
-        task, position, beat = handle.worker.notes.read()
+        task, position, beat = handle.worker.heartbeat.read()
         ended = handle.worker.kill(grace)
         status, stderr = handle.worker.status(), handle.worker.last_words()
         said = f"\n\nIt wrote:\n{stderr}" if stderr else ""

@@ -102,7 +102,7 @@ class _VideoScan:
             self._take(seats[descriptor])
         now = time.monotonic()
         for seat in self._seats:
-            _, _, beat = seat.child.notes.read()
+            _, _, beat = seat.child.heartbeat.read()
             if beat != seat.beat:
                 seat.beat, seat.since = beat, now
             elif now - seat.since > self._stuck_after_s:
@@ -131,7 +131,7 @@ class _VideoScan:
             self._progress(len(self._found))
 
     def _replace(self, seat: _ScanWorker) -> None:
-        _, _, beats = seat.child.notes.read()
+        _, _, beats = seat.child.heartbeat.read()
         seat.child.kill(GRACE_S)
         if not beats:
             declared = seat.child.last_words()

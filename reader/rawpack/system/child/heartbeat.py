@@ -1,4 +1,4 @@
-"""A worker's notes of what it is about to do, in memory that its parent can read, also after the worker has died."""
+"""What a worker is about to do, in memory that its parent can read even after the worker has died."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Child:
     def __init__(
         self, main: Callable[[Channel, Heartbeat, Any, list[int]], None], work: Any, descriptors: Sequence[int] = ()
     ) -> None:
-        """Start one that runs `main(channel, notes, work, descriptors)`: main and work travel by cloudpickle, the
+        """Start one that runs `main(channel, heartbeat, work, descriptors)`: main and work travel by cloudpickle, the
         descriptors as the child's own.
 
         Raises WorkerError where the system starts no process. One that starts and then ends says why: `last_words`.
@@ -67,7 +67,7 @@ class Child:
         self.channel, theirs = pair()
         shared = anonymous_file(HEARTBEAT_BYTES)
         try:
-            self.notes = Heartbeat(map_descriptor(shared, HEARTBEAT_BYTES, writable=True))
+            self.heartbeat = Heartbeat(map_descriptor(shared, HEARTBEAT_BYTES, writable=True))
             self.process = _start(theirs.socket, self._words)
             self.channel.socket.settimeout(_SEND_TIMEOUT_S)
             path = _import_path()
@@ -126,12 +126,12 @@ def serve_main(descriptor: int, parent: int, errors: int) -> None:
     if package is not None:
         _load(*package)
     main, work = cloudpickle.loads(packed)
-    notes = Heartbeat(map_descriptor(first[1][0], HEARTBEAT_BYTES, writable=True))
+    heartbeat = Heartbeat(map_descriptor(first[1][0], HEARTBEAT_BYTES, writable=True))
     os.close(first[1][0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     words = _say_aloud(errors)
     try:
-        main(channel, notes, work, first[1][1:])
+        main(channel, heartbeat, work, first[1][1:])
     except Exception:
         write_all(words, traceback.format_exc().encode())
         sys.exit(1)
