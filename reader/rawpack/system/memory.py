@@ -11,7 +11,6 @@ import ctypes
 import mmap
 import os
 import sys
-import tempfile
 import weakref
 from functools import cache
 from pathlib import Path
@@ -30,6 +29,8 @@ def anonymous_file(size: int) -> int:
     if sys.platform == "linux":
         descriptor = os.memfd_create("rawpack", os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     try:
