@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -19,11 +19,17 @@ from rawpack.batching.options import (
     choose_planes,
     choose_workers,
     doubtful_workers,
+    flag,
     image_size_of,
+    names,
+    one_of,
+    seconds,
+    sides,
 )
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
+from rawpack.order.keys import whole_number
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.opening import StorePath, absolute, open_stores
@@ -38,14 +44,14 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Reads a store that `rawpack pack` made. The caller need not know its format: the manifest has it.
+    """Reads a store that `rawpack pack` made, whatever its format.
 
         reader = Reader("dst/")
         for batch in reader.batches(512, shuffle=True):
             batch["image"]      # uint8 (512, 256, 256, 3), RGB
 
-    `reader[i]` gives one sample as a dict of arrays. A reader holds no open files, may be used from several threads,
-    and can be pickled: the copy opens the store anew.
+    `reader[i]` is one sample, as a dict of arrays. A reader holds no open files. Several threads may use it. It can be
+    pickled: the copy opens the store again.
     """
 
     def __init__(
@@ -62,7 +68,7 @@ class Reader:
     ) -> None:
         """path: a folder or URL of a store, or a list of several with the same fields, which are read as one.
 
-        split: which store to read, where `path` is a set of splits: "train".
+        split: which store of a set of splits to read: "train".
         preload: first read all shards into memory, which all workers of this reader share; with a progress bar.
         verify: check labels, texts and all other columns against their checksums now, and each image and mask as it is
             read.
@@ -73,7 +79,9 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        several = [path] if isinstance(path, str | os.PathLike) else list(path)
+        several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
+        if not all(isinstance(one, str | os.PathLike) for one in several):
+            raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
         self._paths = [absolute(one, split) for one in several]
         self._remote: dict[str, Any] = {
             "cache": cache,
@@ -97,11 +105,24 @@ class Reader:
         return len(self._library) if self._clips is None else len(self._clips)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}: {field.dtype} {_shown(field)}" for name, field in self.fields.items())
+        fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
+        return f"{type(self).__name__}({self._title()}; {fields})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what is in the store, with thumbnails of a few samples."""
+        from rawpack.batching.notebook import html_of
+
+        title = f"{type(self).__name__}: {self._title()}"
+        return html_of(title, self._table(), self._library, self._clips, self._selection)
+
+    def _title(self) -> str:
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
         where = ", ".join(shown(str(path)) for path in self._paths)
         samples = "samples" if self._clips is None else f"clips of {self._clips.description}"
-        return f"{type(self).__name__}({where}: {formats}, {len(self)} {samples}; {fields})"
+        return f"{where}: {formats}, {len(self)} {samples}"
+
+    def _table(self) -> list[tuple[str, str, str]]:
+        return [(name, field.dtype, sides(field.shape)) for name, field in self.fields.items()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         preload = self._library.memory is not None
@@ -181,11 +202,13 @@ class Reader:
         out of `reader.classes`, of clips by the label of the first frame. Labels stay as they are, and `index` and
         `clip` keep their numbers.
         """
+        if classes is not None:
+            classes = names("classes", classes)
         selected, before = self._copy(), self._selection
         rows = before
         if self._clips is not None:
             before = np.arange(len(self._clips)) if before is None else before
-            # Where a random clip begins is not known yet, and its class only if all of the video is of one.
+            # Where a random clip begins is not known yet, so its class is known only if the whole video has one.
             if classes is not None and self._clips.shape.per_video is not None and "label" not in self._clips.once:
                 raise UsageError("random clips of videos with several labels have no class: select by indices or mask=")
             rows = self._clips.first_rows(before)
@@ -281,14 +304,11 @@ class Reader:
 
         The arrays are yours as long as you hold them or any view of them: their memory is reused only after that.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-            raise UsageError(f"batch_size={batch_size!r} must be a whole number from 1")
-        if max_slots is not None and (not isinstance(max_slots, int | np.integer) or max_slots < 2):
-            raise UsageError(
-                f"max_slots={max_slots!r} must be 2 or more (one to hold and one to fill), or None for no limit"
-            )
-        if not timeout > 0:
-            raise UsageError(f"timeout={timeout!r} must be more than 0 seconds")
+        batch_size, seed = whole_number("batch_size", batch_size, 1), whole_number("seed", seed)
+        if max_slots is not None:
+            max_slots = whole_number("max_slots", max_slots, 2)  # one to hold and one to fill
+        block, window = whole_number("block", block, 1), whole_number("window", window, 1)
+        one_of("uneven", uneven, "pad", "keep")
         size = image_size_of(image_size)
         transformed = bool(transform) or size is not None
         planes = choose_planes(self._library, fields, color, transformed)
@@ -301,25 +321,24 @@ class Reader:
             raise UsageError("there are no samples to read: the store or the selection is empty")
         order = self._order(shuffle, block, window, sampler, seed)
         options = Options(
-            batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
+            batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
             fields=chosen,
             pipeline=pipeline,
             mover=mover,
             planes=planes,
             workers=number,
             backend=kind,
-            timeout=timeout,
+            timeout=seconds("timeout", timeout),
             max_slots=max_slots,
             ragged=ragged,
             order_name=_order_name(order),
-            progress=progress,
+            progress=flag("progress", progress),
             verify=self._verify,
         )
-        if rank == "auto":
-            rank, world_size = resolve_rank("auto", world_size)
-        split = RankSplit(len(order), int(batch_size), rank, world_size, uneven, drop_last)
+        rank, world_size = resolve_rank(rank, world_size)
+        split = RankSplit(len(order), batch_size, rank, world_size, uneven, flag("drop_last", drop_last))
         batches = Batches(self._library, self._selection, order, split, seed, options, self._clips)
-        if workers is not None and (problem := doubtful_workers(workers, batches.options)):
+        if workers is not None and (problem := doubtful_workers(number, batches.options)):
             warn(problem, UserWarning)
         return batches
 
@@ -328,6 +347,8 @@ class Reader:
     ) -> tuple[Pipeline | None, BoxMover | None]:
         if transform is None and size is None:
             return None, None
+        if not (transform is None or callable(transform) or isinstance(transform, Iterable)):
+            raise UsageError(f"transform={transform!r} must be a list of steps and functions")
         from rawpack.transforms.boxes import mover_for
         from rawpack.transforms.plan import plan_pipeline
         from rawpack.transforms.resizing import Fit
@@ -351,7 +372,7 @@ class Reader:
             if shuffle is not False:
                 raise UsageError("sampler= is its own order: leave out shuffle=")
             return Sampled(sampler, len(self))
-        if shuffle == "block":
+        if isinstance(shuffle, str) and shuffle == "block":
             return BlockShuffled(len(self), seed, block, window)
         if not isinstance(shuffle, bool | np.bool_):
             raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
@@ -390,7 +411,3 @@ def _order_name(order: Order) -> str:
     if isinstance(order, Sampled) and order.digest is not None:
         return f"sampled {order.digest}"
     return type(order).__name__.lower()
-
-
-def _shown(field: Field) -> str:
-    return "x".join("?" if n is None else str(n) for n in field.shape) or "scalar"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.batching.fill import BatchFiller, WorkSpec
 from rawpack.batching.iterator import Batch, BatchIterator, Begun, most_slices
-from rawpack.batching.options import Options, check_travels, tiny
+from rawpack.batching.options import Options, check_travels, sides, tiny
 from rawpack.batching.pool import Pending, WorkerPool
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
 from rawpack.batching.ragged import RaggedFields
@@ -24,7 +24,7 @@ from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStep, EpochSteps
 from rawpack.clips.table import CLIP, ClipTable
-from rawpack.disk.manifest import dump
+from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
 from rawpack.order import Order, RankSplit
 from rawpack.store.concatenated import INDEX, ConcatenatedStore
@@ -89,6 +89,33 @@ class Batches(Iterable[Batch]):
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
+        return f"{type(self).__name__}({self._title()}; {fields})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the options and fields, with thumbnails of a few samples as they are stored."""
+        from rawpack.batching.notebook import html_of
+
+        return html_of(f"Batches: {self._title()}", self._table(), self._library, self._clips, self._selection)
+
+    def _title(self) -> str:
+        options, split = self.options, self._split
+        # A sampler is not asked: it may draw, and may raise.
+        count = f"{len(self)} " if self._order.foreseeable else ""
+        plural = "" if count == "1 " else "es"
+        order = f"{options.order_name}, seed={self._seed}" if options.order_name != "sequential" else "sequential"
+        ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
+        kind = {"process": "worker processes", "thread": "worker threads"}[options.backend]
+        workers = f"{options.workers} {kind}" if options.workers else "no workers"
+        return f"{count}batch{plural} of {options.batch_size} an epoch, {order}{ranks}, {workers}"
+
+    def _table(self) -> list[tuple[str, str, str]]:
+        """Name, dtype and shape of each field of a batch."""
+        fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.options.fields}
+        fields |= {field.name: field for field in self._spec.layout.fields}
+        return [(name, one.dtype, sides((self.options.batch_size, *one.shape))) for name, one in fields.items()]
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in a whole epoch: the one that `iter()` takes next."""
