@@ -14,26 +14,23 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.batching.fill import BatchFiller, WorkSpec
-from rawpack.batching.iterator import Batch, BatchIterator, Begun, most_slices
+from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, most_slices
 from rawpack.batching.options import Options, check_travels, sides, tiny
-from rawpack.batching.pool import Pending, WorkerPool
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
 from rawpack.batching.ragged import RaggedFields
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStep, EpochSteps
-from rawpack.clips.table import CLIP, ClipTable
 from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
 from rawpack.order import Order, RankSplit
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
+    from rawpack.clips.table import ClipTable
 
-IN_FLIGHT = 2
-"""Batches that are made while the caller holds one."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
 """Without workers, so many bytes of small batches are read at once: finding 64 samples of 784 bytes takes longer than
@@ -152,16 +149,14 @@ class Batches(Iterable[Batch]):
         iterator = BatchIterator(
             self,
             steps,
-            worker_set.pool,
-            worker_set.slot_pool,
+            self._pool_cache,
+            worker_set,
             self._filler,
             readahead,
             self._ragged_fields if self._ragged_fields.names else None,
             prefetch,
-            worker_set.begun,
             seed=self._seed,
             epoch=epoch,
-            in_flight=IN_FLIGHT,
             together=self._together,
         )
         self._latest = weakref.ref(iterator)
@@ -205,12 +200,12 @@ class Batches(Iterable[Batch]):
         return self.counted.as_dict()
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
-        """Called by an iterator: see `Owner`."""
+        """Called by an iterator that has handed over a batch."""
         if self._latest is not None and self._latest() is iterator:
             self._state = (iterator.epoch, step.position)
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
-        """Called by an iterator: see `Owner`."""
+        """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""
         latest = self._latest is not None and self._latest() is iterator
         next_epoch = (self._epoch, self._position) == (iterator.epoch + 1, 0)
         # Threads use the caller's own transform, which may be changed between two epochs.
@@ -218,15 +213,6 @@ class Batches(Iterable[Batch]):
         if latest and next_epoch and foreseeable and self._library.fetcher is None:
             return self._steps(iterator.epoch + 1, 0)
         return iter(())
-
-    def ended(
-        self, pool: WorkerPool | None, slot_pool: SlotPool, left: list[Pending] | None, epoch: int, following: Begun
-    ) -> None:
-        """Called by an iterator: see `Owner`."""
-        if left is None:
-            self._pool_cache.discard(WorkerSet(pool, slot_pool))
-        else:
-            self._pool_cache.give_back(WorkerSet(pool, slot_pool, tuple(left), epoch, following))
 
     def _begin_at(self, epoch: int, position: int) -> None:
         self._epoch, self._position = epoch, position
@@ -291,10 +277,10 @@ class Batches(Iterable[Batch]):
         slot_pool = SlotPool(self._spec.layout, IN_FLIGHT + 2, options.max_slots, shared=shared)
         if not options.workers:
             return WorkerSet(None, slot_pool)
-        return WorkerSet(
-            WorkerPool(self._spec, options.workers, options.backend, slot_pool, self._filler, options.timeout),
-            slot_pool,
-        )
+        from rawpack.batching.pool import WorkerPool
+
+        pool = WorkerPool(self._spec, options.workers, options.backend, slot_pool, self._filler, options.timeout)
+        return WorkerSet(pool, slot_pool)
 
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this

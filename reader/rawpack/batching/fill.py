@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
 from rawpack.batching.slots import SlotLayout
-from rawpack.clips.table import CLIP
 from rawpack.disk.manifest import Field
 from rawpack.errors import RawpackError, WorkerError
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.store.shard_files import ShardFiles
-from rawpack.system.child import Channel, Heartbeat
 from rawpack.system.times import Times
 
 if TYPE_CHECKING:
+    from rawpack.system.child import Channel, Heartbeat
     from rawpack.transforms.pipeline import Pipeline
 
 try:

@@ -11,12 +11,15 @@ import base64
 import time
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.table import ClipTable
 from rawpack.store.concatenated import ConcatenatedStore
+
+if TYPE_CHECKING:
+    from rawpack.clips.table import ClipTable
 
 Table = Sequence[tuple[str, str, str]]
 """Name, dtype and shape of each field."""

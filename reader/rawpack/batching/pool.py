@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from rawpack.batching.backends import ProcessWorker, ThreadWorker, Worker
-from rawpack.batching.fill import BatchFiller, WorkSpec, first_row
+from rawpack.batching.fill import BatchFiller, Seeds, WorkSpec, first_row
 from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_reply, encode
 from rawpack.batching.slots import Slot, SlotPool
-from rawpack.clips.table import CLIP
 from rawpack.errors import WorkerError
-from rawpack.store.concatenated import INDEX
+from rawpack.store.concatenated import CLIP, INDEX
 from rawpack.system.child import GRACE_S
 from rawpack.system.times import Times
 from rawpack.system.warning import warn
@@ -41,7 +40,7 @@ class Pending:
     rows: int
     seed: int
     epoch: int
-    slices: int = 0
+    slices: int
     """How many it is cut into."""
     left: int = 0
     """Slices that are not done."""
@@ -101,10 +100,11 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._handles)
 
-    def submit(self, pending: Pending, slices: int) -> None:
-        """Give out a batch in `slices` slices, to the workers that have least to do."""
-        pending.slices = max(1, min(slices, pending.rows))
+    def submit(self, slot: Slot, rows: int, seeds: Seeds, slices: int) -> Pending:
+        """Give out a batch in `slices` slices, to the workers that have the least to do. slot: has its `index`."""
+        pending = Pending(slot, rows, *seeds, max(1, min(slices, rows)))
         self._give_out(pending)
+        return pending
 
     def wait(self, pending: Pending) -> None:
         """Return when the batch is complete. Raises what a worker raised; replaces workers that die or hang."""

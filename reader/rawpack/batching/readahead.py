@@ -16,16 +16,19 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.pool import WorkerPool
 from rawpack.batching.steps import EpochStep
 from rawpack.errors import RawpackError
 from rawpack.order import ranks_here
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system import machine
+
+if TYPE_CHECKING:
+    from rawpack.batching.pool import WorkerPool
 
 THREAD = "rawpack disk"
 """The name of the threads that ask."""

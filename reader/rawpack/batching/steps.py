@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.table import CLIP
-from rawpack.store.concatenated import INDEX
+from rawpack.store.concatenated import CLIP, INDEX
 
 
 @dataclass(slots=True)

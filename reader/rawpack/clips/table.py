@@ -17,11 +17,9 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.system.warning import warn
 
-CLIP = "clip"
-"""The name of what every clip has beside the fields of its frames: its number."""
 Short = Literal["drop", "repeat_last", "wrap"]
 SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")
 _WORD_HALF = np.uint64(32)

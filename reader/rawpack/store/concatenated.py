@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 INDEX = "index"
 """The name of what every sample and batch has: the row, or rows, of the reader."""
+CLIP = "clip"
+"""The name of what every clip has besides the fields of its frames: its number."""
 
 
 class ConcatenatedStore:

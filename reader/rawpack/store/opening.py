@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -75,6 +73,9 @@ def _open_folder(path: Path) -> Store:
 
 def _cure(path: Path) -> str:
     """What to do where `path` is not a store: the stores next to it, or how to make one of what is there."""
+    import difflib
+    import shlex
+
     if not path.exists():
         stores = _stores_in(path.parent)
         close = difflib.get_close_matches(path.name, stores, 3) or stores[:3]
