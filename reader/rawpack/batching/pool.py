@@ -29,7 +29,7 @@ _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
 """How long a worker may take to start, on a busy machine with slow disks, however short `timeout` is."""
 _ERROR_WAIT_S = 2.0
-"""How long an error waits for the batches before its own to be handed over: not forever, in case one of them hangs."""
+"""How long an error waits for the batches before its own: not forever, in case one of them hangs."""
 
 
 @dataclass
@@ -45,12 +45,12 @@ class Pending:
     left: int = 0
     """Slices that are not done."""
     deaths: Counter[int] = field(default_factory=Counter)
-    """How many workers died of the slice that begins at a row."""
+    """The first row of a slice -> how many workers have died of it."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, in total."""
     failed: str = ""
-    """What went wrong with one of its slices: raised when it is this batch's turn, after the complete ones before it.
-    A text and no exception, which would keep the frames alive that keep it."""
+    """The error of one of its slices, raised when it is this batch's turn, after the complete ones before it. A text,
+    because an exception would keep alive the frames that keep it."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ class WorkerPool:
 
         while pending.left and not pending.failed:
             for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
-                if self._receive(handles[number]) is None:
+                if not self._receive(handles[number]):
                     replace_worker(number, "died", GRACE_S)
             if self._failed is not None and pending.left:
                 since, failed = self._failed
@@ -136,19 +136,19 @@ class WorkerPool:
             raise WorkerError(pending.failed)
 
     def drain(self) -> bool:
-        """Wait until no worker holds a slice, so that nobody else uses a slot. False where a worker is gone."""
+        """Wait until no worker holds a slice, so that slots can be reused. False where a worker is gone."""
         for handle in self._handles:
             poll = select.poll()
             poll.register(handle.worker.channel.fileno(), select.POLLIN)
             while handle.slices:
-                if not poll.poll(self._timeout * 1000) or self._receive(handle) is None:
+                if not poll.poll(self._timeout * 1000) or not self._receive(handle):
                     return False
-        # Errors in batches that nobody waited for do not matter.
+        # Errors in batches that nobody waits for do not matter.
         self._failed = None
         return True
 
     def close(self) -> None:
-        """End all workers. Nothing they hold matters any more."""
+        """End all workers. Nothing they hold matters anymore."""
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.worker.channel.close()  # first, so that none begins another slice while one is waited for
@@ -189,20 +189,18 @@ class WorkerPool:
             descriptors = handle.worker.share(piece.pending.slot)
             handle.worker.channel.send(encode(replace(task, forget=forget) if forget else task), descriptors)
 
-    def _receive(self, handle: _WorkerHandle) -> Reply | None:
-        """Take one reply; None where the worker is gone."""
-        try:
+    def _receive(self, handle: _WorkerHandle) -> bool:
+        """Take one reply; False where the worker is gone."""
+        received = None
+        with contextlib.suppress(OSError):
             received = handle.worker.channel.receive()
-        except OSError:
-            received = None
         if received is None:
-            return None
+            return False
         reply: Reply = decode_reply(received[0])
         handle.progress_at = time.monotonic()
         piece = handle.slices.pop(reply.number, None)
         if piece is None:
-            # Of a slot that was given up meanwhile; what became of it does not matter.
-            return SliceDone(reply.number, Times(), False)
+            return True  # its slot was given up meanwhile
         if isinstance(reply, SliceDone):
             self.tasks_since_disk_wait = 0 if reply.waited_for_disk else self.tasks_since_disk_wait + 1
             piece.pending.left -= 1
@@ -211,7 +209,7 @@ class WorkerPool:
             piece.pending.failed = piece.pending.failed or self._error(reply)
             if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
                 self._failed = time.monotonic(), piece.pending
-        return reply
+        return True
 
     def _stuck(self, handles: dict[int, _WorkerHandle]) -> list[int]:
         """The descriptors of workers that hold slices and have made no progress for `timeout` seconds."""
@@ -225,10 +223,10 @@ class WorkerPool:
         return stuck
 
     def _replace(self, handle: _WorkerHandle, what: str, grace: float, epoch: int) -> None:
-        """Replace a worker that is gone by a new one, and give out its slices again.
+        """Replace a worker that is gone, and give out its slices again.
 
-        epoch: the one that the caller is in. Raises WorkerError where that makes no sense: a slice of this epoch has
-        killed several. A slice of the next epoch raises it when that epoch comes to it.
+        Raises WorkerError where that makes no sense, because a slice of `epoch`, in which the caller is, has killed
+        several. A slice of the next epoch raises it when that epoch comes to it.
         """
         task, position, beat = handle.worker.heartbeat.read()
         ended = handle.worker.kill(grace)
@@ -271,7 +269,7 @@ class WorkerPool:
             self._give(handle, _Slice(replace(piece.task, careful=careful), piece.pending))
 
     def _move(self, pending: Pending) -> None:
-        """Start a batch again in another slot: a worker that cannot be killed may write into this one at any time."""
+        """Begin a batch again in another slot: a worker that cannot be killed may write into this one at any time."""
         for handle in self._handles:
             for number in [number for number, piece in handle.slices.items() if piece.pending is pending]:
                 del handle.slices[number]

@@ -38,8 +38,8 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
 
 
 def _keep_freed_memory() -> None:
-    """Have the allocator keep what is freed: it would return the large arrays between two steps to the system each
-    time, and fresh pages cost as much as the work. glibc only."""
+    """Have glibc's allocator keep freed memory. It would return the large arrays between two steps to the system each
+    time, and fresh pages cost as much as the work."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, 16 << 20)
