@@ -25,6 +25,7 @@ from rawpack.batching.steps import EpochStep, EpochSteps
 from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
 from rawpack.order import Order, RankSplit
+from rawpack.order.keys import whole_number
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
 if TYPE_CHECKING:
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
-"""Without workers, so many bytes of small batches are read at once: finding 64 samples of 784 bytes takes longer than
-copying them. No more than a core's cache holds."""
+"""Without workers, about this many bytes of small batches are read at once, as much as a core's cache holds: finding 64
+samples of 784 bytes takes longer than copying them."""
 
 
 class Batches(Iterable[Batch]):
-    """Batches of one reader: each `iter()` is the next epoch, starting with 0; after `set_epoch(n)`, with n.
+    """Batches of one reader: each `iter()` is the next epoch, from 0 on, or from n on after `set_epoch(n)`.
 
-    Iterators are independent: nested loops work, and two at a time. Workers and slots are kept from epoch to epoch and
-    end with this object.
+    Iterators are independent: nested loops work, and so do two at a time. Workers and slots are kept from epoch to
+    epoch and end with this object.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class Batches(Iterable[Batch]):
         options: Options,
         clips: ClipTable | None = None,
     ) -> None:
-        """Made by `Reader.batches`. selection: the library's rows that the order counts, or the numbers of clips; None
-        for all. clips: where samples are clips."""
+        """Made by `Reader.batches`. selection: the rows of the library, or the numbers of clips, that the order counts;
+        None for all. clips: where samples are clips."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options, self._clips = seed, options, clips
         shown = [name for name in options.fields if library.fields[name].in_slot]
@@ -115,14 +116,12 @@ class Batches(Iterable[Batch]):
         return [(name, one.dtype, sides((self.options.batch_size, *one.shape))) for name, one in fields.items()]
 
     def __len__(self) -> int:
-        """The number of batches that this rank gets in a whole epoch: the one that `iter()` takes next."""
+        """The number of batches that this rank gets in the epoch that `iter()` takes next, from its start."""
         return len(self._split_of(self._epoch))
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `iter()` takes epoch `epoch`, from its start."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int | np.integer) or epoch < 0:
-            raise UsageError(f"epoch {epoch!r} must be a whole number from 0")
-        self._begin_at(int(epoch), 0)
+        """The next `iter()` begins with epoch `epoch`, from its start."""
+        self._begin_at(whole_number("epoch", epoch, 0), 0)
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:
@@ -167,17 +166,17 @@ class Batches(Iterable[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iterator is, for `load_state_dict`: plain values that JSON can hold.
 
-        The position counts the samples that all ranks have handed to their callers, not what workers have prefetched.
+        The position counts the samples that all ranks have handed to their callers, not what workers have prepared.
         The rest of the epoch is the same with other workers, another format of the same set, or another world size.
         """
         epoch, position = self._state
         if not self._split_of(epoch).count(position):
-            # Nothing is left of it, also where uneven="keep" gave this rank no batch in the last step.
+            # Nothing is left: also where uneven="keep" gave this rank no batch in the last step.
             epoch, position = epoch + 1, 0
         return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next `iter()` resumes where `state` was taken. Raises UsageError where it is of another order."""
+        """The next `iter()` resumes where `state` was taken. Raises UsageError where it belongs to another order."""
         expected = {"version": STATE_VERSION, **self._identity()}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
@@ -196,7 +195,7 @@ class Batches(Iterable[Batch]):
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
-        the workers' seconds of reading, decoding and transforming, and a verdict in words."""
+        the seconds that workers spent reading, decoding and transforming, and a verdict in words."""
         return self.counted.as_dict()
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
@@ -232,14 +231,14 @@ class Batches(Iterable[Batch]):
                 yield EpochStep(self._clips.rows(samples, self._seed, epoch), after, samples)
 
     def _prefetch(self, steps: Iterator[EpochStep], epoch: int, position: int) -> Prefetch:
-        """The same steps, each when its shards have come."""
+        """The same steps, each when its shards are in the cache."""
         from rawpack.batching.prefetch import Prefetch
 
         def order(start: int, stop: int) -> NDArray[np.int64]:
             samples = self._order.samples(epoch, position + start, position + stop)
             if self._selection is not None:
                 samples = self._selection[samples]
-            # Of clips, the first frames: most clips lie in the shard where they begin.
+            # The first frames of clips: most clips are in the shard where they begin.
             return samples if self._clips is None else self._clips.rows(samples, self._seed, epoch)[:, 0]
 
         names = [name for name in self.options.fields if self._library.fields[name].in_shards]
@@ -284,13 +283,10 @@ class Batches(Iterable[Batch]):
 
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
-        process, and the number of held batches is not limited."""
-        options = self.options
-        if options.workers or options.max_slots is not None or options.pipeline is not None:
+        process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
+        options, frames = self.options, 1 if self._clips is None else self._clips.shape.frames
+        if options.workers or options.max_slots is not None or options.pipeline is not None or self._library.fetcher:
             return 1
-        if self._library.fetcher is not None:
-            return 1  # each batch waits for its own shards
-        frames = 1 if self._clips is None else self._clips.shape.frames
         if not tiny(self._library, options.fields, options.planes, frames):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
@@ -305,5 +301,5 @@ class Batches(Iterable[Batch]):
         return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
 
     def _axes(self, name: str) -> tuple[int, ...]:
-        """The axes of a field between the batch's and those of a sample in the store: of clips, the frames."""
+        """The axes between the batch's and those of a stored sample: for clips, the frames."""
         return () if self._clips is None or name in self._clips.once else (self._clips.shape.frames,)

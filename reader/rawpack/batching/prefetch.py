@@ -121,7 +121,7 @@ class Prefetch(Iterator["EpochStep"]):
 
     def _has_all(self) -> bool:
         """Whether the cache has all files of the fields. From then on they stay there."""
-        items = self._library.all_remote_items(self._names)
+        items = self._library.remote_items(self._library.shard_table(self._names)[0] - 1, self._names)
         if sum(item.record.bytes for item in items) > self._fetcher.room:
             return False
         if not all(self._cache.has(item.key, item.record) for item in items):
