@@ -130,11 +130,13 @@ class BatchFiller:
         except (RawpackError, KeyError):
             return what
 
-    def doing(self, row: int, batch: int = 0) -> str:
-        """What failed: reading a sample, or transforming a batch of `batch` samples that begins with it."""
-        if batch:
-            return f"transforming the batch of {batch} that begins with {self.name(row)}"
-        return f"reading {self.name(row)}"
+    def failure(self, error: Exception, views: Views, position: int) -> str:
+        """What failed: reading one sample of a batch, or transforming the `_WHOLE` of it."""
+        name = self.name(first_row(views, max(position, 0)))
+        doing = f"reading {name}"
+        if position == _WHOLE:
+            doing = f"transforming the batch of {len(views[INDEX])} that begins with {name}"
+        return f"{doing} failed: {type(error).__name__}: {error}"
 
 
 def rows_of(samples: NDArray[np.int64], once: bool) -> NDArray[np.int64]:
@@ -164,8 +166,8 @@ def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> R
         filler.finish(targets, views, times, seeds)
         return SliceDone(task.number, times, major_faults() > before)
     except Exception as error:
-        row, batch = first_row(views, max(position, 0)), task.rows if position == _WHOLE else 0
-        return SliceFailed(task.number, row, type(error).__name__, str(error), traceback.format_exc(), batch)
+        told = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
+        return SliceFailed(task.number, told)
 
 
 def _filled(task: Task, filler: BatchFiller, targets: Views, heartbeat: Heartbeat, times: Times) -> bool:
@@ -194,20 +196,16 @@ def first_row(views: Views, position: int) -> int:
 
 def blame(filler: BatchFiller, views: Views, seeds: Seeds, error: Exception) -> RawpackError:
     """The error to raise in this process for one that came up while a batch was filled: it names the sample."""
-    targets, rows = filler.targets(views), len(views[INDEX])
-    for position in range(rows):
-        try:
+    targets = filler.targets(views)
+    position = 0
+    try:
+        for position in range(len(views[INDEX])):
             filler.fill(targets, position, position + 1, Times(), seeds)
-        except Exception as again:
-            doing, error = filler.doing(first_row(views, position)), again
-            break
-    else:
-        try:
-            filler.finish(targets, views, Times(), seeds)
-            return WorkerError(f"reading a batch failed, but not when repeated: {type(error).__name__}: {error}")
-        except Exception as again:
-            doing, error = filler.doing(first_row(views, 0), rows), again
-    return WorkerError(f"{doing} failed: {type(error).__name__}: {error}")
+        position = _WHOLE
+        filler.finish(targets, views, Times(), seeds)
+    except Exception as again:
+        return WorkerError(filler.failure(again, views, position))
+    return WorkerError(f"reading a batch failed, but not when repeated: {type(error).__name__}: {error}")
 
 
 def serve(

@@ -42,14 +42,8 @@ class SliceFailed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A task raised."""
 
     number: int
-    row: int
-    """The reader's row of the sample that raised; -1 where it is not known."""
-    kind: str
-    """The exception's class."""
-    message: str
-    traceback: str
-    batch: int = 0
-    """Where a whole batch raised: how many samples it has, `row` being the first."""
+    what: str
+    """The error to raise, with the sample, the exception and the worker's traceback."""
 
 
 Reply = SliceDone | SliceFailed

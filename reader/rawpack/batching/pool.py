@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from rawpack.batching.backends import ProcessWorker, ThreadWorker, Worker
 from rawpack.batching.fill import BatchFiller, Seeds, WorkSpec, first_row
-from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_reply, encode
+from rawpack.batching.messages import Reply, SliceDone, Task, decode_reply, encode
 from rawpack.batching.slots import Slot, SlotPool
 from rawpack.errors import WorkerError
 from rawpack.store.concatenated import CLIP, INDEX
@@ -206,7 +206,7 @@ class WorkerPool:
             piece.pending.left -= 1
             piece.pending.times.add(reply.times)
         else:
-            piece.pending.failed = piece.pending.failed or self._error(reply)
+            piece.pending.failed = piece.pending.failed or reply.what
             if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
                 self._failed = time.monotonic(), piece.pending
         return True
@@ -282,11 +282,6 @@ class WorkerPool:
             if name in views:
                 views[name][:] = before[name]
         self._give_out(pending)
-
-    def _error(self, reply: SliceFailed) -> str:
-        doing = self._filler.doing(reply.row, reply.batch)
-        what = f"{doing} failed: {reply.kind}: {reply.message}"
-        return f"{what}\n\nIn the worker:\n{reply.traceback}"
 
     def _name(self, piece: _Slice, position: int) -> str:
         views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)

@@ -22,7 +22,7 @@ def positions_of(
     mask: ArrayLike | None,
     classes: Sequence[str] | None,
 ) -> NDArray[np.int64]:
-    """Which of `rows` (None: all of the library) `Reader.select` was asked for: their positions, int64 (n,)."""
+    """The positions in `rows` (None: all of the library) that `Reader.select` was asked for, int64 (n,)."""
     if sum(given is not None for given in (indices, mask, classes)) != 1:
         raise UsageError("select() takes one of: indices, mask=, classes=")
     length = len(library) if rows is None else len(rows)
