@@ -43,9 +43,7 @@ class ClipShape:
             if value is not None or name in ("frames", "stride"):
                 object.__setattr__(self, name, whole_number(name, value, 1))
         if self.step is not None and self.per_video is not None:
-            raise UsageError(
-                f"step={self.step} and per_video={self.per_video} exclude each other: leave one out"
-            )
+            raise UsageError(f"step={self.step} and per_video={self.per_video} exclude each other: leave one out")
         if self.short not in SHORT:
             raise UsageError(f"short={self.short!r} must be one of {', '.join(map(repr, SHORT))}")
 
