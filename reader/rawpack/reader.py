@@ -130,7 +130,7 @@ class Reader:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """Name -> kind, dtype and shape of one sample, None where samples differ. Clips have the frames as first axis."""
+        """Name -> kind, dtype and shape of one sample, None where samples differ. Clips have frames as first axis."""
         return self._library.fields if self._clips is None else self._clips.fields(self._library.fields)
 
     @property

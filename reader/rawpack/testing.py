@@ -60,8 +60,8 @@ class FormatSuite(ABC):
 
     @abstractmethod
     def read_back(self, store: Path) -> Iterable[Pixels]:
-        """Every image of the store, in order, (H, W, 3). Use code that shares nothing with rawpack, such as the format's
-        own tools, numpy and Pillow. Read what is not in the shards from `store.json` and `columns-1/`."""
+        """Every image of the store, in order, (H, W, 3). Use code that shares nothing with rawpack, such as the
+        format's own tools, numpy and Pillow. Read what is not in the shards from `store.json` and `columns-1/`."""
 
     def check_image(self, read: Pixels, packed: Pixels) -> None:
         """Fail unless an image that was read is the one that was packed. Override it where packing loses something."""

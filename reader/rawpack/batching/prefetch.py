@@ -26,8 +26,8 @@ _FIRST_LOOK_S, _LOOK_S = 0.02, 0.002
 """How long to look ahead before the first batch, and before each other one."""
 _WASTEFUL = 3.0
 """An epoch that fetches the store more often than this is worth a warning."""
-_LOOK = 1 << 16
-"""Samples from which it is estimated what an epoch fetches."""
+_LOOK, _FILLINGS = 1 << 16, 4
+"""To estimate what an epoch fetches: the most samples to look at, and how often to fill the cache."""
 _BLOCK_SHARDS = (4, 2, 1)
 """Shards in a block: it touches at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
 _WINDOWS = 2
@@ -186,7 +186,7 @@ class Prefetch(Iterator["EpochStep"]):
         total = int(sizes.sum())
         if total <= limit:
             return
-        samples, fetched = _filling(order(0, min(left, _LOOK)), ends, sizes, limit)
+        samples, fetched = _fillings(order(0, min(left, _LOOK)), ends, sizes, limit)
         times = left / samples * fetched / total
         if times > _WASTEFUL:
             warn(
@@ -228,15 +228,22 @@ def _few_at_a_time(block: int, window: int) -> str:
     return f'shuffle="block", block={block}, window={window} reads few shards at a time{mixed}'
 
 
-def _filling(rows: NDArray[np.int64], ends: NDArray[np.int64], sizes: NDArray[np.int64], limit: int) -> tuple[int, int]:
-    """How many of these samples, the first of an order, fill a cache of `limit` bytes once, and the bytes they need.
+def _fillings(
+    rows: NDArray[np.int64], ends: NDArray[np.int64], sizes: NDArray[np.int64], limit: int
+) -> tuple[int, int]:
+    """How many of these samples, the first of an order, are served by filling a cache of `limit` bytes a few times, and
+    the bytes that are fetched for them. One filling alone may happen to begin at the end of a window.
 
     ends, sizes: for each shard, the row after its last and its bytes.
     """
-    shards, first = np.unique(np.searchsorted(ends, rows, side="right"), return_index=True)
-    by_first = np.argsort(first)
-    held = np.cumsum(sizes[shards[by_first]])
-    count = int(np.searchsorted(held, limit, side="right"))
-    if count == len(held):
-        return len(rows), int(held[-1])
-    return max(1, int(first[by_first[count]])), int(held[max(0, count - 1)])
+    shards, samples, fetched = np.searchsorted(ends, rows, side="right"), 0, 0
+    for _ in range(_FILLINGS):
+        found, first = np.unique(shards[samples:], return_index=True)
+        by_first = np.argsort(first)
+        held = np.cumsum(sizes[found[by_first]])
+        count = max(1, int(np.searchsorted(held, limit, side="right")))
+        fetched += int(held[count - 1])
+        if count == len(held):
+            return len(rows), fetched
+        samples += int(first[by_first[count]])
+    return samples, fetched
