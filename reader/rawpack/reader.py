@@ -352,8 +352,6 @@ class Reader:
     ) -> tuple[Pipeline | None, BoxMover | None]:
         if transform is None and size is None:
             return None, None
-        if not (transform is None or callable(transform) or isinstance(transform, Iterable)):
-            raise UsageError(f"transform={transform!r} must be a list of steps and functions")
         from rawpack.transforms.boxes import mover_for
         from rawpack.transforms.plan import plan_pipeline
         from rawpack.transforms.resizing import Fit
