@@ -166,8 +166,8 @@ def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> R
         filler.finish(targets, views, times, seeds)
         return SliceDone(task.number, times, major_faults() > before)
     except Exception as error:
-        told = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
-        return SliceFailed(task.number, told)
+        what = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
+        return SliceFailed(task.number, what)
 
 
 def _filled(task: Task, filler: BatchFiller, targets: Views, heartbeat: Heartbeat, times: Times) -> bool:

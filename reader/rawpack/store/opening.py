@@ -17,7 +17,7 @@ from rawpack.store.shard_files import Fetched, OnDisk
 from rawpack.store.store import Store
 
 StorePath = str | os.PathLike[str]
-_MOST_SIBLINGS = 10_000
+_MOST_SIBLINGS = 1000
 """Entries of a folder that are looked at to suggest another name."""
 
 
@@ -33,9 +33,12 @@ def absolute(path: StorePath, split: str | None) -> Path | str:
         raise UsageError(
             f"{folder} is relative to the current folder, which was removed: change folder, or pass an absolute path"
         ) from None
-    if folder.is_file():
-        raise StoreError(f"{folder} is a file; a store is the folder that `rawpack pack` made. {_cure(folder)}")
-    return splits.store_path(folder, split).resolve()
+    try:
+        if folder.is_file():
+            raise StoreError(f"{folder} is a file; a store is the folder that `rawpack pack` made. {_cure(folder)}")
+        return splits.store_path(folder, split).resolve()
+    except PermissionError as error:
+        raise StoreError(f"cannot read {error.filename or folder}: {error.strerror}") from None
 
 
 def open_stores(
@@ -66,7 +69,7 @@ def _open_folder(path: Path) -> Store:
         return Store(OnDisk(path, random_access=True))
     except StoreError as error:
         # Of no other kind: there is no store, and there never was.
-        if type(error) is StoreError and not (path / manifest.NAME).exists():
+        if type(error) is StoreError and not _may_exist(path / manifest.NAME):
             raise StoreError(f"{error}. {_cure(path)}") from None
         raise
 
@@ -76,7 +79,7 @@ def _cure(path: Path) -> str:
     import difflib
     import shlex
 
-    if not path.exists():
+    if not _may_exist(path):
         stores = _stores_in(path.parent)
         close = difflib.get_close_matches(path.name, stores, 3) or stores[:3]
         if close:
@@ -91,6 +94,18 @@ def _stores_in(folder: Path) -> list[str]:
     found: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, _MOST_SIBLINGS):
-            if any((folder / entry.name / name).exists() for name in (manifest.NAME, splits.NAME)):
-                found.append(entry.name)
+            with suppress(OSError):
+                if any((folder / entry.name / name).exists() for name in (manifest.NAME, splits.NAME)):
+                    found.append(entry.name)
     return sorted(found)
+
+
+def _may_exist(path: Path) -> bool:
+    """Whether there is something at `path`, or it cannot be looked at."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

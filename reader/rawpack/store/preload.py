@@ -61,7 +61,7 @@ class Memory:
 
     @property
     def layout(self) -> tuple[dict[str, tuple[int, int]], int]:
-        """What `Memory` needs beside its descriptor."""
+        """What `Memory` needs besides its descriptor."""
         return self.places, self.size
 
     def open(self, path: Path) -> tuple[int, int]:
