@@ -1,12 +1,15 @@
-"""Read rawpack stores: open one, iterate batches.
+"""Read rawpack stores: open one, iterate batches. And make them: `pack` and the other verbs of the `rawpack` command.
 
-from rawpack import Reader
+import rawpack
 
-for batch in Reader("dst/").batches(512, shuffle=True):
+rawpack.pack("photos/", "dst/")
+for batch in rawpack.Reader("dst/").batches(512, shuffle=True):
     batch["image"], batch["label"], batch["index"]
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from rawpack.batching.batches import Batches
 from rawpack.errors import (
@@ -22,6 +25,23 @@ from rawpack.errors import (
 )
 from rawpack.reader import Reader
 
+if TYPE_CHECKING:
+    from rawpack_packer.api import (
+        append,
+        bench,
+        convert,
+        describe,
+        doctor,
+        export,
+        merge,
+        pack,
+        pack_splits,
+        plan,
+        subset,
+        verify,
+        warm,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -36,4 +56,36 @@ __all__ = [
     "UnfinishedStoreError",
     "UsageError",
     "WorkerError",
+    "append",
+    "bench",
+    "convert",
+    "describe",
+    "doctor",
+    "export",
+    "merge",
+    "pack",
+    "pack_splits",
+    "plan",
+    "subset",
+    "verify",
+    "warm",
 ]
+
+
+if not TYPE_CHECKING:  # type checkers know all names
+
+    def __getattr__(name: str) -> Any:
+        """A function of the packer, which is loaded when the first of them is asked for: a training job never does."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            from rawpack_packer import api
+        except ImportError as error:
+            raise MissingExtraError(
+                f"rawpack.{name} needs the package rawpack_packer, which cannot be imported here ({error}); "
+                "`pip install rawpack` installs it with everything that it needs"
+            ) from error
+        return getattr(api, name)
+
+    def __dir__() -> list[str]:
+        return [*__all__, "__version__"]

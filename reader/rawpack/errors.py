@@ -6,22 +6,22 @@ RawpackError
 │   ├── UnfinishedStoreError    packing did not finish
 │   └── DamagedStoreError       the files are not the ones that were packed
 ├── DecodeError           an image cannot be decoded; `reason` is a code that a program can count
-├── WorkerError           a worker failed; the message names the sample and carries the worker's traceback
+├── WorkerError           a worker failed; the message has the sample and the worker's traceback
 ├── PackError             packing ran and stopped: too many rejects, a full disk, a failed check
 └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
-A message says what is wrong, with which value, where, and what cures it.
+A message says what is wrong, with the value, the path, and the cure.
 """
 
 from __future__ import annotations
 
 
 class RawpackError(Exception):
-    """The root: `except RawpackError` catches whatever rawpack raises on purpose."""
+    """The root: `except RawpackError` catches everything that rawpack raises on purpose."""
 
 
 class UsageError(RawpackError, ValueError):
-    """Asked wrongly: an option or argument that makes no sense here."""
+    """An option or argument that makes no sense here."""
 
 
 class StoreError(RawpackError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -19,11 +19,17 @@ from rawpack.batching.options import (
     choose_planes,
     choose_workers,
     doubtful_workers,
+    flag,
     image_size_of,
+    names,
+    one_of,
+    seconds,
+    sides,
 )
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
+from rawpack.order.keys import whole_number
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.opening import StorePath, absolute, open_stores
@@ -38,14 +44,14 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Reads a store that `rawpack pack` made. The caller need not know its format: the manifest has it.
+    """Reads a store that `rawpack pack` made, whatever its format.
 
         reader = Reader("dst/")
         for batch in reader.batches(512, shuffle=True):
             batch["image"]      # uint8 (512, 256, 256, 3), RGB
 
-    `reader[i]` gives one sample as a dict of arrays. A reader holds no open files, may be used from several threads,
-    and can be pickled: the copy opens the store anew.
+    `reader[i]` is one sample, as a dict of arrays. A reader holds no open files. Several threads may use it. It can be
+    pickled: the copy opens the store again.
     """
 
     def __init__(
@@ -62,7 +68,7 @@ class Reader:
     ) -> None:
         """path: a folder or URL of a store, or a list of several with the same fields, which are read as one.
 
-        split: which store to read, where `path` is a set of splits: "train".
+        split: which store of a set of splits to read: "train".
         preload: first read all shards into memory, which all workers of this reader share; with a progress bar.
         verify: check labels, texts and all other columns against their checksums now, and each image and mask as it is
             read.
@@ -73,7 +79,9 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        several = [path] if isinstance(path, str | os.PathLike) else list(path)
+        several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
+        if not all(isinstance(one, str | os.PathLike) for one in several):
+            raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
         self._paths = [absolute(one, split) for one in several]
         self._remote: dict[str, Any] = {
             "cache": cache,
@@ -97,11 +105,24 @@ class Reader:
         return len(self._library) if self._clips is None else len(self._clips)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}: {field.dtype} {_shown(field)}" for name, field in self.fields.items())
+        fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
+        return f"{type(self).__name__}({self._title()}; {fields})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what is in the store, with thumbnails of a few samples."""
+        from rawpack.batching.notebook import html_of
+
+        title = f"{type(self).__name__}: {self._title()}"
+        return html_of(title, self._table(), self._library, self._clips, self._selection)
+
+    def _title(self) -> str:
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
         where = ", ".join(shown(str(path)) for path in self._paths)
         samples = "samples" if self._clips is None else f"clips of {self._clips.description}"
-        return f"{type(self).__name__}({where}: {formats}, {len(self)} {samples}; {fields})"
+        return f"{where}: {formats}, {len(self)} {samples}"
+
+    def _table(self) -> list[tuple[str, str, str]]:
+        return [(name, field.dtype, sides(field.shape)) for name, field in self.fields.items()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         preload = self._library.memory is not None
@@ -109,7 +130,7 @@ class Reader:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """Name -> kind, dtype and shape of one sample, None where samples differ. Of clips, frames come first."""
+        """Name -> kind, dtype and shape of one sample, None where samples differ. Clips have frames as first axis."""
         return self._library.fields if self._clips is None else self._clips.fields(self._library.fields)
 
     @property
@@ -124,13 +145,13 @@ class Reader:
 
     @property
     def left_out(self) -> int:
-        """Of a reader of clips: videos without one, because too few of their frames follow one another."""
+        """For a reader of clips: the videos without a clip, because too few of their frames follow one another."""
         return 0 if self._clips is None else self._clips.left_out
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample: its fields as new arrays, texts as str, and `index`.
 
-        Of clips, with `clip`, and lists of what differs in length or size; of random ones, as in epoch 0 of seed 0.
+        A clip has `clip` too, and lists of what differs in length or size; random clips are those of epoch 0, seed 0.
         """
         at = self._at(index)
         if self._clips is None:
@@ -139,13 +160,13 @@ class Reader:
         return self._clips.joined(at, [self._sample(row) for row in rows], self._library.fields)
 
     def _at(self, index: int) -> int:
-        """The number of sample `index` in the order: its row, or its clip's number."""
+        """The row of sample `index`, or the number of its clip."""
         if isinstance(index, slice):
-            raise UsageError("an index must be one number; for several samples, reader.select(indices).batches(...)")
+            raise UsageError("an index must be one number; for several samples use reader.select(indices).batches(...)")
         at = operator.index(index)
         at = at + len(self) if at < 0 else at
         if not 0 <= at < len(self):
-            raise IndexError(f"sample {index} of a reader with {len(self)}")
+            raise IndexError(f"sample {index} of a reader with {len(self)} samples")
         return at if self._selection is None else int(self._selection[at])
 
     def _sample(self, row: int) -> dict[str, Any]:
@@ -177,15 +198,17 @@ class Reader:
     ) -> Reader:
         """A reader of some of the samples, in the order of `indices`, or else in their own order.
 
-        One of: indices, whole numbers (negative ones count from the end); mask, one boolean per sample; classes, names
-        out of `reader.classes`, of clips by the label of the first frame. Labels stay as they are, and `index` and
-        `clip` keep their numbers.
+        Pass one of these: indices, whole numbers (negative ones count from the end); mask, one boolean per sample;
+        classes, names from `reader.classes` (clips have the label of their first frame). Labels stay as they are, and
+        `index` and `clip` keep their numbers.
         """
+        if classes is not None:
+            classes = names("classes", classes)
         selected, before = self._copy(), self._selection
         rows = before
         if self._clips is not None:
             before = np.arange(len(self._clips)) if before is None else before
-            # Where a random clip begins is not known yet, and its class only if all of the video is of one.
+            # Where a random clip begins is not known yet, so its class is known only if the whole video has one.
             if classes is not None and self._clips.shape.per_video is not None and "label" not in self._clips.once:
                 raise UsageError("random clips of videos with several labels have no class: select by indices or mask=")
             rows = self._clips.first_rows(before)
@@ -202,21 +225,21 @@ class Reader:
         per_video: int | None = None,
         short: Short = "drop",
     ) -> Reader:
-        """A reader whose samples are clips of `frames` frames of one video. No clip goes across the end of a video, or
-        over a missing frame.
+        """A reader whose samples are clips of `frames` frames of one video. No clip crosses the end of a video or a
+        missing frame.
 
-        Fields have the frames as their first axis, `index` as well: the rows of a clip's frames. `video`, and `label`
-        where each video has one label, have one value per clip. `clip` is the clip's number.
+        Fields have the frames as their first axis, and so has `index`: the rows of a clip's frames. `video` has one
+        value per clip, and so has `label` where each video has one label. `clip` is the clip's number.
 
-        frames, stride: frames in a clip, and how many stored frames they are apart.
+        frames, stride: frames in a clip, and the distance between them in stored frames.
         step: stored frames from the start of one clip to the start of the next; None means frames * stride, so that
             clips do not overlap.
-        per_video: instead of `step`, the number of clips of each video, which start at random in each epoch; where
-            depends on seed, epoch and video alone.
+        per_video: instead of `step`, the number of clips of each video. They start at random in each epoch, depending
+            on seed, epoch and video alone.
         short: what to do with videos that have too few frames: "drop" leaves them out, with a warning; "repeat_last"
             and "wrap" make one clip of each (`per_video` times), padded with its last frame, or from its first one.
 
-        Raises UsageError where the store does not say which video its samples are from, and where there is no clip.
+        Raises UsageError where the store does not say which video its samples are from, and where no clip is left.
         """
         from rawpack.clips.table import ClipShape, find_clips
 
@@ -251,44 +274,46 @@ class Reader:
         ragged: Literal["list", "pad"] | int = "list",
         progress: bool = False,
     ) -> Batches:
-        """Batches of this reader: dicts of numpy arrays with the same leading length, one per field.
+        """Batches of this reader: dicts with one numpy array per field, all of the same length.
 
-        batch_size: samples in a batch; the last may have fewer, unless `drop_last`.
+        batch_size: samples in a batch; the last one may have fewer.
         shuffle: True for a new random order each epoch, "block" for one that suits disks better, False for none. The
             order depends only on `seed` and the epoch, not on the format or the workers.
         block, window: for "block": consecutive samples in a block, and blocks whose samples are shuffled together.
             Blocks come in random order.
         sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out.
+        seed: any whole number.
+        drop_last: leave out the last batch of an epoch if it is not full.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
             list of str. `index`, the sample's row in this reader, is always included.
         image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest
             pixel; boxes move with it.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
-            What is random in it depends only on seed, epoch and sample.
+            Its random numbers depend only on seed, epoch and sample.
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
             bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each. None
             gives RGB, or gray.
         workers: 0 to do the work in this process; None chooses by the CPUs available to this process and the store.
         backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
-        rank, world_size, uneven: which part of each step this process gets; "auto" reads the launcher's environment.
+        rank, world_size: which of how many processes this is; each gets its part of every step. rank="auto" reads the
+            launcher's environment.
+        uneven: the last step of an epoch: "pad" fills it up, so that all ranks get equal batches; "keep" does not.
         timeout: seconds without progress after which a worker is considered dead.
         max_slots: the most batches that may be held at once; None for any number.
         ragged: the form of fields whose samples differ in length, such as boxes (n, 5). "list": a list of arrays.
-            "pad": one array (batch, longest of the batch, 5), padded with zeros, and their lengths, int64 (batch,), as
+            "pad": one array (batch, longest of the batch, 5), padded with zeros, and the lengths, int64 (batch,), as
             "<field>.length". A number pads to that length.
-        progress: show a progress bar over each epoch's batches.
+        progress: show a progress bar for each epoch.
 
-        The arrays are yours as long as you hold them or any view of them: their memory is reused only after that.
+        The arrays are yours: their memory is reused only when you hold neither them nor any view of them.
+        Raises UsageError here, not in a worker, for arguments that make no sense.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-            raise UsageError(f"batch_size={batch_size!r} must be a whole number from 1")
-        if max_slots is not None and (not isinstance(max_slots, int | np.integer) or max_slots < 2):
-            raise UsageError(
-                f"max_slots={max_slots!r} must be 2 or more (one to hold and one to fill), or None for no limit"
-            )
-        if not timeout > 0:
-            raise UsageError(f"timeout={timeout!r} must be more than 0 seconds")
+        batch_size, seed = whole_number("batch_size", batch_size, 1), whole_number("seed", seed)
+        if max_slots is not None:
+            max_slots = whole_number("max_slots", max_slots, 2)  # one to hold and one to fill
+        block, window = whole_number("block", block, 1), whole_number("window", window, 1)
+        one_of("uneven", uneven, "pad", "keep")
         size = image_size_of(image_size)
         transformed = bool(transform) or size is not None
         planes = choose_planes(self._library, fields, color, transformed)
@@ -301,25 +326,24 @@ class Reader:
             raise UsageError("there are no samples to read: the store or the selection is empty")
         order = self._order(shuffle, block, window, sampler, seed)
         options = Options(
-            batch_size=min(int(batch_size), order.length(0)) if sampler is None else int(batch_size),
+            batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
             fields=chosen,
             pipeline=pipeline,
             mover=mover,
             planes=planes,
             workers=number,
             backend=kind,
-            timeout=timeout,
+            timeout=seconds("timeout", timeout),
             max_slots=max_slots,
             ragged=ragged,
             order_name=_order_name(order),
-            progress=progress,
+            progress=flag("progress", progress),
             verify=self._verify,
         )
-        if rank == "auto":
-            rank, world_size = resolve_rank("auto", world_size)
-        split = RankSplit(len(order), int(batch_size), rank, world_size, uneven, drop_last)
+        rank, world_size = resolve_rank(rank, world_size)
+        split = RankSplit(len(order), batch_size, rank, world_size, uneven, flag("drop_last", drop_last))
         batches = Batches(self._library, self._selection, order, split, seed, options, self._clips)
-        if workers is not None and (problem := doubtful_workers(workers, batches.options)):
+        if workers is not None and (problem := doubtful_workers(number, batches.options)):
             warn(problem, UserWarning)
         return batches
 
@@ -351,14 +375,14 @@ class Reader:
             if shuffle is not False:
                 raise UsageError("sampler= is its own order: leave out shuffle=")
             return Sampled(sampler, len(self))
-        if shuffle == "block":
+        if isinstance(shuffle, str) and shuffle == "block":
             return BlockShuffled(len(self), seed, block, window)
         if not isinstance(shuffle, bool | np.bool_):
             raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
         return Shuffled(len(self), seed) if shuffle else Sequential(len(self))
 
     def _copy(self) -> Self:
-        """Another reader of the same open stores, also those in memory: a copy by pickle would open them again."""
+        """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         return copy
@@ -390,7 +414,3 @@ def _order_name(order: Order) -> str:
     if isinstance(order, Sampled) and order.digest is not None:
         return f"sampled {order.digest}"
     return type(order).__name__.lower()
-
-
-def _shown(field: Field) -> str:
-    return "x".join("?" if n is None else str(n) for n in field.shape) or "scalar"

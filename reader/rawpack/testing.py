@@ -1,11 +1,11 @@
-"""For tests of a format or codec of your own: the promises that every format keeps.
+"""Tests for a format or codec of your own: the promises that every format keeps.
 
     class TestMine(FormatSuite):
         def pack(self, images, folder): ...         # with your format, by rawpack_packer.pack
         def read_back(self, store): ...             # without rawpack
 
 pytest finds the tests that the class inherits. rawpack's own formats pass the same ones. Nothing here imports the
-packer, or pytest.
+packer or pytest.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class _Folders(Protocol):
 
 
 class FormatSuite(ABC):
-    """The tests of one format. Subclass it in a test module, under a name that begins with "Test"."""
+    """The tests of one format. In a test module, subclass it with a name that begins with "Test"."""
 
     one_size: ClassVar[bool] = True
-    """Whether the format can store images of one size; else the tests of these are left out."""
+    """Whether the format can store images of one size; if not, their tests are left out."""
     different_sizes: ClassVar[bool] = True
     """Whether the format can store images of different sizes."""
 
@@ -60,21 +60,21 @@ class FormatSuite(ABC):
 
     @abstractmethod
     def read_back(self, store: Path) -> Iterable[Pixels]:
-        """Every image of the store, in order, (H, W, 3): by code that shares nothing with rawpack, such as the format's
-        own tools, numpy and Pillow. What is not in the shards may be read from `store.json` and `columns-1/`."""
+        """Every image of the store, in order, (H, W, 3). Use code that shares nothing with rawpack, such as the
+        format's own tools, numpy and Pillow. Read what is not in the shards from `store.json` and `columns-1/`."""
 
     def check_image(self, read: Pixels, packed: Pixels) -> None:
         """Fail unless an image that was read is the one that was packed. Override it where packing loses something."""
         np.testing.assert_array_equal(read, packed)
 
     def check_read_back(self, read: Pixels, other: Pixels) -> None:
-        """Fail unless an image is the same as `read_back` returns it. Override it where decoders may differ."""
+        """Fail unless an image equals what `read_back` returns. Override it where decoders may differ."""
         np.testing.assert_array_equal(read, other)
 
     # ------------------------------------------------------------------------------------------ the promises
 
     def test_images_come_back(self, tmp_path_factory: _Folders) -> None:
-        """Every image is read as it was packed, at its place, with its shape."""
+        """Every image is read as it was packed, at its index, with its shape."""
         for images, path in self._stores(tmp_path_factory):
             reader = Reader(path)
             assert len(reader) == len(images)
@@ -99,7 +99,7 @@ class FormatSuite(ABC):
             assert rows == sums
 
     def test_a_part_is_the_part_of_the_whole(self, tmp_path_factory: _Folders) -> None:
-        """A box of an image has the pixels that the whole image has there; `out` is filled with them."""
+        """A box of an image has the pixels that the whole image has there, and `out` is filled with them."""
         for _, path in self._stores(tmp_path_factory):
             for reader, row in list(_rows(path))[::7]:
                 whole = reader.read(row)
@@ -123,7 +123,7 @@ class FormatSuite(ABC):
                     assert small.shape == (-(-height // scale), -(-width // scale), channels)
 
     def test_many_rows_are_read_in_one_call(self, tmp_path_factory: _Folders) -> None:
-        """Any rows in any order, repeated ones too, come where they were asked for, and nothing else is written."""
+        """Any rows, in any order and repeated, are written where they were asked for, and nothing else is written."""
         for _, path in self._stores(tmp_path_factory, different=False):
             store = Store(path)
             reader, count = store.reader(0, "image"), store.manifest.shards[0].rows
@@ -172,7 +172,7 @@ class FormatSuite(ABC):
             assert sorted(seen) == list(range(len(reader)))
 
     def test_a_changed_byte_never_passes(self, tmp_path_factory: _Folders) -> None:
-        """Wherever a byte of a shard changes, each sample that passes its checksum is read as it was packed; all others
+        """Whichever byte of a shard changes, each sample that passes its checksum is read as it was packed; all others
         raise a RawpackError."""
         for number, (_, path) in enumerate(self._stores(tmp_path_factory)):
             before = [reader.read(row).copy() for reader, row in _rows(path)]
@@ -183,7 +183,7 @@ class FormatSuite(ABC):
             for at in np.linspace(0, len(data) - 1, _FLIPS).astype(int).tolist():
                 data[at] ^= 255
                 shard.write_bytes(data)
-                for i, image in _sound(copy):
+                for i, image in _intact(copy):
                     np.testing.assert_array_equal(image, before[i])
                 data[at] ^= 255
 
@@ -235,7 +235,7 @@ def _rows(path: Path) -> Iterator[tuple[FieldReader, int]]:
             yield store.reader(number, "image"), row
 
 
-def _sound(path: Path) -> Iterator[tuple[int, Pixels]]:
+def _intact(path: Path) -> Iterator[tuple[int, Pixels]]:
     """The images of a store that pass their checksums, with their numbers."""
     store = Store(path)
     for i in range(len(store)):

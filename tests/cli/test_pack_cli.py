@@ -826,7 +826,7 @@ def test_a_folder_that_is_no_store_does_not_open(tmp_path: Path) -> None:
     """Reader says what a folder lacks that was never packed into."""
     with pytest.raises(StoreError, match=r"not a rawpack store.*store\.json"):
         Reader(tmp_path)
-    with pytest.raises(StoreError, match="is not a folder"):
+    with pytest.raises(StoreError, match="does not exist"):
         Reader(tmp_path / "missing")
 
 

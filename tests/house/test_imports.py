@@ -11,7 +11,7 @@ import pytest
 from running import environment
 
 import rawpack
-from rawpack_packer import engines
+from rawpack_packer import api, engines
 from rawpack_packer.cli import cli
 
 HEAVY = (
@@ -45,10 +45,14 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_import_rawpack_is_light() -> None:
-    """`import rawpack` loads nothing that only packing, one format or one extra needs."""
+    """`import rawpack` loads nothing that only packing, workers, one format or one extra needs."""
     loaded = loaded_by("import rawpack")
     assert "rawpack.reader" in loaded
     assert loaded.isdisjoint(HEAVY)
+    # Each of these costs several percent of the time of the import, which is mostly numpy's.
+    assert loaded.isdisjoint(
+        {"importlib.metadata", "tempfile", "subprocess", "rawpack.batching.pool", "rawpack.clips.table"}
+    )
 
 
 def test_a_packing_worker_is_light() -> None:
@@ -90,8 +94,47 @@ def test_the_public_names_are_these() -> None:
         "UnfinishedStoreError",
         "UsageError",
         "WorkerError",
+        "append",
+        "bench",
+        "convert",
+        "describe",
+        "doctor",
+        "export",
+        "merge",
+        "pack",
+        "pack_splits",
+        "plan",
+        "subset",
+        "verify",
+        "warm",
     ]
     assert all(hasattr(rawpack, name) for name in rawpack.__all__)
+    assert sorted(dir(rawpack)) == sorted([*rawpack.__all__, "__version__"])
+
+
+def test_the_packer_is_loaded_when_it_is_asked_for() -> None:
+    """`rawpack.pack` is the packer's function, and nothing of the packer is loaded before."""
+    assert rawpack.pack is api.pack
+    assert "rawpack_packer" not in loaded_by("import rawpack\ndir(rawpack)\nhasattr(rawpack, 'no_such_name')")
+    assert "rawpack_packer.api" in loaded_by("from rawpack import pack")
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        rawpack.no_such_name  # noqa: B018
+
+
+def test_the_reader_works_without_the_packer() -> None:
+    """Where the packer cannot be imported, reading works, and `rawpack.pack` says what is missing."""
+    code = """
+import sys
+sys.modules["rawpack_packer"] = None
+import rawpack
+try:
+    from rawpack import pack
+except rawpack.MissingExtraError as error:
+    assert "rawpack.pack needs the package rawpack_packer" in str(error) and "pip install" in str(error), error
+else:
+    raise AssertionError
+"""
+    assert "rawpack.reader" in loaded_by(code)
 
 
 def test_errors_have_one_root() -> None:

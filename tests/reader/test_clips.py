@@ -677,12 +677,12 @@ def test_what_makes_no_clips_is_refused(reader: Reader, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has a field 'clip'.*another name"):
         taken.clips(2)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"frames": 0}, "frames must be a whole number >= 1, not 0"),
-        ({"frames": 2.5}, "frames must be"),
-        ({"frames": 2, "stride": 0}, "stride must be"),
-        ({"frames": 2, "step": -1}, "step must be"),
-        ({"frames": 2, "per_video": True}, "per_video must be"),
-        ({"frames": 2, "per_video": 2, "step": 2}, "leave one of the two out"),
+        ({"frames": 0}, "frames=0 must be a whole number >= 1"),
+        ({"frames": 2.5}, "frames=2.5 must be"),
+        ({"frames": 2, "stride": 0}, "stride=0 must be"),
+        ({"frames": 2, "step": -1}, "step=-1 must be"),
+        ({"frames": 2, "per_video": True}, "per_video=True must be"),
+        ({"frames": 2, "per_video": 2, "step": 2}, "leave one out"),
         ({"frames": 2, "short": "loop"}, "'drop', 'repeat_last', 'wrap'"),
         ({"frames": 65}, "no 65 consecutive frames .* in 6 of 6 videos; .* longest run has 64"),
     ]

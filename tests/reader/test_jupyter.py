@@ -177,3 +177,12 @@ def test_progress_bars(notebook: Notebook, store: Path) -> None:
     outputs = notebook.run(PROGRESS)
     assert [one["output_type"] for one in outputs] == ["display_data"] * 2, outputs
     assert notebook.bars() == [(13.0, 13.0, "success"), (1.0, 13.0, "danger")]
+
+
+def test_a_reader_is_shown(notebook: Notebook, store: Path) -> None:
+    """A cell that ends with a reader or with batches shows fields and thumbnails."""
+    notebook.run(OPEN.format(store=str(store)))
+    for code in ("reader", "reader.batches(6)"):
+        (shown,) = notebook.run(code)
+        assert shown["data"]["text/html"].count("<img") == 4
+        assert "75 samples" in shown["data"]["text/plain"] or "13 batches" in shown["data"]["text/plain"]

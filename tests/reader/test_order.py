@@ -245,22 +245,22 @@ NOTHING: Any = None
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Shuffled(-1, 0), "n must be a whole number between 0 and .*, not -1"),
-        (lambda: Shuffled(2**62 + 1, 0), "n must be"),
-        (lambda: Shuffled(10, HALF), "seed must be a whole number, not 0.5"),
-        (lambda: Shuffled(10, True), "seed must be a whole number, not True"),
-        (lambda: Shuffled(10, NOTHING), "seed must be a whole number, not None"),
-        (lambda: Sequential(TEXT), "n must be"),
-        (lambda: BlockShuffled(10, 0, 0, 5), "block must be a whole number >= 1, not 0"),
-        (lambda: BlockShuffled(10, 0, 5, 0), "window must be"),
+        (lambda: Shuffled(-1, 0), "n=-1 must be a whole number between 0 and .*"),
+        (lambda: Shuffled(2**62 + 1, 0), r"n=\S+ must be"),
+        (lambda: Shuffled(10, HALF), "seed=0.5 must be a whole number"),
+        (lambda: Shuffled(10, True), "seed=True must be a whole number"),
+        (lambda: Shuffled(10, NOTHING), "seed=None must be a whole number"),
+        (lambda: Sequential(TEXT), r"n=\S+ must be"),
+        (lambda: BlockShuffled(10, 0, 0, 5), "block=0 must be a whole number >= 1"),
+        (lambda: BlockShuffled(10, 0, 5, 0), r"window=\S+ must be"),
         (lambda: BlockShuffled(10, 0, 2**20, 2**20), "too large"),
         (lambda: Shuffled(10).samples(-1, 0, 5), "epoch -1 has no positions"),
         (lambda: Shuffled(10).samples(0, 0, 11), r"no positions \[0, 11\).* its length is 10"),
         (lambda: Shuffled(10).samples(0, -1, 5), "no positions"),
         (lambda: Shuffled(10).samples(0, 5, 4), "no positions"),
-        (lambda: Shuffled(10).samples(HALF, 0, 4), "epoch must be a whole number, not 0.5"),
-        (lambda: Shuffled(10).samples(0, 0, HALF), "stop must be a whole number, not 0.5"),
-        (lambda: mixing(Shuffled(10), 11, 2), "batch_size must be a whole number between 2 and 10"),
+        (lambda: Shuffled(10).samples(HALF, 0, 4), "epoch=0.5 must be a whole number"),
+        (lambda: Shuffled(10).samples(0, 0, HALF), "stop=0.5 must be a whole number"),
+        (lambda: mixing(Shuffled(10), 11, 2), "batch_size=11 must be a whole number between 2 and 10"),
     ],
 )
 def test_nonsense_is_refused(call: Callable[[], object], message: str) -> None:
@@ -676,13 +676,13 @@ def test_the_last_step_of_a_known_epoch() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be a whole number >= 1, not 0"),
-        ({"batch_size": 2.0}, "batch_size must be"),
-        ({"rank": 2, "world_size": 2}, "rank must be a whole number between 0 and 1, not 2"),
-        ({"rank": -1}, "rank must be"),
-        ({"world_size": 0}, "world_size must be"),
+        ({"batch_size": 0}, "batch_size=0 must be a whole number >= 1"),
+        ({"batch_size": 2.0}, r"batch_size=\S+ must be"),
+        ({"rank": 2, "world_size": 2}, "rank=2 must be a whole number between 0 and 1"),
+        ({"rank": -1}, "rank=-1 must be"),
+        ({"world_size": 0}, "world_size=0 must be"),
         ({"uneven": "drop"}, 'uneven must be "pad" or "keep", not \'drop\''),
-        ({"length": -1}, "length must be"),
+        ({"length": -1}, r"length=\S+ must be"),
     ],
 )
 def test_a_division_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
@@ -694,7 +694,7 @@ def test_a_division_that_makes_no_sense_is_refused(options: dict[str, Any], mess
 def test_a_position_outside_the_epoch_is_refused() -> None:
     """A resume beyond the epoch's end, or before its start, is refused."""
     for position in (-1, 11):
-        with pytest.raises(UsageError, match="position must be a whole number between 0 and 10"):
+        with pytest.raises(UsageError, match=r"position=\S+ must be a whole number between 0 and 10"):
             RankSplit(10, 2).count(position)
 
 
@@ -757,5 +757,5 @@ def test_a_given_rank_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_rank(0) == (0, 1)
     with pytest.raises(UsageError, match="world of 2 ranks, not world_size=3"):
         resolve_rank("auto", 3)
-    with pytest.raises(UsageError, match="rank must be a whole number between 0 and 3, not 4"):
+    with pytest.raises(UsageError, match="rank=4 must be a whole number between 0 and 3"):
         resolve_rank(4, 4)

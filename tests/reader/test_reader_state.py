@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -225,7 +226,7 @@ def test_set_epoch(reader: Reader) -> None:
     batches.set_epoch(1)
     assert [rows_of(batches) for _ in range(3)] == epochs[1:]
     for wrong in (-1, 1.5, True, "1"):
-        with pytest.raises(UsageError, match="must be a whole number from 0"):
+        with pytest.raises(UsageError, match="must be a whole number >= 0"):
             batches.set_epoch(wrong)  # type: ignore[arg-type]
 
 
@@ -333,10 +334,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"indices": [-76]}, "there is no sample -76"),
     ({"indices": [1.5]}, "whole numbers"),
     ({"indices": [[1]]}, "one dimension"),
-    ({"mask": [True]}, "mask must hold 75 booleans"),
-    ({"mask": [1] * 75}, "mask must hold 75 booleans"),
+    ({"mask": [True]}, r"mask=\[True\] must hold 75 booleans"),
+    ({"mask": [1] * 75}, r"mask=.* must hold 75 booleans"),
     ({"classes": ["none such"]}, "there is no class 'none such'"),
     ({"classes": "animals"}, "a list of names"),
+    ({"classes": 5}, "classes=5 must be a list of names"),
+    ({"classes": [["animals"]]}, "a list of names"),
+    ({"indices": "abc"}, "indices='abc' must be whole numbers"),
+    ({"indices": [[1], [1, 2]]}, r"indices=\[\[1\], \[1, 2\]\] cannot be read"),
+    ({"mask": "x"}, "mask='x' must hold 75 booleans"),
 ]
 
 
@@ -517,11 +523,37 @@ def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
         (lambda: reader.batches(4, image_size=3.5), "image_size=3.5"),  # type: ignore[arg-type]
         (lambda: reader.batches(4, fields="image"), r"\['image'\]"),
         (lambda: reader.select(classes="cat"), r"\['cat'\]"),
+        (lambda: Reader(5), "path=5"),  # type: ignore[arg-type]
         (lambda: reader[1:3], "select"),  # type: ignore[index]
         (lambda: reader.batches(4).load_state_dict(None), "NoneType"),  # type: ignore[arg-type]
     ]
     for ask, words in wrong:
         with pytest.raises(UsageError, match=words):
             ask()
+    every: dict[str, list[Any]] = {
+        "batch_size": ["a", 0, 2.5, None, True],
+        "shuffle": ["x", 1, None, [1]],
+        "block": ["x", 0],
+        "window": ["x", 0],
+        "seed": ["x", 1.5, None, True],
+        "drop_last": ["no", 1],
+        "fields": [5, [5], [["a"]]],
+        "image_size": ["x", (1,), (1, "a"), 0, True],
+        "transform": [5],
+        "color": ["rgb", 5],
+        "workers": ["a", -1, True],
+        "backend": ["x", 5],
+        "rank": ["x", 3, 1.5],
+        "world_size": ["x", 0],
+        "uneven": ["x", 5],
+        "timeout": ["x", 0, None, float("nan")],
+        "max_slots": ["a", 1, True],
+        "ragged": ["x", 0, 1.5, None, [1]],
+        "progress": ["x", 1],
+    }
+    for name, values in every.items():
+        for value in values:
+            with pytest.raises(UsageError, match=f"^{re.escape(f'{name}={value!r} ')}"):
+                reader.batches(**({"batch_size": 4} | {name: value}))
     size = np.int64(8)
     assert next(iter(reader.batches(4, image_size=size, workers=0)))["image"].shape[1:3] == (8, 8)  # type: ignore[arg-type]

@@ -175,6 +175,17 @@ def test_one_sample(opened: Callable[..., Reader], server: Server, truth: NDArra
     assert server.asked("shard-00002") == server.asked("shard-") == 1
 
 
+def test_a_notebook_fetches_nothing(opened: Callable[..., Reader], server: Server) -> None:
+    """In a notebook, a reader shows thumbnails of the samples whose shards are in the cache, and fetches no other."""
+    reader = opened()
+    assert "<img" not in reader._repr_html_()
+    assert "<img" not in reader.batches(BATCH)._repr_html_()
+    assert server.asked("shard-") == 0
+    reader[0]
+    assert reader._repr_html_().count("<img") == 1
+    assert server.asked("shard-") == 1
+
+
 def test_preloaded(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
     """preload=True reads a store into memory that is larger than its cache."""
     reader = opened(2, preload=True)

@@ -71,7 +71,7 @@ def workers_of(iterator: BatchIterator) -> list[int]:
 def wait_for_workers(iterator: BatchIterator) -> None:
     """Wait until each worker of an iterator has begun its first task."""
     assert iterator._pool is not None
-    notes = [handle.worker.notes for handle in iterator._pool._handles]
+    notes = [handle.worker.heartbeat for handle in iterator._pool._handles]
     wait_until(lambda: all(one.read()[2] for one in notes), "all workers have begun")
 
 

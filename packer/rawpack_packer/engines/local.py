@@ -168,7 +168,7 @@ class LocalEngine:
             task = seat.task
             if task is None or seat.trying or task.number in self._alone or self._packing_deaths[task.number]:
                 continue
-            number, position, _ = seat.child.notes.read()
+            number, position, _ = seat.child.heartbeat.read()
             if number == task.number and position < 0:
                 continue  # its shard is being finished, or it has not begun yet
             firsts = starts(task)
@@ -196,7 +196,7 @@ class LocalEngine:
     def _wait(self, seats: list[_PackWorker], report: Report) -> None:
         """Take what the workers say, once one of them says something."""
         began = time.monotonic()
-        beats = [seat.child.notes.read()[2] for seat in seats]
+        beats = [seat.child.heartbeat.read()[2] for seat in seats]
         while True:
             poll = select.poll()
             by_number = {seat.child.channel.fileno(): seat for seat in seats if not seat.free}
@@ -209,7 +209,7 @@ class LocalEngine:
                 return
             if self._look is not None:
                 self._look()
-            now = [seat.child.notes.read()[2] for seat in seats]
+            now = [seat.child.heartbeat.read()[2] for seat in seats]
             if now != beats:
                 began, beats = time.monotonic(), now
             elif time.monotonic() - began > self._stuck_after_s:
@@ -252,7 +252,7 @@ class LocalEngine:
 
     def _replace(self, seat: _PackWorker, task: PartTask) -> None:
         """Start a new worker in the place of one that died, and have it go on with its part."""
-        number, position, beats = seat.child.notes.read()
+        number, position, beats = seat.child.heartbeat.read()
         if not seat.child.kill(GRACE_S):
             raise PackError("a packing worker hangs and cannot be ended: is the disk alive?")
         status, words = seat.child.process.returncode, seat.child.last_words()

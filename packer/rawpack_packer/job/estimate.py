@@ -253,7 +253,7 @@ def _trials(
                 done += 1
                 yield answer
             if done < len(parts):
-                if not child.notes.read()[2]:
+                if not child.heartbeat.read()[2]:
                     raise PackError("a worker process ended before it began; is this machine out of memory?")
                 done += 1
                 yield _SampleTrial(parts[done - 1][0], None, 0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import threading
 import traceback
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from rawpack.batching import worker
 from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
@@ -16,29 +16,34 @@ from rawpack.system.child import HEARTBEAT_BYTES, Channel, Child, Heartbeat, pai
 _JOIN_TIMEOUT_S = 5.0
 
 
-class Worker(Protocol):
-    """One worker of either backend."""
+class Worker(ABC):
+    """One worker of either kind."""
 
     channel: Channel
-    notes: Heartbeat
+    heartbeat: Heartbeat
 
     def share(self, slot: Slot) -> list[int]:
         """The descriptors to send along with a task on `slot`."""
+        return []
 
     def forget(self) -> tuple[int, ...]:
         """Slots that it has mapped and that will not be filled again, reported once."""
+        return ()
 
+    @abstractmethod
     def kill(self, grace: float = 0.0) -> bool:
         """Kill it, after `grace` seconds to end by itself, and wait until it is gone; False where that fails."""
 
     def status(self) -> int | None:
-        """The exit status of one that is gone; None where there is none."""
+        """The exit status of a process that is gone."""
+        return None
 
+    @abstractmethod
     def last_words(self) -> str:
         """What it wrote before it ended, if anything."""
 
 
-class ProcessWorker(Child):
+class ProcessWorker(Child, Worker):
     """A worker process."""
 
     def __init__(self, spec: WorkSpec, descriptors: list[int], slots: dict[int, Slot]) -> None:
@@ -47,16 +52,14 @@ class ProcessWorker(Child):
         self._known: set[int] = set()
 
     def share(self, slot: Slot) -> list[int]:
-        """The descriptors to send along with a task on `slot`."""
+        if slot.number in self._known and not slot.fresh:
+            return []
         if not slot.fresh:
-            if slot.number in self._known:
-                return []
             self._known.add(slot.number)
         assert slot.descriptor is not None
         return [slot.descriptor]
 
     def forget(self) -> tuple[int, ...]:
-        """Slots that it has mapped and that will not be filled again."""
         stale = tuple(number for number in self._known if number not in self._slots or self._slots[number].fresh)
         self._known.difference_update(stale)
         return stale
@@ -65,12 +68,12 @@ class ProcessWorker(Child):
         return self.process.returncode
 
 
-class ThreadWorker:
+class ThreadWorker(Worker):
     """A worker thread: the same loop over the same messages, with the slots of this process."""
 
     def __init__(self, filler: BatchFiller, layout: SlotLayout, slots: dict[int, Slot]) -> None:
         self.channel, theirs = pair()
-        self.notes = Heartbeat(mmap.mmap(-1, HEARTBEAT_BYTES))
+        self.heartbeat = Heartbeat(mmap.mmap(-1, HEARTBEAT_BYTES))
         self._words = ""
 
         def views_of(task: Task, _: list[int]) -> Views:
@@ -78,9 +81,9 @@ class ThreadWorker:
 
         def run() -> None:
             try:
-                serve(theirs, filler, views_of, self.notes)
+                serve(theirs, filler, views_of, self.heartbeat)
             except KeyError:
-                pass  # A slot that is gone: nobody waits for the batch anymore.
+                pass  # a slot that is gone: nobody waits for the batch anymore
             except Exception:
                 self._words = traceback.format_exc()
             finally:
@@ -89,22 +92,13 @@ class ThreadWorker:
         self.thread = threading.Thread(target=run, daemon=True, name="rawpack")
         self.thread.start()
 
-    def share(self, slot: Slot) -> list[int]:
-        return []
-
-    def forget(self) -> tuple[int, ...]:
-        return ()
-
     def kill(self, grace: float = 0.0) -> bool:
-        """Tell the thread to end; False where it is in the middle of a task that does not end."""
+        """Have the thread end; False where it is in the middle of a task that does not end."""
         self.channel.close()
         if self.thread is threading.current_thread():
             return False  # a garbage collection in the worker itself released the pool
         self.thread.join(_JOIN_TIMEOUT_S)
         return not self.thread.is_alive()
-
-    def status(self) -> int | None:
-        return None
 
     def last_words(self) -> str:
         return self._words

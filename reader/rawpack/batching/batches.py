@@ -14,37 +14,35 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.batching.fill import BatchFiller, WorkSpec
-from rawpack.batching.iterator import Batch, BatchIterator, Begun, most_slices
-from rawpack.batching.options import Options, check_travels, tiny
-from rawpack.batching.pool import Pending, WorkerPool
+from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, most_slices
+from rawpack.batching.options import Options, check_travels, sides, tiny
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
 from rawpack.batching.ragged import RaggedFields
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStep, EpochSteps
-from rawpack.clips.table import CLIP, ClipTable
-from rawpack.disk.manifest import dump
+from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
 from rawpack.order import Order, RankSplit
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.order.keys import whole_number
+from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
+    from rawpack.clips.table import ClipTable
 
-IN_FLIGHT = 2
-"""Batches that are made while the caller holds one."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
-"""Without workers, so many bytes of small batches are read at once: finding 64 samples of 784 bytes takes longer than
-copying them. No more than a core's cache holds."""
+"""Without workers, about this many bytes of small batches are read at once, as much as a core's cache holds: finding 64
+samples of 784 bytes takes longer than copying them."""
 
 
 class Batches(Iterable[Batch]):
-    """Batches of one reader: each `iter()` is the next epoch, starting with 0; after `set_epoch(n)`, with n.
+    """Batches of one reader: each `iter()` is the next epoch, from 0 on, or from n on after `set_epoch(n)`.
 
-    Iterators are independent: nested loops work, and two at a time. Workers and slots are kept from epoch to epoch and
-    end with this object.
+    Iterators are independent: nested loops work, and so do two at a time. Workers and slots are kept from epoch to
+    epoch and end with this object.
     """
 
     def __init__(
@@ -57,8 +55,8 @@ class Batches(Iterable[Batch]):
         options: Options,
         clips: ClipTable | None = None,
     ) -> None:
-        """Made by `Reader.batches`. selection: the library's rows that the order counts, or the numbers of clips; None
-        for all. clips: where samples are clips."""
+        """Made by `Reader.batches`. selection: the rows of the library, or the numbers of clips, that the order counts;
+        None for all. clips: where samples are clips."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options, self._clips = seed, options, clips
         shown = [name for name in options.fields if library.fields[name].in_slot]
@@ -90,15 +88,40 @@ class Batches(Iterable[Batch]):
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
 
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
+        return f"{type(self).__name__}({self._title()}; {fields})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the options and fields, with thumbnails of a few samples as they are stored."""
+        from rawpack.batching.notebook import html_of
+
+        return html_of(f"Batches: {self._title()}", self._table(), self._library, self._clips, self._selection)
+
+    def _title(self) -> str:
+        options, split = self.options, self._split
+        # A sampler is not asked: it may draw, and may raise.
+        count = f"{len(self)} " if self._order.foreseeable else ""
+        plural = "" if count == "1 " else "es"
+        order = f"{options.order_name}, seed={self._seed}" if options.order_name != "sequential" else "sequential"
+        ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
+        kind = {"process": "worker processes", "thread": "worker threads"}[options.backend]
+        workers = f"{options.workers} {kind}" if options.workers else "no workers"
+        return f"{count}batch{plural} of {options.batch_size} an epoch, {order}{ranks}, {workers}"
+
+    def _table(self) -> list[tuple[str, str, str]]:
+        """Name, dtype and shape of each field of a batch."""
+        fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.options.fields}
+        fields |= {field.name: field for field in self._spec.layout.fields}
+        return [(name, one.dtype, sides((self.options.batch_size, *one.shape))) for name, one in fields.items()]
+
     def __len__(self) -> int:
-        """The number of batches that this rank gets in a whole epoch: the one that `iter()` takes next."""
+        """The number of batches that this rank gets in the epoch that `iter()` takes next, from its start."""
         return len(self._split_of(self._epoch))
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `iter()` takes epoch `epoch`, from its start."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int | np.integer) or epoch < 0:
-            raise UsageError(f"epoch {epoch!r} must be a whole number from 0")
-        self._begin_at(int(epoch), 0)
+        """The next `iter()` begins with epoch `epoch`, from its start."""
+        self._begin_at(whole_number("epoch", epoch, 0), 0)
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:
@@ -125,16 +148,14 @@ class Batches(Iterable[Batch]):
         iterator = BatchIterator(
             self,
             steps,
-            worker_set.pool,
-            worker_set.slot_pool,
+            self._pool_cache,
+            worker_set,
             self._filler,
             readahead,
             self._ragged_fields if self._ragged_fields.names else None,
             prefetch,
-            worker_set.begun,
             seed=self._seed,
             epoch=epoch,
-            in_flight=IN_FLIGHT,
             together=self._together,
         )
         self._latest = weakref.ref(iterator)
@@ -145,17 +166,17 @@ class Batches(Iterable[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iterator is, for `load_state_dict`: plain values that JSON can hold.
 
-        The position counts the samples that all ranks have handed to their callers, not what workers have prefetched.
+        The position counts the samples that all ranks have handed to their callers, not what workers have prepared.
         The rest of the epoch is the same with other workers, another format of the same set, or another world size.
         """
         epoch, position = self._state
         if not self._split_of(epoch).count(position):
-            # Nothing is left of it, also where uneven="keep" gave this rank no batch in the last step.
+            # Nothing is left: also where uneven="keep" gave this rank no batch in the last step.
             epoch, position = epoch + 1, 0
         return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next `iter()` resumes where `state` was taken. Raises UsageError where it is of another order."""
+        """The next `iter()` resumes where `state` was taken. Raises UsageError where it belongs to another order."""
         expected = {"version": STATE_VERSION, **self._identity()}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
@@ -174,16 +195,16 @@ class Batches(Iterable[Batch]):
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
-        the workers' seconds of reading, decoding and transforming, and a verdict in words."""
+        the seconds that workers spent reading, decoding and transforming, and a verdict in words."""
         return self.counted.as_dict()
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
-        """Called by an iterator: see `Owner`."""
+        """Called by an iterator that has handed over a batch."""
         if self._latest is not None and self._latest() is iterator:
             self._state = (iterator.epoch, step.position)
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
-        """Called by an iterator: see `Owner`."""
+        """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""
         latest = self._latest is not None and self._latest() is iterator
         next_epoch = (self._epoch, self._position) == (iterator.epoch + 1, 0)
         # Threads use the caller's own transform, which may be changed between two epochs.
@@ -191,15 +212,6 @@ class Batches(Iterable[Batch]):
         if latest and next_epoch and foreseeable and self._library.fetcher is None:
             return self._steps(iterator.epoch + 1, 0)
         return iter(())
-
-    def ended(
-        self, pool: WorkerPool | None, slot_pool: SlotPool, left: list[Pending] | None, epoch: int, following: Begun
-    ) -> None:
-        """Called by an iterator: see `Owner`."""
-        if left is None:
-            self._pool_cache.discard(WorkerSet(pool, slot_pool))
-        else:
-            self._pool_cache.give_back(WorkerSet(pool, slot_pool, tuple(left), epoch, following))
 
     def _begin_at(self, epoch: int, position: int) -> None:
         self._epoch, self._position = epoch, position
@@ -219,14 +231,14 @@ class Batches(Iterable[Batch]):
                 yield EpochStep(self._clips.rows(samples, self._seed, epoch), after, samples)
 
     def _prefetch(self, steps: Iterator[EpochStep], epoch: int, position: int) -> Prefetch:
-        """The same steps, each when its shards have come."""
+        """The same steps, each when its shards are in the cache."""
         from rawpack.batching.prefetch import Prefetch
 
         def order(start: int, stop: int) -> NDArray[np.int64]:
             samples = self._order.samples(epoch, position + start, position + stop)
             if self._selection is not None:
                 samples = self._selection[samples]
-            # Of clips, the first frames: most clips lie in the shard where they begin.
+            # The first frames of clips: most clips are in the shard where they begin.
             return samples if self._clips is None else self._clips.rows(samples, self._seed, epoch)[:, 0]
 
         names = [name for name in self.options.fields if self._library.fields[name].in_shards]
@@ -264,20 +276,17 @@ class Batches(Iterable[Batch]):
         slot_pool = SlotPool(self._spec.layout, IN_FLIGHT + 2, options.max_slots, shared=shared)
         if not options.workers:
             return WorkerSet(None, slot_pool)
-        return WorkerSet(
-            WorkerPool(self._spec, options.workers, options.backend, slot_pool, self._filler, options.timeout),
-            slot_pool,
-        )
+        from rawpack.batching.pool import WorkerPool
+
+        pool = WorkerPool(self._spec, options.workers, options.backend, slot_pool, self._filler, options.timeout)
+        return WorkerSet(pool, slot_pool)
 
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
-        process, and the number of held batches is not limited."""
-        options = self.options
-        if options.workers or options.max_slots is not None or options.pipeline is not None:
+        process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
+        options, frames = self.options, 1 if self._clips is None else self._clips.shape.frames
+        if options.workers or options.max_slots is not None or options.pipeline is not None or self._library.fetcher:
             return 1
-        if self._library.fetcher is not None:
-            return 1  # each batch waits for its own shards
-        frames = 1 if self._clips is None else self._clips.shape.frames
         if not tiny(self._library, options.fields, options.planes, frames):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
@@ -292,5 +301,5 @@ class Batches(Iterable[Batch]):
         return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
 
     def _axes(self, name: str) -> tuple[int, ...]:
-        """The axes of a field between the batch's and those of a sample in the store: of clips, the frames."""
+        """The axes between the batch's and those of a stored sample: for clips, the frames."""
         return () if self._clips is None or name in self._clips.once else (self._clips.shape.frames,)

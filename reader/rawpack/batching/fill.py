@@ -1,4 +1,4 @@
-"""What a worker does, whichever process or thread it is: fill rows of a slot."""
+"""What a worker does, in whichever process or thread: fill rows of a slot."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
 from rawpack.batching.slots import SlotLayout
-from rawpack.clips.table import CLIP
 from rawpack.disk.manifest import Field
 from rawpack.errors import RawpackError, WorkerError
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.store.shard_files import ShardFiles
-from rawpack.system.child import Channel, Heartbeat
 from rawpack.system.times import Times
 
 if TYPE_CHECKING:
+    from rawpack.system.child import Channel, Heartbeat
     from rawpack.transforms.pipeline import Pipeline
 
 try:
@@ -31,7 +30,9 @@ except ImportError:  # Windows
 
 Views = dict[str, NDArray[Any]]
 Seeds = tuple[int, int]
-"""Seed and epoch: what random numbers depend on, beside the sample."""
+"""Seed and epoch: what random numbers depend on, besides the sample."""
+_WHOLE = -1
+"""The position that stands for a batch as a whole."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,18 @@ class WorkSpec:
     files: tuple[ShardFiles, ...]
     """Of each store; preloaded ones are all in `memory` instead."""
     manifests: tuple[bytes, ...]
-    """As the reader found them: a worker that starts later must not read what was packed there since."""
+    """As the reader found them: a worker that starts later must not read what was packed since."""
     layout: SlotLayout
     pipeline: Pipeline | None = None
-    """What is done to samples before they are in a slot."""
+    """The transform."""
     planes: tuple[str, ...] = ()
     """Fields that come as planes, as they are stored."""
     verify: bool = False
     """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
-    """`Memory.layout` of preloaded shards; the descriptor travels beside the spec."""
+    """`Memory.layout` of preloaded shards; the descriptor is sent along with the spec."""
     once: tuple[str, ...] = ()
-    """Of clips: the fields that a clip has one value of, and not one for each frame."""
+    """Fields that a clip has one value of, instead of one for each frame."""
 
 
 class BatchFiller:
@@ -72,84 +73,75 @@ class BatchFiller:
         plans = () if self._pipeline is None else self._pipeline.plans
         if self._pipeline is not None and plans:
             outs = {name: self._frames(name, views[name][start:stop], samples) for name in plans}
-            check = self._check_one if self._verify else None
+            check = self._library.check if self._verify else None
             self._pipeline.fill(self._library, samples, outs, seeds, times, check, clips)
         for name, field in self._fields:
             if name in plans:
                 continue
             rows, out = rows_of(samples, name in self._once), self._frames(name, views[name][start:stop], samples)
-            began = time.perf_counter()
+            began, planes = time.perf_counter(), name in self._planes
+            read = self._library.read_planes if planes else self._library.read_into
             # One sample at a time, so that what was decompressed to be checked is not decompressed again.
-            read = self._library.read_planes if name in self._planes else self._library.read_into
             step = 1 if self._verify and field.deflated else max(1, len(rows))
             for i in range(0, len(rows), step):
-                if self._verify:
-                    self._check(name, field, rows[i : i + step])
+                if self._verify and field.in_shards:
+                    for row in rows[i : i + step].tolist():
+                        self._library.check(name, row)
                 read(name, rows[i : i + step], out[i : i + step])
-            _add(times, field, name in self._planes, time.perf_counter() - began)
+            _add(times, field, planes, time.perf_counter() - began)
 
     @property
     def uses_opencv(self) -> bool:
-        """Whether OpenCV works on the samples, beside decoding them."""
+        """Whether OpenCV works on the samples, besides decoding them."""
         converted = [name for name, _ in self._fields if name not in self._planes]
         planar = any(store.fields[name].planar for store in self._library.stores for name in converted)
         return self._pipeline is not None or planar
 
     @property
     def whole_batches(self) -> bool:
-        """Whether a batch must be made in one piece."""
+        """Whether a batch must be made as a whole, not in slices."""
         return self._pipeline is not None and self._pipeline.whole_batches
 
     def targets(self, views: Views) -> Views:
-        """Where the samples of a batch are made: the slot's arrays, or others that `finish` copies into them."""
+        """The arrays that samples are made in: the slot's, or others that `finish` copies into the slot's."""
         if self._pipeline is None:
             return views
         return {name: self._pipeline.target(name, view) for name, view in views.items()}
 
     def finish(self, targets: Views, views: Views, times: Times, seeds: Seeds) -> None:
-        """Apply what is done to a batch as a whole, once it has all its samples."""
+        """Apply the steps that work on whole batches, once the batch has all its samples."""
         if self._pipeline is not None and self._pipeline.whole_batches:
             self._pipeline.finish(targets, views, seeds, times)
 
     def _frames(self, name: str, out: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
-        """The same memory, frame by frame: (n, frames, ...) of clips as (n * frames, ...)."""
+        """The same memory, frame by frame: clips (n, frames, ...) as (n * frames, ...)."""
         return out if samples.ndim == 1 or name in self._once else out.reshape(samples.size, *out.shape[2:])
 
     @property
     def descriptors(self) -> list[int]:
-        """What a worker process needs beside the spec."""
+        """What a worker process needs besides the spec."""
         return [] if self._library.memory is None else [self._library.memory.descriptor]
 
     def name(self, row: int) -> str:
-        """How to name a sample in an error: by its row and key; a clip by those of its first frame."""
+        """A sample's name in an error: its row and key; for a clip those of its first frame."""
         what = f"the clip that begins with sample {row}" if self._once else f"sample {row}"
         try:
             return f"{what} ({self._library.text('key', np.array([row]))[0]!r})"
         except (RawpackError, KeyError):
             return what
 
-    def doing(self, row: int, batch: int = 0) -> str:
-        """What failed, in an error: reading a sample, or transforming a batch of so many that begins with it."""
-        if batch:
-            return f"transforming the batch of {batch} that begins with {self.name(row)}"
-        return f"reading {self.name(row)}"
-
-    def _check(self, name: str, field: Field, rows: NDArray[np.int64]) -> None:
-        if field.in_shards:
-            for row in rows.tolist():
-                self._library.check(name, row)
-
-    def _check_one(self, name: str, row: int) -> None:
-        self._library.check(name, row)
+    def failure(self, error: Exception, views: Views, position: int) -> str:
+        """What failed: reading one sample of a batch, or transforming the `_WHOLE` of it."""
+        name = self.name(first_row(views, max(position, 0)))
+        doing = f"reading {name}"
+        if position == _WHOLE:
+            doing = f"transforming the batch of {len(views[INDEX])} that begins with {name}"
+        return f"{doing} failed: {type(error).__name__}: {error}"
 
 
 def rows_of(samples: NDArray[np.int64], once: bool) -> NDArray[np.int64]:
-    """The rows to read a field of. samples: rows (n,), or of clips (n, frames); once: whether a clip has it once."""
+    """The rows to read. samples: rows (n,), or those of clips (n, frames); once: whether a clip has one value."""
     return samples if samples.ndim == 1 else samples[:, 0] if once else samples.reshape(-1)
-
-
-_WHOLE = -1
-"""The position of what is done to a batch as a whole."""
 
 
 def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
@@ -159,30 +151,30 @@ def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
         times.decoding += seconds
 
 
-def do(task: Task, filler: BatchFiller, views: Views, notes: Heartbeat) -> Reply:
+def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> Reply:
     """Do one task; an exception is reported with the sample that raised it."""
     times, position, before = Times(), task.start, major_faults()
     seeds = task.seed, task.epoch
     try:
         targets = filler.targets(views)
-        if not _filled(task, filler, targets, notes, times):
-            # One by one: to find the sample that raised, or the one that kills.
+        if not _filled(task, filler, targets, heartbeat, times):
+            # One by one: to find the sample that raises, or the one that kills.
             for position in range(task.start, task.stop):
-                notes.note(task.number, position)
+                heartbeat.note(task.number, position)
                 filler.fill(targets, position, position + 1, times, seeds)
         position = _WHOLE
         filler.finish(targets, views, times, seeds)
         return SliceDone(task.number, times, major_faults() > before)
     except Exception as error:
-        row, batch = first_row(views, max(position, 0)), task.rows if position == _WHOLE else 0
-        return SliceFailed(task.number, row, type(error).__name__, str(error), traceback.format_exc(), batch)
+        what = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
+        return SliceFailed(task.number, what)
 
 
-def _filled(task: Task, filler: BatchFiller, targets: Views, notes: Heartbeat, times: Times) -> bool:
-    """Whether all samples of a task could be made in one go. Raises what its only sample raises."""
+def _filled(task: Task, filler: BatchFiller, targets: Views, heartbeat: Heartbeat, times: Times) -> bool:
+    """Whether all samples of a task could be made at once. Raises what its only sample raises."""
     if task.careful:
         return False
-    notes.note(task.number, -1)
+    heartbeat.note(task.number, -1)
     try:
         filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch))
     except Exception:
@@ -198,29 +190,26 @@ def major_faults() -> int:
 
 
 def first_row(views: Views, position: int) -> int:
-    """The row of a batch's sample; of a clip that of its first frame."""
+    """The row of a batch's sample; for a clip that of its first frame."""
     return int(views[INDEX][position].flat[0])
 
 
 def blame(filler: BatchFiller, views: Views, seeds: Seeds, error: Exception) -> RawpackError:
-    """The error to raise in this process for one that came up while filling a batch: it names the sample."""
+    """The error to raise in this process for one that came up while a batch was filled: it names the sample."""
     targets = filler.targets(views)
-    for position in range(len(views[INDEX])):
-        try:
-            filler.fill(targets, position, position + 1, Times(), seeds)
-        except Exception as again:
-            doing = filler.doing(first_row(views, position))
-            return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
+    position = 0
     try:
+        for position in range(len(views[INDEX])):
+            filler.fill(targets, position, position + 1, Times(), seeds)
+        position = _WHOLE
         filler.finish(targets, views, Times(), seeds)
     except Exception as again:
-        doing = filler.doing(first_row(views, 0), len(views[INDEX]))
-        return WorkerError(f"{doing} failed: {type(again).__name__}: {again}")
+        return WorkerError(filler.failure(again, views, position))
     return WorkerError(f"reading a batch failed, but not when repeated: {type(error).__name__}: {error}")
 
 
 def serve(
-    channel: Channel, filler: BatchFiller, views_of: Callable[[Task, list[int]], Views], notes: Heartbeat
+    channel: Channel, filler: BatchFiller, views_of: Callable[[Task, list[int]], Views], heartbeat: Heartbeat
 ) -> None:
     """Do tasks until the other end is gone. One loop for both backends."""
     while True:
@@ -228,7 +217,7 @@ def serve(
         if received is None:
             return
         task = decode_task(received[0])
-        reply = do(task, filler, views_of(task, received[1]), notes)
+        reply = do(task, filler, views_of(task, received[1]), heartbeat)
         try:
             channel.send(encode(reply))
         except OSError:

@@ -8,24 +8,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.batching.fill import BatchFiller, blame
-from rawpack.batching.pool import Pending, WorkerPool
+from rawpack.batching.pool_cache import Begun, PoolCache, WorkerSet
 from rawpack.batching.readahead import Readahead
-from rawpack.batching.slots import SlotPool
-from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStep, EpochSteps
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.concatenated import INDEX
 
 if TYPE_CHECKING:
+    from rawpack.batching.batches import Batches
+    from rawpack.batching.pool import Pending, WorkerPool
     from rawpack.batching.prefetch import Prefetch
 
 Batch = dict[str, Any]
+IN_FLIGHT = 2
+"""Batches that are made while the caller holds one."""
 _SLICE_BYTES = 1 << 18
 """A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
 
@@ -36,63 +38,38 @@ def most_slices(batch_bytes: int, whole: bool) -> int:
     return 1 if whole else max(1, batch_bytes // _SLICE_BYTES)
 
 
-Begun = deque[tuple[EpochStep, Pending]]
-"""Batches in flight, in order."""
-
-
-class Owner(Protocol):
-    """Who made the iterator: `Batches`."""
-
-    counted: Stats
-
-    def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
-        """The steps of the next epoch, if the same workers can be expected to be asked for them."""
-
-    def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
-        """A batch was handed over."""
-
-    def ended(
-        self, pool: WorkerPool | None, slot_pool: SlotPool, left: list[Pending] | None, epoch: int, following: Begun
-    ) -> None:
-        """The iterator is done with its workers and slots. left: batches in flight that nobody wants; None
-        where something went wrong, so that nobody may use them again. following: the first of epoch `epoch`."""
-
-
 class BatchIterator(Iterator[Batch]):
-    """Hands over the batches of one epoch, in the process that made it. Threads may share one, as they would a queue:
-    each batch goes to one of them."""
+    """The batches of one epoch, in the process that made it. Threads may share one, as they would a queue: each batch
+    goes to one of them."""
 
     def __init__(
         self,
-        owner: Owner,
+        owner: Batches,
         steps: EpochSteps,
-        pool: WorkerPool | None,
-        slot_pool: SlotPool,
+        pool_cache: PoolCache,
+        worker_set: WorkerSet,
         filler: BatchFiller,
         readahead: Readahead,
         ragged_fields: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
         prefetch: Prefetch | None = None,
-        begun: Begun | None = None,
         *,
         seed: int,
         epoch: int,
-        in_flight: int,
         together: int,
     ) -> None:
-        """pool: None to do all in this process. ragged_fields: gives the fields of rows that go into no slot, by seed
-        and epoch, if any were asked for. prefetch: the steps, where their files must be fetched first. begun: the
-        batches before those of `steps`, which the pool is making already. in_flight: batches to be made at a time while
-        the caller holds one. together: in this process, so many batches fit into a slot, and are read at once."""
-        self._owner, self._pool, self._slot_pool = owner, pool, slot_pool
+        """worker_set: what makes the batches; it has begun those before `steps`. ragged_fields: gives the fields of
+        rows that are not in slots, by seed and epoch, if there are any. prefetch: the steps, where their files must be
+        fetched first. together: without workers, how many batches fit into a slot, and are read at once."""
+        self._owner, self._pool_cache = owner, pool_cache
+        self._pool, self._slot_pool = worker_set.pool, worker_set.slot_pool
         self._steps: Iterator[EpochStep] = steps
         self._filler, self._readahead, self._ragged_fields = filler, readahead, ragged_fields
-        self._in_flight, self._together = in_flight, together
-        self._prefetch, self._close_steps = prefetch, steps.close
+        self._together, self._prefetch, self._close_steps = together, prefetch, steps.close
         self._seed, self.epoch = seed, epoch
         self._bar: Any = None
-        self._pending: Begun = deque() if begun is None else begun
+        self._pending = worker_set.begun
         self._beyond: Begun = deque()
-        """Of the next epoch."""
+        """Batches of the next epoch."""
         self._following: Iterator[EpochStep] | None = None
         self._made: deque[tuple[EpochStep, Batch]] = deque()
         self._process = os.getpid()
@@ -106,7 +83,7 @@ class BatchIterator(Iterator[Batch]):
         raise UsageError("an iterator owns workers: pickle the reader and a state_dict() instead")
 
     def __next__(self) -> Batch:
-        # Before the lock: in a forked child, a thread of the parent may hold it for good.
+        # Before taking the lock, which in a forked child a thread of the parent may hold forever.
         if os.getpid() != self._process:
             if self._ended:
                 raise StopIteration
@@ -138,8 +115,8 @@ class BatchIterator(Iterator[Batch]):
         self._bar = tqdm(total=batches, desc=title, unit=" batches")
 
     def close(self) -> None:
-        """End the iteration early. Does not wait for workers, which finish their slices and serve the next epoch. A
-        thread that waits for a batch gets it first."""
+        """End the iteration early, without waiting for workers: they finish their slices and serve the next epoch. A
+        thread that is waiting for a batch gets it first."""
         if os.getpid() == self._process:
             with self._lock:
                 self._enter()
@@ -149,7 +126,7 @@ class BatchIterator(Iterator[Batch]):
                     self._inside = False
 
     def _enter(self) -> None:
-        """With the lock: raise where its thread is in already, from a function of the user's or a signal handler."""
+        """With the lock: raise where its thread is inside already, in a user's function or a signal handler."""
         if self._inside:
             raise RawpackError("this iterator is used from within its own next(); give each loop its own iter()")
         self._inside = True
@@ -198,7 +175,7 @@ class BatchIterator(Iterator[Batch]):
             self._made.append((step, {name: array[start:end] for name, array in whole.items()}))
 
     def _from_pool(self, pool: WorkerPool) -> tuple[EpochStep, Batch]:
-        """The next batch in flight; another is begun in its place."""
+        """The next batch that workers make; another is begun in its place."""
         self._submit(pool)
         if not self._pending:
             raise StopIteration
@@ -209,8 +186,8 @@ class BatchIterator(Iterator[Batch]):
         return step, self._slot_pool.hand_over(pending.slot, pending.rows)
 
     def _submit(self, pool: WorkerPool) -> None:
-        """Have `in_flight` batches in flight besides the next one, as far as `max_slots` allows."""
-        while len(self._pending) <= self._in_flight:
+        """Have `IN_FLIGHT` batches in the making besides the next one, as far as `max_slots` allows."""
+        while len(self._pending) <= IN_FLIGHT:
             if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return
             step = next(self._steps, None)
@@ -220,11 +197,11 @@ class BatchIterator(Iterator[Batch]):
             self._pending.append((step, self._begin(pool, step, self.epoch)))
 
     def _submit_beyond(self, pool: WorkerPool) -> None:
-        """All of this epoch is in flight: begin the next, so that its first batch is ready when it is asked for."""
+        """All of this epoch is in the making: begin the next, so that its first batch is ready when it is asked for."""
         if self._following is None:
             self._following = self._owner.following(self)
         try:
-            while len(self._pending) + len(self._beyond) <= self._in_flight and self._slot_pool.spare:
+            while len(self._pending) + len(self._beyond) <= IN_FLIGHT and self._slot_pool.spare:
                 step = next(self._following, None)
                 if step is None:
                     return
@@ -235,13 +212,11 @@ class BatchIterator(Iterator[Batch]):
 
     def _begin(self, pool: WorkerPool, step: EpochStep, epoch: int) -> Pending:
         """Give out a batch to the workers."""
-        rows = len(step.rows)
-        pending = Pending(self._slot(), rows, self._seed, epoch)
-        step.write(self._slot_pool.layout.views(pending.slot.memory, rows))
+        rows, slot, layout = len(step.rows), self._slot(), self._slot_pool.layout
+        step.write(layout.views(slot.memory, rows))
         self._readahead.before_batch(step.rows)
-        size = self._slot_pool.layout.size * rows // self._slot_pool.layout.batch_size
-        pool.submit(pending, min(len(pool), most_slices(size, self._filler.whole_batches)))
-        return pending
+        slices = most_slices(layout.size * rows // layout.batch_size, self._filler.whole_batches)
+        return pool.submit(slot, rows, (self._seed, epoch), min(len(pool), slices))
 
     def _slot(self) -> Any:
         began = time.perf_counter()
@@ -270,13 +245,14 @@ class BatchIterator(Iterator[Batch]):
         self._owner.handed_over(self, step)
 
     def _leave(self) -> None:
-        """End, with batches in flight."""
+        """End, with batches in the making."""
         if not self._ended and os.getpid() == self._process:
             left = [pending for _, pending in (*self._pending, *self._beyond)]
             self._beyond.clear()
             self._end(left)
 
     def _end(self, left: list[Pending] | None) -> None:
+        """left: batches in the making that nobody wants; None after an error, when nobody may use the workers again."""
         self._ended = True
         if self._bar is not None:
             self._bar.close()
@@ -284,7 +260,11 @@ class BatchIterator(Iterator[Batch]):
         self._made.clear()
         self._close_steps()
         beyond, self._beyond = self._beyond, deque()
-        self._owner.ended(self._pool, self._slot_pool, left, self.epoch + 1, beyond)
+        worker_set = WorkerSet(self._pool, self._slot_pool, tuple(left or ()), self.epoch + 1, beyond)
+        if left is None:
+            self._pool_cache.discard(worker_set)
+        else:
+            self._pool_cache.give_back(worker_set)
 
 
 def _let_go(bar: Any, close: bool) -> None:

@@ -15,14 +15,14 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     size: int
     """Bytes of the slot."""
     keep: bool
-    """Whether the slot will be used again, so that its mapping is worth keeping: then its descriptor comes with the
-    first task that names it only, otherwise with each."""
+    """Whether the slot will be used again. Then the worker keeps its mapping, and the descriptor comes only with the
+    first task that names the slot; otherwise it comes with every task."""
     rows: int
     """Rows of the whole batch."""
     start: int
     stop: int
     careful: bool
-    """Do one sample at a time and note each before it is begun: this slice has killed a worker before."""
+    """Do one sample at a time, and note each before it is begun: this slice has killed a worker before."""
     seed: int = 0
     epoch: int = 0
     forget: tuple[int, ...] = ()
@@ -42,14 +42,8 @@ class SliceFailed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A task raised."""
 
     number: int
-    row: int
-    """The reader's row of the sample that raised; -1 where it is not known."""
-    kind: str
-    """The exception's class."""
-    message: str
-    traceback: str
-    batch: int = 0
-    """Where a whole batch raised: how many samples it has, `row` being the first."""
+    what: str
+    """The error to raise, with the sample, the exception and the worker's traceback."""
 
 
 Reply = SliceDone | SliceFailed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from rawpack.batching.ragged import Ragged
 from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
 from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.system import machine
 
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
 
 Backend = Literal["process", "thread"]
 RESIZABLE = ("uint8", "uint16", "float32")
-"""What OpenCV resizes."""
+"""The dtypes that OpenCV resizes."""
 _MANY_WORKERS, _MANY_A_CPU = 16, 4
-"""More than both is worth a warning: where workers wait for a disk, a few more than there are CPUs make sense."""
+"""More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
 _TINY_BYTES = 4096
-"""Samples this small are copied faster in this process than a message reaches a worker."""
+"""Copying a sample this small takes less time than a message to a worker."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,41 @@ class Options:
     verify: bool
 
 
+def flag(name: str, value: object) -> bool:
+    """`value` as a bool; UsageError where it is none."""
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"{name}={value!r} must be True or False")
+    return bool(value)
+
+
+def one_of(name: str, value: object, *words: str | None) -> None:
+    """Raise UsageError unless `value` is one of these."""
+    if not (value is None or isinstance(value, str)) or value not in words:
+        raise UsageError(f"{name}={value!r} must be one of {', '.join(map(repr, words))}")
+
+
+def names(name: str, value: object) -> list[str]:
+    """`value` as a list of names; UsageError where it is none."""
+    if not isinstance(value, str) and isinstance(value, Iterable):
+        found = list(value)
+        if all(isinstance(one, str) for one in found):
+            return found
+    example = f", such as [{value!r}]" if isinstance(value, str) else ""
+    raise UsageError(f"{name}={reprlib.repr(value)} must be a list of names{example}")
+
+
+def seconds(name: str, value: object) -> float:
+    """`value` as a positive number of seconds; UsageError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
+        raise UsageError(f"{name}={value!r} must be more than 0 seconds")
+    return float(value)
+
+
+def sides(shape: Sequence[int | None]) -> str:
+    """A shape to be shown: "48x48x3", "?x5", "scalar"."""
+    return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
+
+
 def check_travels(pipeline: Pipeline) -> None:
     """Raise UsageError where a transform cannot be sent to worker processes."""
     import cloudpickle
@@ -67,12 +104,10 @@ def check_travels(pipeline: Pipeline) -> None:
 def choose_fields(
     library: ConcatenatedStore, fields: Sequence[str] | None, image_size: tuple[int, int] | None, transformed: bool
 ) -> tuple[str, ...]:
-    """The fields of a batch: numbers, images and masks by default. transformed: by what `Reader.batches` was given."""
-    if isinstance(fields, str):
-        raise UsageError(f"fields={fields!r} must be a list of names, such as [{fields!r}]")
+    """The fields of a batch: by default numbers, images and masks. transformed: by `transform=` or `image_size=`."""
     if fields is None:
         fields = [name for name, field in library.fields.items() if field.in_slot]
-    chosen = tuple(dict.fromkeys(name for name in fields if name != INDEX))
+    chosen = tuple(dict.fromkeys(name for name in names("fields", fields) if name != INDEX))
     for name in chosen:
         if name not in library.fields:
             raise UsageError(f"there is no field {name!r}; the store has {', '.join(library.fields)}")
@@ -94,18 +129,20 @@ def choose_fields(
 def choose_planes(
     library: ConcatenatedStore, fields: Sequence[str] | None, color: str | None, transformed: bool
 ) -> tuple[str, ...]:
-    """The fields that come as planes. transformed: by what `Reader.batches` was given."""
+    """The fields that come as planes, as they are stored. transformed: by `transform=` or `image_size=`."""
+    one_of("color", color, "yuv420", None)
     if color is None:
         return ()
-    if color != "yuv420":
-        raise UsageError(f"color={color!r} must be 'yuv420' (the planes as they are stored) or None (pixels)")
     if transformed:
         raise UsageError(
             f"color={color!r} gives planes as they are stored; transform= and image_size= work on pixels: leave "
             "out one of them"
         )
-    names = [name for name in library.fields if fields is None or name in fields]
-    planar = [name for name in names if all(store.fields[name].planar for store in library.stores)]
+    planar = [
+        name
+        for name in library.fields
+        if (fields is None or name in fields) and all(store.fields[name].planar for store in library.stores)
+    ]
     if not planar:
         raise UsageError(f"color={color!r}: no field of the batch is stored that way; pack with --color {color}")
     for name in planar:
@@ -126,25 +163,21 @@ def choose_workers(
     transformed: bool,
     frames: int,
 ) -> tuple[int, Backend]:
-    """How many workers and of which kind, where the caller leaves it open: see `Reader.batches`.
+    """How many workers, and of which kind: see `Reader.batches`.
 
-    planes: those of the fields that come as they are stored. transformed: whether workers do more with samples than
-    copying them. frames: of a clip, or 1.
+    planes: the fields that come as they are stored. transformed: whether workers do more than copy or decode samples.
+    frames: in a clip, or 1.
     """
-    if backend not in (None, "process", "thread"):
-        raise UsageError(f"backend={backend!r} must be 'process', 'thread' or None")
-    if workers is not None and (not isinstance(workers, int | np.integer) or isinstance(workers, bool) or workers < 0):
-        raise UsageError(
-            f"workers={workers!r} must be a whole number from 0 (0: this process does the work), or None to choose"
-        )
+    one_of("backend", backend, "process", "thread", None)
     raw = _copied(library, fields, planes)
     if workers is None:
         workers = 0 if tiny(library, fields, planes, frames) and not transformed else machine.cpus()
+    workers = whole_number("workers", workers, 0)
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
         # others no page fault, which in another process takes as long as the copy.
         backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
-    return int(workers), "process" if backend == "process" else "thread"
+    return workers, "process" if backend == "process" else "thread"
 
 
 def doubtful_workers(asked: int, options: Options) -> str | None:
@@ -164,8 +197,8 @@ def doubtful_workers(asked: int, options: Options) -> str | None:
 
 
 def check_ragged(library: ConcatenatedStore, fields: Sequence[str], ragged: object) -> None:
-    """Raise UsageError where `ragged=` is invalid, or too short for a sample."""
-    if ragged in ("list", "pad"):
+    """Raise UsageError where `ragged` is invalid, or too short for a sample."""
+    if isinstance(ragged, str) and ragged in ("list", "pad"):
         return
     if isinstance(ragged, bool) or not isinstance(ragged, int | np.integer) or ragged < 1:
         raise UsageError(f"ragged={ragged!r} must be 'list', 'pad', or a length to pad to")

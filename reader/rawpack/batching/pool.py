@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from rawpack.batching.backends import ProcessWorker, ThreadWorker, Worker
-from rawpack.batching.fill import BatchFiller, WorkSpec, first_row
-from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_reply, encode
+from rawpack.batching.fill import BatchFiller, Seeds, WorkSpec, first_row
+from rawpack.batching.messages import Reply, SliceDone, Task, decode_reply, encode
 from rawpack.batching.slots import Slot, SlotPool
-from rawpack.clips.table import CLIP
 from rawpack.errors import WorkerError
-from rawpack.store.concatenated import INDEX
+from rawpack.store.concatenated import CLIP, INDEX
 from rawpack.system.child import GRACE_S
 from rawpack.system.times import Times
 from rawpack.system.warning import warn
@@ -30,7 +29,7 @@ _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
 """How long a worker may take to start, on a busy machine with slow disks, however short `timeout` is."""
 _ERROR_WAIT_S = 2.0
-"""How long an error waits for the batches before its own to be handed over: not forever, in case one of them hangs."""
+"""How long an error waits for the batches before its own: not forever, in case one of them hangs."""
 
 
 @dataclass
@@ -41,17 +40,17 @@ class Pending:
     rows: int
     seed: int
     epoch: int
-    slices: int = 0
+    slices: int
     """How many it is cut into."""
     left: int = 0
     """Slices that are not done."""
     deaths: Counter[int] = field(default_factory=Counter)
-    """How many workers died of the slice that begins at a row."""
+    """The first row of a slice -> how many workers have died of it."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, in total."""
     failed: str = ""
-    """What went wrong with one of its slices: raised when it is this batch's turn, after the complete ones before it.
-    A text and no exception, which would keep the frames alive that keep it."""
+    """The error of one of its slices, raised when it is this batch's turn, after the complete ones before it. A text,
+    because an exception would keep alive the frames that keep it."""
 
 
 @dataclass
@@ -101,10 +100,11 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._handles)
 
-    def submit(self, pending: Pending, slices: int) -> None:
-        """Give out a batch in `slices` slices, to the workers that have least to do."""
-        pending.slices = max(1, min(slices, pending.rows))
+    def submit(self, slot: Slot, rows: int, seeds: Seeds, slices: int) -> Pending:
+        """Give out a batch in `slices` slices, to the workers that have the least to do. slot: has its `index`."""
+        pending = Pending(slot, rows, *seeds, max(1, min(slices, rows)))
         self._give_out(pending)
+        return pending
 
     def wait(self, pending: Pending) -> None:
         """Return when the batch is complete. Raises what a worker raised; replaces workers that die or hang."""
@@ -122,7 +122,7 @@ class WorkerPool:
 
         while pending.left and not pending.failed:
             for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
-                if self._receive(handles[number]) is None:
+                if not self._receive(handles[number]):
                     replace_worker(number, "died", GRACE_S)
             if self._failed is not None and pending.left:
                 since, failed = self._failed
@@ -136,19 +136,19 @@ class WorkerPool:
             raise WorkerError(pending.failed)
 
     def drain(self) -> bool:
-        """Wait until no worker holds a slice, so that nobody else uses a slot. False where a worker is gone."""
+        """Wait until no worker holds a slice, so that slots can be reused. False where a worker is gone."""
         for handle in self._handles:
             poll = select.poll()
             poll.register(handle.worker.channel.fileno(), select.POLLIN)
             while handle.slices:
-                if not poll.poll(self._timeout * 1000) or self._receive(handle) is None:
+                if not poll.poll(self._timeout * 1000) or not self._receive(handle):
                     return False
-        # Errors in batches that nobody waited for do not matter.
+        # Errors in batches that nobody waits for do not matter.
         self._failed = None
         return True
 
     def close(self) -> None:
-        """End all workers. Nothing they hold matters any more."""
+        """End all workers. Nothing they hold matters anymore."""
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.worker.channel.close()  # first, so that none begins another slice while one is waited for
@@ -189,35 +189,33 @@ class WorkerPool:
             descriptors = handle.worker.share(piece.pending.slot)
             handle.worker.channel.send(encode(replace(task, forget=forget) if forget else task), descriptors)
 
-    def _receive(self, handle: _WorkerHandle) -> Reply | None:
-        """Take one reply; None where the worker is gone."""
-        try:
+    def _receive(self, handle: _WorkerHandle) -> bool:
+        """Take one reply; False where the worker is gone."""
+        received = None
+        with contextlib.suppress(OSError):
             received = handle.worker.channel.receive()
-        except OSError:
-            received = None
         if received is None:
-            return None
+            return False
         reply: Reply = decode_reply(received[0])
         handle.progress_at = time.monotonic()
         piece = handle.slices.pop(reply.number, None)
         if piece is None:
-            # Of a slot that was given up meanwhile; what became of it does not matter.
-            return SliceDone(reply.number, Times(), False)
+            return True  # its slot was given up meanwhile
         if isinstance(reply, SliceDone):
             self.tasks_since_disk_wait = 0 if reply.waited_for_disk else self.tasks_since_disk_wait + 1
             piece.pending.left -= 1
             piece.pending.times.add(reply.times)
         else:
-            piece.pending.failed = piece.pending.failed or self._error(reply)
+            piece.pending.failed = piece.pending.failed or reply.what
             if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
                 self._failed = time.monotonic(), piece.pending
-        return reply
+        return True
 
     def _stuck(self, handles: dict[int, _WorkerHandle]) -> list[int]:
         """The descriptors of workers that hold slices and have made no progress for `timeout` seconds."""
         now, stuck = time.monotonic(), []
         for number, handle in handles.items():
-            beat = handle.worker.notes.read()[2]
+            beat = handle.worker.heartbeat.read()[2]
             if beat != handle.progress or not handle.slices:
                 handle.progress, handle.progress_at = beat, now
             elif now - handle.progress_at > (self._timeout if beat else max(self._timeout, _START_TIMEOUT_S)):
@@ -225,12 +223,12 @@ class WorkerPool:
         return stuck
 
     def _replace(self, handle: _WorkerHandle, what: str, grace: float, epoch: int) -> None:
-        """Replace a worker that is gone by a new one, and give out its slices again.
+        """Replace a worker that is gone, and give out its slices again.
 
-        epoch: the one that the caller is in. Raises WorkerError where that makes no sense: a slice of this epoch has
-        killed several. A slice of the next epoch raises it when that epoch comes to it.
+        Raises WorkerError where that makes no sense, because a slice of `epoch`, in which the caller is, has killed
+        several. A slice of the next epoch raises it when that epoch comes to it.
         """
-        task, position, beat = handle.worker.notes.read()
+        task, position, beat = handle.worker.heartbeat.read()
         ended = handle.worker.kill(grace)
         status, stderr = handle.worker.status(), handle.worker.last_words()
         said = f"\n\nIt wrote:\n{stderr}" if stderr else ""
@@ -271,7 +269,7 @@ class WorkerPool:
             self._give(handle, _Slice(replace(piece.task, careful=careful), piece.pending))
 
     def _move(self, pending: Pending) -> None:
-        """Start a batch again in another slot: a worker that cannot be killed may write into this one at any time."""
+        """Begin a batch again in another slot: a worker that cannot be killed may write into this one at any time."""
         for handle in self._handles:
             for number in [number for number, piece in handle.slices.items() if piece.pending is pending]:
                 del handle.slices[number]
@@ -284,11 +282,6 @@ class WorkerPool:
             if name in views:
                 views[name][:] = before[name]
         self._give_out(pending)
-
-    def _error(self, reply: SliceFailed) -> str:
-        doing = self._filler.doing(reply.row, reply.batch)
-        what = f"{doing} failed: {reply.kind}: {reply.message}"
-        return f"{what}\n\nIn the worker:\n{reply.traceback}"
 
     def _name(self, piece: _Slice, position: int) -> str:
         views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)

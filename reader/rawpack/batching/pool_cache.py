@@ -6,15 +6,21 @@ import os
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rawpack.batching.iterator import Begun
-from rawpack.batching.pool import Pending, WorkerPool
 from rawpack.batching.slots import SlotPool
+from rawpack.batching.steps import EpochStep
+
+if TYPE_CHECKING:
+    from rawpack.batching.pool import Pending, WorkerPool
+
+Begun = deque[tuple[EpochStep, "Pending"]]
+"""Batches in the making, in order."""
 
 
 @dataclass(frozen=True)
 class WorkerSet:
-    """Workers and slots, and what is left in them by the iterator before."""
+    """Workers and slots, and what the last iterator left in them."""
 
     pool: WorkerPool | None
     """None where this process does the work."""
@@ -41,26 +47,26 @@ class PoolCache:
         weakref.finalize(self, _close, self._idle, self._process)
 
     def acquire(self, epoch: int, position: int) -> WorkerSet | None:
-        """An idle set for an iterator of `epoch` from `position` on; None where there is none. `begun` holds the first
-        batches of these that it is making already; all else that it was making is finished first."""
-        while True:
+        """An idle set for an iterator of `epoch` from `position` on; None where there is none. `begun` has the first
+        batches of these that it is making already; whatever else it was making is finished first."""
+
+        def fits(worker_set: WorkerSet) -> bool:
+            return bool(worker_set.begun) and (worker_set.epoch, 0) == (epoch, position)
+
+        while self._idle:
             try:
-                # The one that has begun this epoch, or the last.
-                fits = [
-                    k
-                    for k, worker_set in enumerate(self._idle)
-                    if worker_set.begun and (worker_set.epoch, 0) == (epoch, position)
-                ]
-                worker_set = self._idle.pop(fits[-1] if fits else -1)
-            except IndexError:
-                return None
-            if worker_set.begun and (worker_set.epoch, 0) == (epoch, position):
+                # Stable: the last of those that fit, else the last of all.
+                worker_set = self._idle.pop(max(range(len(self._idle)), key=lambda k: (fits(self._idle[k]), k)))
+            except (IndexError, ValueError):
+                continue  # another thread took one
+            if fits(worker_set):
                 return worker_set
             if worker_set.pool is None or worker_set.pool.drain():
                 for pending in (*worker_set.left, *(pending for _, pending in worker_set.begun)):
                     worker_set.slot_pool.put_back(pending.slot)
                 return WorkerSet(worker_set.pool, worker_set.slot_pool)
             self.discard(worker_set)
+        return None
 
     def give_back(self, worker_set: WorkerSet) -> None:
         """An iterator is done with a set."""

@@ -1,4 +1,4 @@
-"""The next batches of an epoch: their shards are fetched in advance, and each is handed on when its own are there."""
+"""The next batches of an epoch: their shards are fetched in advance, and a batch waits until its own have come."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIRST_LOOK_S, _LOOK_S = 0.02, 0.002
 _WASTEFUL = 3.0
 """An epoch that fetches the store more often than this is worth a warning."""
 _LOOK, _FILLINGS = 1 << 16, 4
-"""To estimate what an epoch fetches: samples that are looked at together, and how often the cache is filled."""
+"""To estimate what an epoch fetches: the most samples to look at, and how often to fill the cache."""
 _BLOCK_SHARDS = (4, 2, 1)
 """Shards in a block: it touches at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
 _WINDOWS = 2
@@ -37,7 +37,7 @@ _WHOLE_EVERY_S = 1.0
 
 
 class Prefetch(Iterator["EpochStep"]):
-    """Steps of one epoch, each handed on when all that it reads is in the cache. Used by one thread at a time."""
+    """Steps of one epoch, each returned when all that it reads is in the cache. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Prefetch(Iterator["EpochStep"]):
         left: int,
         batch: int = 1,
     ) -> None:
-        """names: the fields of the batches that lie in shards. order: the rows at the epoch's positions start..stop-1,
-        counted from here, of which `left` are to come: all ranks together. batch: samples of one."""
+        """names: the fields to be read from shards. order: the rows at positions start..stop-1, counted from here, of
+        `left` that are to come for all ranks together. batch: samples in a batch."""
         assert library.fetcher is not None
         self._steps, self._library, self._names, self._batch = steps, library, names, batch
         self._fetcher = library.fetcher
@@ -57,21 +57,21 @@ class Prefetch(Iterator["EpochStep"]):
         self._ticket = self._fetcher.ticket()
         self._next: deque[tuple[EpochStep, list[RemoteFile]]] = deque()
         self._out: deque[list[RemoteFile]] = deque()
-        """What the steps need that were handed on and not released yet."""
+        """What the steps need that were returned and not released yet."""
         self._wanted: dict[Key, RemoteFile] = {}
         self._uses: Counter[Key] = Counter()
         """How many of the next steps need a file."""
         self._samples = self._bytes = 0
-        """Of the next steps: samples, and bytes of their files, each counted once."""
+        """In the next steps: samples, and bytes of their files, each file counted once."""
         self._asked = False
         self._too_much: UsageError | None = None
-        """Why the next step cannot be had while the cache holds what others in the making need."""
+        """Why the next step cannot come while the cache holds what the ones before it need."""
         self.waited_s = 0.0
-        """How long `next` has waited for files; whoever reads it may set it back."""
+        """How long `next` has waited for files; whoever reads it may reset it."""
         self._all_files: list[RemoteFile] = []
         self._look_at = time.monotonic() + _WHOLE_EVERY_S
         self._complete = self._has_all()
-        """Whether nothing need be fetched: then all of it stays until this ends, and batches cost nothing more."""
+        """Whether nothing need be fetched: then all files stay in the cache, and steps are passed on as they are."""
         if not self._complete:
             self._warn_of_refetching(order, left)
 
@@ -100,7 +100,7 @@ class Prefetch(Iterator["EpochStep"]):
         return step
 
     def ready(self) -> bool:
-        """Whether the next step is handed on at once; there may be none."""
+        """Whether `next` returns at once; there may be no step."""
         if self._complete:
             return True
         if not self._asked:
@@ -111,17 +111,17 @@ class Prefetch(Iterator["EpochStep"]):
         return not self._next or self._ticket.ready()
 
     def release(self) -> None:
-        """The oldest step that was handed on and not released is done: what it read may be evicted."""
+        """The oldest step that was not released is done: what it read may be evicted."""
         if not self._complete:
             self._out.popleft()
 
     def close(self) -> None:
-        """Nothing is needed anymore; unfinished transfers are kept for another time."""
+        """Nothing is needed anymore; unfinished transfers are kept for later."""
         self._ticket.close()
 
     def _has_all(self) -> bool:
-        """Whether all that the fields lie in is in the cache. From then on it stays there."""
-        items = self._library.all_remote_items(self._names)
+        """Whether the cache has all files of the fields. From then on they stay there."""
+        items = self._library.remote_items(self._library.shard_table(self._names)[0] - 1, self._names)
         if sum(item.record.bytes for item in items) > self._fetcher.room:
             return False
         if not all(self._cache.has(item.key, item.record) for item in items):
@@ -131,7 +131,7 @@ class Prefetch(Iterator["EpochStep"]):
         return self._ticket.ready()
 
     def _keep_all(self) -> None:
-        """Fetch all of it again where the cache was removed."""
+        """Fetch all files again where the cache was removed."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -154,7 +154,7 @@ class Prefetch(Iterator["EpochStep"]):
             if need > room:
                 self._too_much = UsageError(
                     f"a batch of {len(step.rows)} samples needs {len(items)} files of the remote store at once: {need} "
-                    f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {room} of them beside "
+                    f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {room} of them besides "
                     f"the columns: {self._cure()}"
                 )
                 return
@@ -162,7 +162,7 @@ class Prefetch(Iterator["EpochStep"]):
         self._ticket.want(now, self._wanted.values())
 
     def _look_ahead(self) -> None:
-        """Look at the order as far ahead as half of the cache holds what it needs; further at each call."""
+        """Look ahead in the order, further at each call, until half of the cache would hold what it needs."""
         budget = self._fetcher.room // 2
         until = time.perf_counter() + (_LOOK_S if self._next else _FIRST_LOOK_S)
         while not self._next or (self._bytes < budget and self._samples < _MOST_AHEAD):
@@ -181,34 +181,46 @@ class Prefetch(Iterator["EpochStep"]):
                 self._uses[item.key] += 1
 
     def _warn_of_refetching(self, order: Callable[[int, int], NDArray[np.int64]], left: int) -> None:
-        """Warn where the order jumps about so much that the store is fetched several times in an epoch: where few
-        samples need more than the cache holds."""
+        """Warn where so few samples need more than the cache holds that an epoch fetches the store several times."""
         limit, (ends, sizes) = self._fetcher.room, self._library.shard_table(self._names)
-        whole = int(sizes.sum())
-        if whole <= limit:
+        total = int(sizes.sum())
+        if total <= limit:
             return
-        samples, fetched = _fillings(order, left, ends, sizes, limit)
-        times = left / samples * fetched / whole
+        samples, fetched = _fillings(order(0, min(left, _LOOK)), ends, sizes, limit)
+        times = left / samples * fetched / total
         if times > _WASTEFUL:
             warn(
-                f"in this order, an epoch fetches the remote store about {times:.0f} times: it has {whole} "
-                f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {limit} of them beside the "
+                f"in this order, an epoch fetches the remote store about {times:.0f} times: it has {total} "
+                f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {limit} of them besides the "
                 f"columns; {self._cure()}"
             )
 
     def _cure(self) -> str:
-        """The cure where the order needs more at once than the cache holds."""
+        """What to do where the order needs more at once than the cache holds."""
         ends, sizes = self._library.shard_table(self._names)
         room, small = self._fetcher.room, self._cache.limit - self._fetcher.room
-        whole = f"pass cache_bytes={small + int(sizes.sum())} or more, which holds all of it"
-        best = _best_blocks(ends, sizes, self._batch, room)
+        rows, largest, total = int(np.diff(ends, prepend=0).max()), int(sizes.max()), int(sizes.sum())
+        everything = f"pass cache_bytes={small + total} or more, which holds all of it"
+        blocks = [shards for shards in _BLOCK_SHARDS if shards * rows <= MAX_WINDOW_SAMPLES]
+
+        def need(shards: int, window: int) -> int:
+            """Bytes that are needed at once: of the windows that a batch has samples of, and of the next."""
+            windows = max(_WINDOWS, _WINDOWS + (self._batch - 2) // (shards * rows * window))
+            return min(total, windows * window * (shards + 1) * largest)
+
+        fitting: list[tuple[int, int]] = []
+        for shards in blocks:
+            most = min(room // (_WINDOWS * (shards + 1) * max(1, largest)), MAX_WINDOW_SAMPLES // (shards * rows))
+            if window := next((window for window in range(most, 0, -1) if need(shards, window) <= room), 0):
+                fitting.append((shards * rows, window))
+        # One block at a time mixes neighbors only: more of smaller ones are better, though they are fetched more often.
+        best = next((one for one in fitting if one[1] > 1), fitting[0] if fitting else None)
         if best is not None:
-            return f"{_few_at_a_time(*best)}; or {whole}"
-        needs = [(_need(ends, sizes, self._batch, block, 1), block) for block in _blocks(ends)]
-        least, block = min(needs, default=(int(sizes.sum()), 0))
-        if least >= int(sizes.sum()):
-            return whole
-        return f"with cache_bytes={small + least} or more, {_few_at_a_time(block, 1)}; or {whole}"
+            return f"{_few_at_a_time(*best)}; or {everything}"
+        least, shards = min(((need(shards, 1), shards) for shards in blocks), default=(total, 0))
+        if least >= total:
+            return everything
+        return f"with cache_bytes={small + least} or more, {_few_at_a_time(shards * rows, 1)}; or {everything}"
 
 
 def _few_at_a_time(block: int, window: int) -> str:
@@ -216,72 +228,22 @@ def _few_at_a_time(block: int, window: int) -> str:
     return f'shuffle="block", block={block}, window={window} reads few shards at a time{mixed}'
 
 
-def _blocks(ends: NDArray[np.int64]) -> list[int]:
-    """Possible numbers of samples in a block, the one with the fewest fetches first."""
-    rows = int(np.diff(ends, prepend=0).max())
-    return [shards * rows for shards in _BLOCK_SHARDS if shards * rows <= MAX_WINDOW_SAMPLES]
-
-
-def _best_blocks(ends: NDArray[np.int64], sizes: NDArray[np.int64], batch: int, room: int) -> tuple[int, int] | None:
-    """Block and window of the block shuffle that goes with `room` bytes for shards; None where none does."""
-    fitting: list[tuple[int, int]] = []
-    for block in _blocks(ends):
-        window = min(room // (_WINDOWS * max(1, _region(ends, sizes, block))), MAX_WINDOW_SAMPLES // block)
-        while window > 1 and _need(ends, sizes, batch, block, window) > room:
-            window -= 1
-        if window and _need(ends, sizes, batch, block, window) <= room:
-            fitting.append((block, window))
-    # One block at a time mixes neighbors only: more of smaller ones are better, though they are fetched more often.
-    return next((one for one in fitting if one[1] > 1), fitting[0] if fitting else None)
-
-
-def _need(ends: NDArray[np.int64], sizes: NDArray[np.int64], batch: int, block: int, window: int) -> int:
-    """Bytes of shards that such an order needs at once, at most: of the windows that a batch lies in, or the next."""
-    windows = max(_WINDOWS, _WINDOWS + (batch - 2) // (block * window))
-    return min(int(sizes.sum()), windows * window * _region(ends, sizes, block))
-
-
-def _region(ends: NDArray[np.int64], sizes: NDArray[np.int64], block: int) -> int:
-    """Bytes of the shards that a block lies in, at most: it may begin anywhere, and go on at the first sample."""
-    count, samples = len(ends), int(ends[-1])
-    around, before = np.concatenate([ends, ends + samples]), np.cumsum([0, *sizes, *sizes])
-    # The worst begins with the last sample of a shard.
-    last = np.searchsorted(around, ends - 1 + min(block, samples) - 1, side="right")
-    return int((before[last + 1] - before[:count]).max())
-
-
 def _fillings(
-    order: Callable[[int, int], NDArray[np.int64]],
-    left: int,
-    ends: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    limit: int,
+    rows: NDArray[np.int64], ends: NDArray[np.int64], sizes: NDArray[np.int64], limit: int
 ) -> tuple[int, int]:
-    """How many samples of an order a few fillings of a cache serve, and the bytes that are fetched for them.
+    """How many of these samples, the first of an order, are served by filling a cache of `limit` bytes a few times, and
+    the bytes that are fetched for them. One filling alone may happen to begin at the end of a window.
 
-    ends, sizes: of all shards, the row after the last and the bytes; limit: what the cache holds, the largest at least.
+    ends, sizes: for each shard, the row after its last and its bytes.
     """
-    samples = fetched = held = fillings = 0
-    seen: set[int] = set()
-    for start in range(0, min(left, _MOST_AHEAD), _LOOK):
-        shards = np.searchsorted(ends, order(start, min(start + _LOOK, left)), side="right")
-        while len(shards):
-            found, first = np.unique(shards, return_index=True)
-            cut = len(shards)
-            for k in np.argsort(first).tolist():
-                shard = int(found[k])
-                if shard in seen:
-                    continue
-                if held + int(sizes[shard]) > limit:
-                    cut = int(first[k])
-                    break
-                seen.add(shard)
-                held += int(sizes[shard])
-                fetched += int(sizes[shard])
-            samples += cut
-            if cut < len(shards):
-                fillings, held, seen = fillings + 1, 0, set()
-                if fillings == _FILLINGS:
-                    return samples, fetched
-            shards = shards[cut:]
+    shards, samples, fetched = np.searchsorted(ends, rows, side="right"), 0, 0
+    for _ in range(_FILLINGS):
+        found, first = np.unique(shards[samples:], return_index=True)
+        by_first = np.argsort(first)
+        held = np.cumsum(sizes[found[by_first]])
+        count = max(1, int(np.searchsorted(held, limit, side="right")))
+        fetched += int(held[count - 1])
+        if count == len(held):
+            return len(rows), fetched
+        samples += int(first[by_first[count]])
     return samples, fetched

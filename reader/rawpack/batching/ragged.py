@@ -1,6 +1,6 @@
-"""Fields that are not in slots, because their samples differ in length: texts, boxes.
+"""Fields that are not in slots because their samples differ in length: texts, boxes.
 
-They are small and in mapped columns, from which this process takes them as it hands over a batch.
+They are small, and stored in columns. This process reads them when it hands over a batch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class RaggedFields:
     def __call__(
         self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None = None
     ) -> dict[str, Any]:
-        """What a batch of these rows has beside its slot. The arrays belong to the caller.
+        """What a batch of these rows has besides its slot. The arrays belong to the caller.
 
-        rows: int64 (n,), or of clips (n, frames): then each clip has a list of its frames, or an axis. seeds: (seed,
+        rows: int64 (n,), or for clips (n, frames): then each clip has a list of its frames, or an axis. seeds: (seed,
         epoch). clips: their numbers, (n,).
         """
         made = self._of(rows.reshape(-1), seeds, clips)

@@ -1,13 +1,12 @@
 """Readahead: whether, when and for which samples the disk is asked before they are read.
 
-Asking costs time, so nothing is asked for what is in the page cache. There are two ways, and both may ask:
+Asking costs time, so the disk is not asked for what is in the page cache. There are two ways, and both may ask:
 
-- by region, where an epoch can be cold. An order goes through a store in regions: the windows of a block shuffle, which
-  are blocks of neighbors, or so many samples of any other order. Two regions are asked for in advance, the one that the
-  batches are in and the next, each from its first file to its last. So the disk reads long runs and its head moves one
-  way, though batches jump about.
-- by batch, as a batch is given out, where a worker had to wait for the disk lately, or a look at one of its samples
-  shows that it is not cached.
+- By region. An order goes through a store in regions: the windows of a block shuffle, which are blocks of neighbors, or
+  a number of samples of any other order. The disk is asked for two regions in advance, the one that the batches are in
+  and the next, each from its first file to its last. So the disk reads long runs, though batches jump about.
+- By batch, when a batch is given out. The disk is asked if a worker had to wait for it recently, or if one of the
+  batch's samples, which is checked now and then, is not cached.
 """
 
 from __future__ import annotations
@@ -16,32 +15,35 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.pool import WorkerPool
 from rawpack.batching.steps import EpochStep
 from rawpack.errors import RawpackError
 from rawpack.order import ranks_here
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system import machine
 
+if TYPE_CHECKING:
+    from rawpack.batching.pool import WorkerPool
+
 THREAD = "rawpack disk"
 """The name of the threads that ask."""
 _WARM_TASKS = 32
-"""After so many tasks in which no worker waited for the disk, all is taken to be cached."""
+"""After this many tasks in which no worker waited for the disk, everything is assumed to be cached."""
 _LOOK_EVERY = 8
-"""One of so many batches is checked for being in the page cache: that costs a hundredth of a batch of raw images, and a
-worker that waits for the disk reports it anyway."""
+"""One of this many batches is checked for being in the page cache: that costs a hundredth of a batch of raw images, and
+a worker that waits for the disk reports it anyway."""
 _MEMORY_SHARE = 1 / 8
-"""Of the memory that is free, for one region; as much again for the next."""
+"""The share of free memory for one region; as much again is for the next."""
 _MOST_SAMPLES = 1 << 16
-"""In one region."""
+"""Samples in one region."""
 _LOOKS = 16
 """Batches of a region of which one sample is checked for being in the page cache."""
 _PIECE = 64
-"""Samples that are asked for at once: between two pieces, it is checked whether they are still wanted."""
+"""Samples that are asked for at once; then it is checked whether the rest are still wanted."""
 
 
 class Readahead:
@@ -64,15 +66,15 @@ class Readahead:
         return bool(self._images)
 
     def ask(self, rows: NDArray[np.int64]) -> None:
-        """Ask for the images of these samples."""
+        """Ask the disk for the images of these samples."""
         for name in self._images:
             self._library.readahead(name, rows.reshape(-1))
 
     def ask_if_cold(self, rows: NDArray[np.int64]) -> None:
         """The same, unless the first of the samples is in the page cache.
 
-        One is enough, in random order: what it misses, a worker meets and reports. Touches nothing: of a file that was
-        cut short, that would end this process.
+        One is enough: in random order, workers report what it misses. No page is touched: if the file was cut short,
+        that would end this process.
         """
         if not all(self._is_cached(row) for row in rows.flat[:1].tolist()):
             self.ask(rows)
@@ -92,20 +94,20 @@ class Readahead:
     def by_region(
         self, steps: Iterator[EpochStep], position: int, region_end: Callable[[int], int], world_size: int
     ) -> RegionSteps:
-        """The same steps, asked for by region. position, region_end: see `RegionSteps`."""
+        """The same steps; the disk is asked for them by region. position, region_end: see `RegionSteps`."""
         free, most = machine.available_memory_bytes(), _MOST_SAMPLES
         if free is not None:
             # Ranks on one machine share its memory.
             share = free * _MEMORY_SHARE / ranks_here(world_size)
             stored = self._library.shard_bytes / max(1, len(self._library))
             most = min(most, int(share / max(1.0, stored)))
-        # Where the system does not tell, workers that had to wait are all that is known.
+        # Where the system does not tell, all that is known is whether workers had to wait.
         is_cached = self._is_cached if self._library.tells_cached else lambda row: not self._workers_wait
         return RegionSteps(steps, position, region_end, is_cached, self.ask, most)
 
     @property
     def _workers_wait(self) -> bool:
-        """Whether a worker has waited for the disk lately."""
+        """Whether a worker has waited for the disk recently."""
         return self._pool is not None and self._pool.tasks_since_disk_wait < _WARM_TASKS
 
     def _is_cached(self, row: int) -> bool:
@@ -113,7 +115,7 @@ class Readahead:
 
 
 class RegionSteps(Iterator[EpochStep]):
-    """The steps of one epoch, which are asked for by region. Used by one thread at a time."""
+    """The steps of one epoch; the disk is asked for them by region. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -124,9 +126,9 @@ class RegionSteps(Iterator[EpochStep]):
         ask: Callable[[NDArray[np.int64]], None],
         most: int,
     ) -> None:
-        """position: where the steps begin, in samples of all ranks. region_end: up to which position the region of one
-        goes. is_cached: whether a row is in the page cache. ask: asks the disk for rows, (n,), and may take as long as
-        it reads. most: so many samples of a region are asked for at once; memory must hold twice as many."""
+        """position: where the steps begin, in samples of all ranks. region_end: where the region of a position
+        ends. is_cached: whether a row is in the page cache. ask: asks the disk for rows, (n,), and may take as long as
+        it reads. most: the most samples of a region; memory must hold twice as many."""
         self._steps, self._at, self._region_end, self._most = steps, position, region_end, max(1, most)
         self._is_cached, self._ask = is_cached, ask
         self._regions: deque[deque[EpochStep]] = deque()
@@ -167,16 +169,16 @@ class RegionSteps(Iterator[EpochStep]):
         self._regions.append(region)
         if not self._all_cached(region):
             rows = np.unique(np.concatenate([step.rows.reshape(-1) for step in region]))
-            # One after another: a thread ends by itself, whatever becomes of this object.
+            # A thread waits for the one before it, and does not refer to this object.
             arguments = self._ask, rows, region, self._unwanted, self._thread
             thread = threading.Thread(target=_ask_all, args=arguments, name=THREAD, daemon=True)
-            with contextlib.suppress(RuntimeError):  # where none can be had, workers read without it
+            with contextlib.suppress(RuntimeError):  # no more threads: workers read without readahead
                 thread.start()
                 self._thread = thread
 
     def _all_cached(self, region: deque[EpochStep]) -> bool:
         looked_at = list(region)[:: -(-len(region) // _LOOKS)]
-        # What is damaged or gone is reported by the worker that reads it, with the sample's name.
+        # A worker reports what is damaged or gone, with the sample's name.
         with contextlib.suppress(RawpackError, OSError):
             return all(self._is_cached(int(step.rows.flat[0])) for step in looked_at)
         return True
@@ -189,7 +191,7 @@ def _ask_all(
     unwanted: threading.Event,
     before: threading.Thread | None,
 ) -> None:
-    """Ask for rows of a region, once the thread before has asked for its own; until all steps of the region are out."""
+    """Ask for rows of a region when the thread before has asked for its own, while steps of the region are left."""
     if before is not None:
         before.join()
     for start in range(0, len(rows), _PIECE):

@@ -2,13 +2,13 @@
 
 The memory is shared with worker processes if there are any.
 
-A slot goes back to the pool only when the last array over it is gone, whatever the user keeps of a batch: every array
-of a batch has, at the end of its chain of bases, one *lease*, an object that is no array (numpy collapses chains of
-views, so that a finalizer on an array would fire while a view of it lives). When the lease is collected, a weak
-reference's callback appends the slot's number to a deque and does nothing else: it may run at any point of any thread,
-and a lock taken there could be held by that very thread.
+A slot goes back to the pool when the last array over it is gone, whatever the user keeps of a batch. Every array of a
+batch has one *lease* at the end of its chain of bases. The lease is not an array, because numpy collapses chains of
+views: a finalizer on an array would fire while a view of it lives. When the lease is collected, a weak reference's
+callback appends the slot's number to a deque. It does nothing else: it may run at any point of any thread, which may
+hold whatever lock it would take.
 
-When the pool has no slot left, batches get fresh memory, which is returned to the system instead of being used again.
+When the pool has no slot left, batches get fresh memory, which is returned to the system instead of being reused.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
-from rawpack.system.memory import (
-    anonymous_file,
-    map_descriptor,
-    prefer_huge_pages,
-    private_memory,
-)
+from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
 
 _ALIGN = 4096
 
@@ -43,11 +38,11 @@ class SlotField:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    """Of one sample."""
+    """The shape of one sample."""
 
     @property
     def bytes(self) -> int:
-        """Of one sample."""
+        """Bytes of one sample."""
         return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 
@@ -57,26 +52,25 @@ class SlotLayout:
     def __init__(self, fields: Iterable[SlotField], batch_size: int) -> None:
         self.batch_size = batch_size
         self.fields = tuple(fields)
-        self._parts: list[tuple[str, np.dtype[Any], tuple[int, ...], int]] = []
-        self.sample_bytes = end = 0
+        self.sample_bytes = sum(field.bytes for field in self.fields)
+        self._columns: list[tuple[str, np.dtype[Any], tuple[int, ...], int]] = []
+        """Name, dtype, shape of a sample, and offset of each array."""
+        end = 0
         for field in self.fields:
-            dtype = np.dtype(field.dtype)
-            one = dtype.itemsize * math.prod(field.shape)
-            self.sample_bytes += one
-            self._parts.append((field.name, dtype, field.shape, end))
-            end += -(-one * batch_size // _ALIGN) * _ALIGN
+            self._columns.append((field.name, np.dtype(field.dtype), field.shape, end))
+            end += -(-field.bytes * batch_size // _ALIGN) * _ALIGN
         self.size = max(end, _ALIGN)
 
     def views(self, buffer: Any, rows: int) -> dict[str, NDArray[Any]]:
         """Arrays (rows, *shape) over `buffer`, whose lifetime they share."""
-        return {name: np.ndarray((rows, *shape), dtype, buffer, offset) for name, dtype, shape, offset in self._parts}
+        return {name: np.ndarray((rows, *shape), dtype, buffer, offset) for name, dtype, shape, offset in self._columns}
 
 
 class Slot:
-    """A piece of anonymous memory: without a name, so that nothing is left behind and nothing collides."""
+    """A piece of anonymous memory: it has no name, so nothing is left behind and nothing collides."""
 
     def __init__(self, number: int, size: int, returned: deque[int], *, shared: bool, fresh: bool) -> None:
-        """returned: where its number is put when a lease of it has ended; shared: with worker processes."""
+        """returned: where its number is put when its lease ends. shared: with worker processes. fresh: not reused."""
         owner = os.getpid()
 
         def ended(_: Any) -> None:
@@ -110,7 +104,7 @@ class SlotPool:
     """The slots of one iterator's batches at a time. Used by one thread at a time; leases may end in any."""
 
     def __init__(self, layout: SlotLayout, reusable: int, max_slots: int | None = None, *, shared: bool = True) -> None:
-        """reusable: slots to keep; more get fresh memory. shared: whether worker processes write into the slots."""
+        """reusable: slots to keep; beyond these, batches get fresh memory. shared: with worker processes."""
         self.layout, self.reusable, self.max_slots, self.shared = layout, reusable, max_slots, shared
         self.slots: dict[int, Slot] = {}
         self._free: list[int] = []
@@ -133,7 +127,7 @@ class SlotPool:
             slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
         except OSError as error:
             raise RawpackError(
-                f"no memory for a batch of {self.layout.size} bytes beside {len(self.slots)} others ({error}): "
+                f"no memory for a batch of {self.layout.size} bytes besides {len(self.slots)} others ({error}): "
                 "release batches, or pass a smaller batch_size"
             ) from error
         self._next += 1
@@ -152,7 +146,7 @@ class SlotPool:
         return not self.full and (bool(self._free) or len(self.slots) < self.reusable)
 
     def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
-        """The batch in `slot`, as arrays that keep it from being used again while any of them, or a view, lives."""
+        """The batch in `slot`, as arrays. The slot is not reused while any of them, or a view of one, lives."""
         lease = slot.lease_type.from_buffer(slot.memory)
         self._leases[slot.number] = weakref.ref(lease, slot.ended)
         if slot.fresh:
@@ -160,11 +154,10 @@ class SlotPool:
         return self.layout.views(lease, rows)
 
     def leave_leased(self) -> None:
-        """Never reuse what is held now: a process that is about to be forked holds it too, and for longer."""
+        """Never reuse what is held now: the child of a fork that is about to happen holds it too, and for longer."""
         # A copy: another thread may be forking while this pool's own thread takes and returns slots.
         for number in list(self._leases):
-            slot = self.slots.get(number)
-            if slot is not None:
+            if (slot := self.slots.get(number)) is not None:
                 slot.fresh = True
 
     def put_back(self, slot: Slot) -> None:
@@ -207,8 +200,7 @@ _pools: weakref.WeakValueDictionary[int, SlotPool] = weakref.WeakValueDictionary
 
 def _before_fork() -> None:
     for reference in _pools.valuerefs():
-        pool = reference()
-        if pool is not None:
+        if (pool := reference()) is not None:
             pool.leave_leased()
 
 

@@ -17,7 +17,7 @@ class Stats:
 
     workers: int = 0
     sample_bytes: int = 0
-    """Of one sample in a batch's arrays."""
+    """Bytes of one sample in a batch's arrays."""
     samples: int = 0
     batches: int = 0
     timed_samples: int = 0
@@ -75,13 +75,12 @@ class Stats:
                 f"fetching from the remote store takes {fetching:.0%} of that: rawpack warm before training, a cache "
                 'that holds the whole store, shuffle="block" with few large blocks, or an lmdb store, which is smaller'
             )
-        times = {name: getattr(self.times, name) for name in ("reading", "decoding", "transforming")}
-        name, most = max(times.items(), key=lambda item: item[1])
-        what = f"{name} takes {most / (self.times.total or 1):.0%} of the workers' time"
         cures = {
             "reading": "rawpack warm, a faster disk or an lmdb store where the files are not cached; where they are, "
             "memory is the limit",
             "decoding": "more workers, or a raw store (memmap)",
             "transforming": "more workers, or pack at the size that is trained on",
         }
-        return f"{what}: {cures[name]}"
+        name = max(cures, key=lambda name: getattr(self.times, name))
+        share = getattr(self.times, name) / (self.times.total or 1)
+        return f"{name} takes {share:.0%} of the workers' time: {cures[name]}"

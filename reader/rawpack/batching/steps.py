@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.table import CLIP
-from rawpack.store.concatenated import INDEX
+from rawpack.store.concatenated import CLIP, INDEX
 
 
 @dataclass(slots=True)
@@ -18,11 +17,11 @@ class EpochStep:
     """The next batch of an epoch."""
 
     rows: NDArray[np.int64]
-    """int64 (n,): which samples, rows of the reader. Of clips (n, frames)."""
+    """int64 (n,): the rows of its samples in the reader; for clips (n, frames)."""
     position: int
     """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
     clips: NDArray[np.int64] | None = None
-    """Of clips: their numbers, int64 (n,)."""
+    """The numbers of clips, int64 (n,), where samples are clips."""
 
     def write(self, views: dict[str, NDArray[Any]], start: int = 0) -> None:
         """Write into a slot's arrays, from `start` on, which samples they are to hold."""

@@ -20,7 +20,7 @@ from rawpack.system.memory import map_descriptor
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
-def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
+def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
     """Serve until the parent is gone. descriptors: of preloaded shards, if any."""
     files = list(spec.files)
     if spec.memory is not None:
@@ -34,12 +34,12 @@ def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[i
 
         cv2.setNumThreads(1)
         _keep_freed_memory()
-    serve(channel, filler, SlotMap(spec.layout).views_of, notes)
+    serve(channel, filler, SlotMap(spec.layout).views_of, heartbeat)
 
 
 def _keep_freed_memory() -> None:
-    """Have the allocator keep what is freed: it would return the large arrays between two steps to the system each
-    time, and fresh pages cost as much as the work. glibc only."""
+    """Have glibc's allocator keep freed memory. It would return the large arrays between two steps to the system each
+    time, and fresh pages cost as much as the work."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, 16 << 20)

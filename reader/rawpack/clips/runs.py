@@ -1,17 +1,17 @@
-"""Runs: the frames of a video that follow one another in a reader, with none missing between them.
+"""Runs of frames: the frames of a video that follow one another in a reader, with none missing between them.
 
 A video's rows, as they are stored, are the time axis of its clips, whichever of its frames were packed. A run ends
 
 - where the video ends, or the store;
 - where the reader leaves a row out, or takes another than the next;
 - where a frame was rejected when the store was packed;
-- where `frame` does not go up, or skips a frame.
+- where `frame` does not increase, or skips a frame.
 
-The last wants care: where frames were chosen by time (25 of 30 a second), their numbers are apart by one and by two.
-Numbers of evenly chosen frames differ by two neighboring whole numbers, and those of two frames with another missing
-between them by the sum of two such. That is more than either, but for 1 + 1: so where a video's frames are 1 apart,
-those that are 2 apart have lost one between them, unless there are several such places, spread evenly. And where there
-are times, they must show the gap too: a video whose frames come at uneven times has its numbers apart as it may.
+The last case takes care. Where frames were chosen by time (25 of 30 a second), their numbers are apart by one and by
+two. The numbers of evenly chosen frames differ by two neighboring integers, and those of two frames with a missing one
+between them by the sum of two such integers. That is more than either, except for 1 + 1. So in a video whose frames are
+1 apart, a distance of 2 means a missing frame, unless there are several such places, evenly spread. Where there are
+times, they must show the gap too, because a video with variable frame rate may have any distances.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ VIDEO, FRAME, SECONDS, LABEL = "video", "frame", "pts_seconds", "label"
 """Fields of a store of video."""
 _BLOCK = 1 << 20
 _LATE = 1.4
-"""A gap in time: so many times the median distance. Two frames with another missing between them are at least 1.5 times
-as far apart; times may be rounded."""
+"""A gap in time is more than this many times the median distance. Two frames with a missing one between them are at
+least 1.5 times as far apart; times may be rounded."""
 _NONE = np.iinfo(np.int64).max
-"""In the place of a step between two frames that do not follow one another anyway."""
+"""Stands for the step between two frames that do not follow one another anyway."""
 _MANY = 3
-"""Fewer places tell nothing of how they are spread."""
+"""Fewer places do not show whether they are evenly spread."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class FrameRuns:
     """All runs of a reader, in its order."""
 
     first: NDArray[np.int64]
-    """(runs,): the row of each run's first frame. The others are the rows after it."""
+    """(runs,): the row of each run's first frame. The others are in the rows after it."""
     length: NDArray[np.int64]
     """(runs,): in frames."""
     video: NDArray[np.int64]
-    """(runs,): the number of each run's video: 0, 0, 1, ..., counted through the reader."""
+    """(runs,): the number of each run's video, counted through the reader: 0, 0, 1, ..."""
     one_label: bool
     """Whether there is a `label`, and each video has only one."""
 
@@ -62,15 +62,15 @@ class _Line(msgspec.Struct):
 
 
 def find_runs(library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> FrameRuns:
-    """The runs of a library's rows, int64 (n,), or of all. Raises UsageError where the store does not say which frame
-    is of which video."""
+    """The runs in a library's rows, int64 (n,), or in all. Raises UsageError where the store does not say which frame
+    belongs to which video."""
     _check_fields(library)
     count = len(library) if rows is None else len(rows)
     starts, videos, one_label = _pieces(library, rows, count)
     firsts = starts[np.flatnonzero(np.diff(videos, prepend=-1))]
     gaps = (_gaps(library, rows, firsts[low:high], starts, stop) for low, high, stop in _groups(firsts, count))
     skips = np.concatenate([np.empty(0, np.int64), *gaps])
-    # A run that begins within a piece is of the piece's video.
+    # A run that begins within a piece belongs to the piece's video.
     piece = np.searchsorted(starts, skips, side="right") - 1
     begins = np.concatenate([starts, skips])
     order = np.argsort(begins, kind="stable")
@@ -87,21 +87,21 @@ def _check_fields(library: ConcatenatedStore) -> None:
             found = "no field" if field is None else f"{field.kind} {field.dtype} {field.shape} as"
             raise UsageError(
                 f"clips are made of the frames of videos, and {library.stores[0].path} has {found} {name!r}: pack "
-                "videos, or frames with the whole numbers `video`, which video each is of, and `frame`, which frame "
-                "of it; the frames of a video one after another"
+                "videos, or frames with two integer fields, `video` and `frame`, the number of each frame's video and "
+                "its number there; the frames of a video one after another"
             )
 
 
 def _pieces(
     library: ConcatenatedStore, rows: NDArray[np.int64] | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
-    """Runs by all but the numbers of frames: where each starts, in the reader, and of which video it is; and whether
-    each video has one label."""
+    """Runs by everything but the numbers of frames: where in the reader each starts, and its video; and whether each
+    video has one label."""
     lost = np.concatenate([np.empty(0, np.int64), *_lost(library)])
     starts, begun = [np.zeros(min(count, 1), np.int64)], [np.ones(min(count, 1), np.bool_)]
     one_label = LABEL in library.fields and library.fields[LABEL].kind == "number"
     for start in range(1, count, _BLOCK):
-        # With the row before, so that neighbors are looked at across blocks too.
+        # With the row before, to compare neighbors across blocks too.
         stop = min(start + _BLOCK, count)
         block = np.arange(start - 1, stop) if rows is None else rows[start - 1 : stop]
         store = np.searchsorted(library.ends, block, side="right")
@@ -116,10 +116,10 @@ def _pieces(
 
 
 def _lost(library: ConcatenatedStore) -> Iterator[NDArray[np.int64]]:
-    """Of each store the rows right before which a sample was rejected."""
+    """For each store the rows right before which a sample was rejected."""
     for store, end in zip(library.stores, library.ends.tolist(), strict=True):
         numbers = np.unique(_rejected(store))
-        # Of those before it, the rejected ones have no row.
+        # Samples that were rejected before it have no row.
         yield numbers - np.arange(len(numbers)) + end - len(store)
 
 
@@ -131,11 +131,11 @@ def _rejected(store: Store) -> NDArray[np.int64]:
     try:
         return np.array([msgspec.json.decode(line, type=_Line).sample for line in lines], np.int64)
     except (ValueError, OverflowError) as error:  # a DecodeError is a ValueError
-        raise DamagedStoreError(f"{store.path / record.name} is no list of rejects: {error}") from None
+        raise DamagedStoreError(f"{store.path / record.name} is not a list of rejects: {error}") from None
 
 
 def _groups(begins: NDArray[np.int64], count: int) -> Iterator[tuple[int, int, int]]:
-    """(low, high) of videos that are looked at together, about a block of rows, or one that is longer; and where in the
+    """(low, high) of videos that are examined together, about a block of rows or one longer video; and where in the
     reader the last of them ends."""
     low = 0
     while low < len(begins):
@@ -151,13 +151,13 @@ def _gaps(
     starts: NDArray[np.int64],
     stop: int,
 ) -> NDArray[np.int64]:
-    """Where in the reader, within some videos that lie one after another, `frame` does not go on as it should. begins:
-    of these videos. starts: where a run begins in any case."""
+    """Where in the reader, within some consecutive videos, `frame` does not continue as it should. begins: where these
+    videos begin. starts: where a run begins in any case."""
     start = int(begins[0])
     block = np.arange(start, stop) if rows is None else rows[start:stop]
     steps = np.empty(stop - start, np.int64)
     steps[1:] = np.diff(_column(library, FRAME, block).astype(np.int64))
-    # What leads into a run is no step, and what leads back is none of the video's own.
+    # The steps into a run do not count, and neither do those backwards.
     steps[starts[np.searchsorted(starts, start) : np.searchsorted(starts, stop)] - start] = _NONE
     back = steps <= 0
     local = begins - start
@@ -174,7 +174,7 @@ def _gaps(
 
 
 def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -> NDArray[np.intp]:
-    """Which of a video's steps skip a frame: see the head of this file. usual: the smallest; seconds: of each step."""
+    """Which of a video's steps skip a frame: see the top of this file. usual: the smallest; seconds: of each step."""
     skips = (steps > usual + 1) & (steps != _NONE)
     if usual == 1:
         twos = np.flatnonzero(steps == 2)
@@ -187,7 +187,7 @@ def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each of (n, ...) values but the first is another than the one before."""
+    """Whether each of (n, ...) values but the first differs from the one before."""
     changed: NDArray[np.bool_] = (values[1:] != values[:-1]).reshape(len(values) - 1, -1).any(axis=1)
     return changed
 

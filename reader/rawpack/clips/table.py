@@ -1,4 +1,4 @@
-"""Which rows each clip is made of: a pure function of the clip's number, and of random clips of seed and epoch."""
+"""The rows of each clip: a pure function of the clip's number, and for random clips of seed and epoch too."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.system.warning import warn
 
-CLIP = "clip"
-"""The name of what every clip has beside the fields of its frames: its number."""
 Short = Literal["drop", "repeat_last", "wrap"]
 SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")
 _WORD_HALF = np.uint64(32)
@@ -39,43 +37,43 @@ class ClipShape:
     short: Short = "drop"
 
     def __post_init__(self) -> None:
-        """Raises UsageError where they are invalid."""
+        """Raises UsageError where an option is invalid."""
         for name in ("frames", "stride", "step", "per_video"):
             value = getattr(self, name)
             if value is not None or name in ("frames", "stride"):
                 object.__setattr__(self, name, whole_number(name, value, 1))
         if self.step is not None and self.per_video is not None:
-            raise UsageError(f"step={self.step} and per_video= exclude each other: leave one of the two out")
+            raise UsageError(f"step={self.step} and per_video={self.per_video} exclude each other: leave one out")
         if self.short not in SHORT:
             raise UsageError(f"short={self.short!r} must be one of {', '.join(map(repr, SHORT))}")
 
     @property
     def span(self) -> int:
-        """Rows from a clip's first frame to its last, both counted."""
+        """Rows from a clip's first frame to its last, both included."""
         return (self.frames - 1) * self.stride + 1
 
     @property
     def spacing(self) -> int:
-        """Rows from one place where a clip may begin to the next."""
+        """Rows from one possible start of a clip to the next."""
         return 1 if self.per_video is not None else self.step or self.frames * self.stride
 
 
 class ClipTable:
-    """All clips of a reader, numbered: video after video, and in a video in its order; of random clips, `per_video` of
-    each. Any number of threads may use one; it travels by pickle."""
+    """All clips of a reader, numbered in the order of videos and frames; random clips are numbered `per_video` for each
+    video. Any number of threads may use one. It can be pickled."""
 
     def __init__(self, runs: FrameRuns, shape: ClipShape) -> None:
         self.shape, self._runs = shape, runs
         starts = np.maximum((runs.length - shape.span) // shape.spacing + 1, 0)
         self._fill_up(starts)
-        # The first of a video's places is that of its first run that has one.
+        # A video's first start is in its first run that has one.
         self._runs_with = np.flatnonzero(starts)
         self._ends = np.cumsum(starts[self._runs_with])
-        """Places where clips may begin: how many there are up to the end of each run that has some."""
+        """Possible starts of clips: how many there are up to the end of each run that has some."""
         self._videos = np.flatnonzero(np.diff(runs.video[self._runs_with], prepend=-1))
-        """The first of these runs of each video that has clips."""
+        """The first of these runs for each video that has clips."""
         self.left_out = int(runs.video[-1]) + 1 - len(self._videos) if len(runs.video) else 0
-        """Videos without a clip: the frames that follow one another are too few."""
+        """Videos without a clip, because too few of their frames follow one another."""
 
     def __len__(self) -> int:
         if self.shape.per_video is not None:
@@ -83,7 +81,7 @@ class ClipTable:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def rows(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
-        """The rows of clips: int64 (n, frames). seed, epoch: of random clips; others are always the same."""
+        """The rows of clips: int64 (n, frames). seed, epoch: for random clips; others are always the same."""
         run, start = self._places(numbers, seed, epoch)
         first, length = self._runs.first[run, None], self._runs.length[run, None]
         frames = start[:, None] + np.arange(0, self.shape.span, self.shape.stride)
@@ -94,19 +92,19 @@ class ClipTable:
         return first + frames
 
     def first_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each clip's first frame, int64 (n,); of random clips in epoch 0 of seed 0."""
+        """The row of each clip's first frame, int64 (n,); for random clips those of epoch 0 of seed 0."""
         run, start = self._places(numbers, 0, 0)
         return self._runs.first[run] + start
 
     def fields(self, stored: Mapping[str, Field]) -> dict[str, Field]:
-        """The fields of a clip, by those of a frame."""
+        """The fields of a clip, from those of a frame."""
         return {
             name: field if name in self.once else replace(field, shape=(self.shape.frames, *field.shape))
             for name, field in stored.items()
         }
 
     def joined(self, number: int, frames: Sequence[Mapping[str, Any]], stored: Mapping[str, Field]) -> dict[str, Any]:
-        """One clip, made of its frames; lists of what differs in length or size."""
+        """One clip from its frames: arrays, and lists where frames differ in length or size."""
         clip: dict[str, Any] = {CLIP: np.int64(number)}
         for name in (*stored, INDEX):
             values = [frame[name] for frame in frames]
@@ -121,7 +119,7 @@ class ClipTable:
 
     @property
     def once(self) -> tuple[str, ...]:
-        """Fields that have one value per clip, and not one per frame."""
+        """Fields that have one value for a clip, instead of one for each frame."""
         return (VIDEO, LABEL) if self._runs.one_label else (VIDEO,)
 
     @cached_property
@@ -140,22 +138,22 @@ class ClipTable:
         return f"{shape.frames} frames, stride {shape.stride}, {how}, {shape.short}"
 
     def _places(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of each clip its run, and where in that it begins."""
+        """The run of each clip, and where in the run it begins."""
         places = numbers if self.shape.per_video is None else self._drawn(numbers, seed, epoch)
         at = np.searchsorted(self._ends, places, side="right")
         before = np.where(at > 0, self._ends[at - 1], 0)
         return self._runs_with[at], (places - before) * self.shape.spacing
 
     def _drawn(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
-        """The place where each random clip begins: any of its video's, each as likely."""
+        """Where each random clip begins: each possible start in its video is equally likely."""
         assert self.shape.per_video is not None
         video, draw = np.divmod(numbers, self.shape.per_video)
         run = self._videos[video]
         before = np.where(run > 0, self._ends[run - 1], 0)
         last = np.append(self._videos[1:], len(self._ends))[video] - 1
         count = (self._ends[last] - before).astype(np.uint64)
-        # Each video has a stream of its own, by the row where its first clip may begin: so a selection of videos draws
-        # the same.
+        # Each video has its own stream, from the row where its first clip may begin, so that a selection of videos
+        # draws the same.
         key = derive_key("clips", seed, epoch)
         own = splitmix(self._runs.first[self._runs_with[run]].astype(np.uint64), key)
         words = splitmix(own + draw.astype(np.uint64), key)
@@ -164,26 +162,26 @@ class ClipTable:
         return before + drawn.astype(np.int64)
 
     def _fill_up(self, starts: NDArray[np.int64]) -> None:
-        """Unless they are dropped, give each video without a clip one that begins with its longest run, in place."""
+        """Unless short videos are dropped, give each video without a clip one in its longest run, in place."""
         runs = self._runs
         if self.shape.short == "drop" or not len(starts):
             return
         begins = np.flatnonzero(np.diff(runs.video, prepend=-1))
         without = np.add.reduceat(starts, begins) == 0
-        # The longest run of each video, the first of several: sorted by video, then length, then backwards.
+        # The longest run of each video, or the first of several: sorted by video, then length, then backwards.
         order = np.lexsort((-np.arange(len(starts)), runs.length, runs.video))
         longest = order[np.append(begins[1:], len(starts)) - 1]
         starts[longest[without]] = 1
 
 
 def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape: ClipShape) -> ClipTable:
-    """The clips of a library's rows, int64 (n,), or of all its rows. Warns of videos without a clip.
+    """The clips of a library's rows, int64 (n,), or of all its rows. Warns about videos without a clip.
 
     Raises UsageError where the store does not say which video its samples are from, and where no clip is left.
     """
     if CLIP in library.fields:
         raise UsageError(
-            f"the store has a field {CLIP!r}, which is the name of a clip's number: pack it by another name"
+            f"the store has a field {CLIP!r}, which is the name of a clip's number: pack it under another name"
         )
     runs = find_runs(library, rows)
     table = ClipTable(runs, shape)

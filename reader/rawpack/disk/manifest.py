@@ -44,7 +44,7 @@ DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 """numpy's parser of dtypes is not let loose on strings of strangers."""
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
     """One field of every sample."""
 
     kind: Literal["image", "mask", "number", "ragged", "text"]
@@ -250,7 +250,7 @@ def load(store: Path) -> tuple[Manifest, str]:
             data = file.read(size)
     except FileNotFoundError:
         if not store.is_dir():
-            raise StoreError(f"{store} is not a folder; a store is the folder that `rawpack pack` made") from None
+            raise StoreError(f"{store} does not exist; a store is the folder that `rawpack pack` made") from None
         if (store / ".rawpack").is_dir():
             raise UnfinishedStoreError(f"{store}: packing did not finish; the same `rawpack pack` goes on") from None
         raise StoreError(f"{store} is not a rawpack store: it has no {NAME}") from None

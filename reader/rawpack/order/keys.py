@@ -53,7 +53,7 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
             raise TypeError
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise UsageError(f"{name} must be a whole number{limits}, not {value!r}") from None
+        raise UsageError(f"{name}={value!r} must be a whole number{limits}") from None
     if (low is not None and number < low) or (high is not None and number > high):
-        raise UsageError(f"{name} must be a whole number{limits}, not {number}")
+        raise UsageError(f"{name}={number} must be a whole number{limits}")
     return number

@@ -1,9 +1,9 @@
-"""Several stores as one: rows are numbered through all of them, in the order of the list."""
+"""Several stores as one: rows are counted through all of them, in the order of the list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import xxhash
@@ -21,8 +21,11 @@ from rawpack.system.memory import tells_cached
 if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher, RemoteFile
 
+T = TypeVar("T")
 INDEX = "index"
 """The name of what every sample and batch has: the row, or rows, of the reader."""
+CLIP = "clip"
+"""The name of what every clip has besides the fields of its frames: its number."""
 
 
 class ConcatenatedStore:
@@ -64,27 +67,12 @@ class ConcatenatedStore:
 
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
         """The files behind URLs that hold fields `names` of samples `rows`, in the order of the store."""
-        which = np.searchsorted(self.ends, rows, side="right")
-        found: list[RemoteFile] = []
-        for k in np.unique(which).tolist():
-            store = self.stores[k]
-            if store.origin is not None:
-                found += store.remote_items(rows[which == k] - (int(self.ends[k - 1]) if k else 0), names)
-        return found
-
-    def all_remote_items(self, names: Sequence[str]) -> list[RemoteFile]:
-        """All files behind URLs that hold fields `names`."""
-        stores = [store for store in self.stores if store.origin is not None]
-        return [
-            item
-            for store in stores
-            for number in range(len(store.ends))
-            for item in store.items_of(number, tuple(names))
-        ]
+        by_store = ((store, local) for store, local, _ in self._by_store(rows) if store.origin is not None)
+        return [item for store, local in by_store for item in store.remote_items(local, names)]
 
     def shard_table(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of all shards of all stores: the row after the last, and the bytes of fields `names` that must be fetched:
-        none of a local store."""
+        """For all shards of all stores: the row after the last, and the bytes of fields `names` that must be fetched:
+        0 where the store is on this machine."""
         ends = [store.ends + int(end) - len(store) for store, end in zip(self.stores, self.ends, strict=True)]
         sizes = [
             sum(record.bytes for record in store.files_of(shard, names)) if store.origin is not None else 0
@@ -113,13 +101,10 @@ class ConcatenatedStore:
     def locate(self, row: int) -> tuple[Store, int]:
         """The store that holds `row`, and the row there."""
         k = int(np.searchsorted(self.ends, row, side="right"))
-        return self.stores[k], row - (int(self.ends[k - 1]) if k else 0)
+        return self.stores[k], row - self._first(k)
 
     def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
-        if len(self.stores) == 1:
-            self.stores[0].read_into(name, rows, out)
-            return
         gather = None if self.fields[name].planar else self._gather(name)
         if gather is not None:
             gather.read_into(rows, out)
@@ -136,17 +121,33 @@ class ConcatenatedStore:
         for store, local, at in self._by_store(rows):
             store.read_planes(name, local, out, at)
 
+    def _first(self, k: int) -> int:
+        """The row of a store's first sample."""
+        return int(self.ends[k - 1]) if k else 0
+
     def _by_store(self, rows: NDArray[np.int64]) -> Iterator[tuple[Store, NDArray[np.int64], NDArray[np.int64] | None]]:
-        """Rows as (store, its rows, their places in `rows`), store after store; None for all places."""
+        """Rows as (store, its rows, their positions in `rows`), store after store; None for all positions."""
+        if len(self.stores) == 1:
+            yield self.stores[0], rows, None
+            return
         which = np.searchsorted(self.ends, rows, side="right")
         for k in np.unique(which).tolist():
             at = np.flatnonzero(which == k)
-            local = rows[at] - (int(self.ends[k - 1]) if k else 0)
-            yield self.stores[k], local, None if len(at) == len(rows) else at
+            yield self.stores[k], rows[at] - self._first(k), None if len(at) == len(rows) else at
+
+    def _listed(self, read: Callable[[Store, NDArray[np.int64]], list[T]], rows: NDArray[np.int64]) -> list[T]:
+        """What `read` gives for the rows of each store, in the order of `rows`."""
+        found: dict[int, T] = {}
+        for store, local, at in self._by_store(rows):
+            values = read(store, local)
+            if at is None:
+                return values
+            found.update(zip(at.tolist(), values, strict=True))
+        return [found[i] for i in range(len(rows))]
 
     def _gather(self, name: str) -> Gather | None:
-        """What reads an image field of all stores in one call, if they allow it."""
-        if not self.fields[name].in_shards:
+        """What reads an image field of several stores in one call, if they allow it. One store has its own."""
+        if len(self.stores) == 1 or not self.fields[name].in_shards:
             return None
         try:
             return self._gathers[name]
@@ -158,15 +159,9 @@ class ConcatenatedStore:
         store, at = self.locate(row)
         return store.read(name, at, box, scale, out)
 
-    def located(self, name: str, rows: NDArray[np.int64]) -> Iterator[tuple[FieldReader, int]]:
+    def located(self, name: str, rows: NDArray[np.int64]) -> list[tuple[FieldReader, int]]:
         """For each sample the reader of its shard's image field `name`, and its row there."""
-        if len(self.stores) == 1:
-            yield from self.stores[0].located(name, rows)
-            return
-        for row in rows.tolist():
-            store, at = self.locate(row)
-            shard, local = store.locate(at)
-            yield store.reader(shard, name), local
+        return self._listed(lambda store, local: list(store.located(name, local)), rows)
 
     def readahead(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.readahead`."""
@@ -201,17 +196,11 @@ class ConcatenatedStore:
 
     def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
         """Text field `name` of samples `rows`."""
-        if len(self.stores) == 1:
-            return self.stores[0].columns.text(name, rows)
-        places = [self.locate(row) for row in rows.tolist()]
-        return [store.columns.text(name, np.array([at]))[0] for store, at in places]
+        return self._listed(lambda store, local: store.columns.text(name, local), rows)
 
     def ragged(self, name: str, rows: NDArray[np.int64]) -> list[Array]:
         """Ragged field `name` of samples `rows`: (n, ...) each, read-only views of mapped columns."""
-        if len(self.stores) == 1:
-            return self.stores[0].columns.ragged(name, rows)
-        places = [self.locate(row) for row in rows.tolist()]
-        return [store.columns.ragged(name, np.array([at]))[0] for store, at in places]
+        return self._listed(lambda store, local: store.columns.ragged(name, local), rows)
 
     def longest(self, name: str) -> int:
         """The length of the longest sample of the ragged field `name`."""

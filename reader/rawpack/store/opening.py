@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rawpack.disk.splits import store_path
-from rawpack.errors import UsageError
+from rawpack.disk import manifest, splits
+from rawpack.errors import StoreError, UsageError
 from rawpack.remote.url import is_url, join, local_path
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.shard_files import Fetched, OnDisk
 from rawpack.store.store import Store
 
 StorePath = str | os.PathLike[str]
+_MOST_SIBLINGS = 1000
+"""Entries of a folder that are looked at to suggest another name."""
 
 
 def absolute(path: StorePath, split: str | None) -> Path | str:
@@ -29,7 +33,12 @@ def absolute(path: StorePath, split: str | None) -> Path | str:
         raise UsageError(
             f"{folder} is relative to the current folder, which was removed: change folder, or pass an absolute path"
         ) from None
-    return store_path(folder, split).resolve()
+    try:
+        if folder.is_file():
+            raise StoreError(f"{folder} is a file; a store is the folder that `rawpack pack` made. {_cure(folder)}")
+        return splits.store_path(folder, split).resolve()
+    except PermissionError as error:
+        raise StoreError(f"cannot read {error.filename or folder}: {error.strerror}") from None
 
 
 def open_stores(
@@ -48,8 +57,55 @@ def open_stores(
         origins = iter(open_origins(urls, Cache(cache, cache_bytes), storage_options, timeout))
     for path in paths:
         if isinstance(path, Path):
-            stores.append(Store(OnDisk(path, random_access=True)))
+            stores.append(_open_folder(path))
         else:
             origin = next(origins)
             stores.append(Store(Fetched(origin, random_access=True), origin.manifest_bytes))
     return ConcatenatedStore(stores)
+
+
+def _open_folder(path: Path) -> Store:
+    try:
+        return Store(OnDisk(path, random_access=True))
+    except StoreError as error:
+        # Of no other kind: there is no store, and there never was.
+        if type(error) is StoreError and not _may_exist(path / manifest.NAME):
+            raise StoreError(f"{error}. {_cure(path)}") from None
+        raise
+
+
+def _cure(path: Path) -> str:
+    """What to do where `path` is not a store: the stores next to it, or how to make one of what is there."""
+    import difflib
+    import shlex
+
+    if not _may_exist(path):
+        stores = _stores_in(path.parent)
+        close = difflib.get_close_matches(path.name, stores, 3) or stores[:3]
+        if close:
+            return f"Did you mean {' or '.join(str(path.parent / name) for name in close)}?"
+        return "Check the path"
+    images = path if path.is_dir() else path.parent
+    command = f"rawpack pack --format memmap {shlex.quote(str(images))} store/"
+    return f"To make a store of a folder of images: `{command}`, or rawpack.pack({str(images)!r}, 'store/') in Python"
+
+
+def _stores_in(folder: Path) -> list[str]:
+    found: list[str] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in islice(entries, _MOST_SIBLINGS):
+            with suppress(OSError):
+                if any((folder / entry.name / name).exists() for name in (manifest.NAME, splits.NAME)):
+                    found.append(entry.name)
+    return sorted(found)
+
+
+def _may_exist(path: Path) -> bool:
+    """Whether there is something at `path`, or it cannot be looked at."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

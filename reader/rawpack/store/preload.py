@@ -1,4 +1,4 @@
-"""Shards in memory: read once from the disk, then shared by all workers of this reader."""
+"""Shards in memory: read once, then shared by all workers of this reader."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rawpack.system.memory import anonymous_file
 
 _PIECE = 8 << 20
 Hold = Callable[[FileRecord], AbstractContextManager[None]]
-"""Keeps a file there while it is read: see `ShardFiles.held`."""
+"""Keeps a file from being evicted while it is read: see `ShardFiles.held`."""
 
 
 class Memory:
     """The bytes of shard files in anonymous shared memory. A child process opens it by its descriptor and `layout`."""
 
     def __init__(self, descriptor: int, places: dict[str, tuple[int, int]], size: int) -> None:
-        """places: path of a file -> offset and bytes. Takes the descriptor over."""
+        """places: path of a file -> offset and bytes. The descriptor is closed with this object."""
         self.places, self.size, self.descriptor = places, size, descriptor
         self._data = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
         self._data.flags.writeable = False
@@ -35,34 +35,37 @@ class Memory:
     @classmethod
     def load(cls, stores: Sequence[tuple[Path, Manifest, Hold]], tick: Callable[[int], None]) -> Memory:
         """Read all shards of some stores. tick: called with the bytes read."""
+        files = [
+            (path / record.name, record, hold)
+            for path, manifest, hold in stores
+            for shard in manifest.shards
+            for record in shard.files
+        ]
         places: dict[str, tuple[int, int]] = {}
         end = 0
-        records: list[tuple[Path, FileRecord, Hold]] = []
-        for path, manifest, hold in stores:
-            for shard in manifest.shards:
-                for record in shard.files:
-                    places[str(path / record.name)] = (end, record.bytes)
-                    records.append((path / record.name, record, hold))
-                    end += -(-record.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        descriptor = anonymous_file(max(end, mmap.PAGESIZE))
+        for file, record, _ in files:
+            places[str(file)] = (end, record.bytes)
+            end += -(-record.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = max(end, mmap.PAGESIZE)
+        descriptor = anonymous_file(size)
         try:
-            with mmap.mmap(descriptor, max(end, mmap.PAGESIZE)) as memory, memoryview(memory) as view:
-                for file, record, hold in records:
+            with mmap.mmap(descriptor, size) as memory, memoryview(memory) as view:
+                for file, record, hold in files:
                     start = places[str(file)][0]
                     with hold(record), view[start : start + record.bytes] as target:
                         _read(file, target, record, tick)
         except BaseException:
             os.close(descriptor)
             raise
-        return cls(descriptor, places, max(end, mmap.PAGESIZE))
+        return cls(descriptor, places, size)
 
     @property
     def layout(self) -> tuple[dict[str, tuple[int, int]], int]:
-        """What `Memory` needs beside its descriptor."""
+        """What `Memory` needs besides its descriptor."""
         return self.places, self.size
 
     def open(self, path: Path) -> tuple[int, int]:
-        """A descriptor, for the caller to close, and where a file begins in it: whole pages."""
+        """A descriptor, for the caller to close, and the offset of a file in it: a multiple of the page size."""
         return os.dup(self.descriptor), self.places[str(path)][0]
 
     def view(self, path: Path) -> NDArray[np.uint8]:
@@ -72,7 +75,7 @@ class Memory:
 
 
 def _read(path: Path, target: memoryview, record: FileRecord, tick: Callable[[int], None]) -> None:
-    """Read a file that the manifest names; refused as `map_file` refuses it."""
+    """Read a file that the manifest names. Raises DamagedStoreError where `map_file` would."""
     with opened(path, record) as descriptor, open(descriptor, "rb", buffering=0, closefd=False) as file:
         done = 0
         while done < len(target):

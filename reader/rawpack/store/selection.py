@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,28 +22,38 @@ def positions_of(
     mask: ArrayLike | None,
     classes: Sequence[str] | None,
 ) -> NDArray[np.int64]:
-    """Which of `rows` (None: all of the library) `Reader.select` was asked for: their positions, int64 (n,)."""
+    """The positions in `rows` (None: all of the library) that `Reader.select` was asked for, int64 (n,)."""
     if sum(given is not None for given in (indices, mask, classes)) != 1:
         raise UsageError("select() takes one of: indices, mask=, classes=")
     length = len(library) if rows is None else len(rows)
     if indices is not None:
-        chosen = np.asarray(indices)
+        chosen = _array("indices", indices)
         if chosen.dtype == np.bool_:
             mask, indices = chosen, None
         else:
             return _checked(chosen, length)
     if mask is not None:
-        flags = np.asarray(mask)
+        flags = _array("mask", mask)
         if flags.dtype != np.bool_ or flags.shape != (length,):
-            raise UsageError(f"mask must hold {length} booleans, not {flags.dtype} {flags.shape}")
+            raise UsageError(f"mask={reprlib.repr(mask)} must hold {length} booleans, not {flags.dtype} {flags.shape}")
         return np.flatnonzero(flags)
     assert classes is not None
     return _of_classes(library, rows, length, classes)
 
 
+def _array(name: str, value: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:  # such as rows of different lengths
+        raise UsageError(f"{name}={reprlib.repr(value)} cannot be read as an array: {error}") from None
+
+
 def _checked(chosen: NDArray[Any], length: int) -> NDArray[np.int64]:
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
-        raise UsageError(f"indices must be whole numbers in one dimension, not {chosen.dtype} {chosen.shape}")
+        raise UsageError(
+            f"indices={reprlib.repr(chosen.tolist())} must be whole numbers in one dimension, not {chosen.dtype} "
+            f"{chosen.shape}"
+        )
     wrong = chosen[(chosen < -length) | (chosen >= length)]
     if wrong.size:
         raise UsageError(f"there is no sample {wrong[0]}: the reader has {length}")
@@ -54,8 +65,6 @@ def _checked(chosen: NDArray[Any], length: int) -> NDArray[np.int64]:
 def _of_classes(
     library: ConcatenatedStore, rows: NDArray[np.int64] | None, length: int, classes: Sequence[str]
 ) -> NDArray[np.int64]:
-    if isinstance(classes, str):
-        raise UsageError(f"classes={classes!r}: a list of names, such as [{classes!r}]")
     if library.classes is None:
         raise UsageError("these samples have no classes: select by indices or mask=")
     if "label" not in library.fields:

@@ -2,7 +2,7 @@
 
 OnDisk    in the store's own folder
 InMemory  read into shared memory before: `Reader(preload=True)`
-InCache   in the cache of a store behind a URL, brought there by another process: what a worker has
+InCache   in the cache of a remote store, fetched by another process: what a worker has
 Fetched   the same, in the process that fetches them
 """
 
@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 Key = tuple[int, str]
 """A shard's number and a field: what one mapping is for."""
 _LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
-"""How often to check that mapped shards are still in the cache: at most a hundredth of the time is spent on it."""
+"""How often to check that mapped shards are still in the cache, on which at most a hundredth of the time is spent."""
 
 
 class ShardFiles(ABC):
@@ -39,12 +39,11 @@ class ShardFiles(ABC):
     path: Path
     """The folder of the store: manifest and columns are there in any case."""
     random_access = False
-    """Whether samples will be read in random order: then the system reads no more of a file than it is asked for."""
+    """Whether samples will be read in random order: then the system reads no more of a file than is asked for."""
     evictable = False
-    """Whether files may be removed while they are mapped. Then they are unmapped, so that the disk gets its space
-    back."""
+    """Whether files may be removed while they are mapped. Then they are unmapped, which frees the space on the disk."""
     origin: RemoteStore | None = None
-    """What fetches the files, where they come from behind a URL."""
+    """What fetches the files of a remote store."""
 
     @property
     def where(self) -> str:
@@ -53,22 +52,22 @@ class ShardFiles(ABC):
 
     @abstractmethod
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
-        """The bytes of a file, read-only; see `map_file`. key: what they are for. mapped: told of files on disk."""
+        """The bytes of a file, read-only; see `map_file`. key: what they are for. mapped: registers files on disk."""
 
     @abstractmethod
     def open(self, record: FileRecord) -> tuple[int, int]:
         """See `RawShard.open`."""
 
     def held(self, record: FileRecord) -> AbstractContextManager[None]:
-        """Within this block the file exists."""
+        """While this context is open, the file exists."""
         return contextlib.nullcontext()
 
     def removed(self) -> list[Key]:
-        """Mappings of files that were removed since, each reported once; checked from time to time."""
+        """Mappings whose files were removed since, each reported once; checked from time to time."""
         return []
 
     def for_worker(self) -> ShardFiles:
-        """The same for a worker process, which gets it by pickle. It has no threads, connections or descriptors."""
+        """The same for a worker process, to be pickled: without threads, connections and descriptors."""
         return self
 
 
@@ -89,12 +88,8 @@ class InMemory(ShardFiles):
     """Shards that were read into memory."""
 
     def __init__(self, before: ShardFiles, memory: Memory) -> None:
-        """before: where they were read from."""
-        self.path, self.memory, self._where = before.path, memory, before.where
-
-    @property
-    def where(self) -> str:
-        return self._where
+        """before: what they were read from."""
+        self.path, self.memory = before.path, memory
 
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
         return self.memory.view(self.path / record.name)
@@ -108,21 +103,21 @@ class InMemory(ShardFiles):
 
 
 class InCache(OnDisk):
-    """Shards in the cache of a store behind a URL: another process keeps those there that are being read."""
+    """Shards in the cache of a remote store: another process keeps those in it that are being read."""
 
     evictable = True
 
     def __init__(self, path: Path, *, random_access: bool = False) -> None:
         super().__init__(path, random_access=random_access)
         self._inodes: dict[Key, tuple[Path, int]] = {}
-        """Of what is mapped."""
+        """What is mapped -> its path and inode."""
         self._look_at = 0.0
 
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
         data = self._map(record, mapped, random_access)
         path = self.path / record.name
-        with contextlib.suppress(FileNotFoundError):
-            self._inodes[key] = path, path.stat().st_ino
+        if (inode := _inode(path)) is not None:
+            self._inodes[key] = path, inode
         return data
 
     def removed(self) -> list[Key]:
@@ -130,13 +125,10 @@ class InCache(OnDisk):
         if now < self._look_at:
             return []
         self._look_at = now + _LOOK_EVERY_S
-        # One that was fetched again since is another file.
-        found = [
-            key for key, (path, inode) in list(self._inodes.items()) if not path.exists() or path.stat().st_ino != inode
-        ]
+        found = [key for key, (path, inode) in list(self._inodes.items()) if _inode(path) != inode]
         for key in found:
             self._inodes.pop(key, None)
-        # A store of very many shards is not checked all the time.
+        # A store of very many shards must not be checked all the time.
         self._look_at += _LOOK_SHARE * (time.monotonic() - now)
         return found
 
@@ -151,7 +143,7 @@ class InCache(OnDisk):
 
 
 class Fetched(InCache):
-    """Shards of a store behind a URL: each is fetched into the cache before it is mapped."""
+    """Shards of a remote store: each is fetched into the cache before it is mapped."""
 
     def __init__(self, origin: RemoteStore, *, random_access: bool = False) -> None:
         super().__init__(origin.folder, random_access=random_access)
@@ -170,7 +162,15 @@ class Fetched(InCache):
     def _map(self, record: FileRecord, mapped: MappedFiles, random_access: bool) -> Bytes:
         with contextlib.suppress(DamagedStoreError), self.held(record):
             return map_file(self.path, record, random_access=random_access, mapped=mapped)
-        # It is not the file that was packed: fetched once more.
+        # It is not the file that was packed: fetch it once more.
         self.origin.discard(record)
         with self.held(record):
             return map_file(self.path, record, random_access=random_access, mapped=mapped)
+
+
+def _inode(path: Path) -> int | None:
+    """Which file is at `path`: one that was fetched again is another. None where there is none."""
+    try:
+        return path.stat().st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return None

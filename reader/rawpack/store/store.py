@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rawpack.remote.origin import RemoteStore
 
 _RANDOM_ACCESS_BYTES = 16 << 10
-"""Smaller samples share pages with their neighbors: it is no waste to read around them."""
+"""Smaller samples share pages with their neighbors, so reading around them wastes nothing."""
 
 
 class Store:
@@ -38,8 +38,8 @@ class Store:
     """
 
     def __init__(self, files: ShardFiles | Path, manifest_bytes: bytes | None = None) -> None:
-        """files: its shard files; the store's folder for `OnDisk`. manifest_bytes: the manifest by which the store was
-        opened before, to be used instead of the one that is there now.
+        """files: its shard files; a folder means `OnDisk`. manifest_bytes: the manifest that the store was opened with
+        before, to be used instead of the one that is there now.
 
         Raises StoreError and its kinds where the folder is not a complete store.
         """
@@ -117,19 +117,19 @@ class Store:
         """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
         field = self.fields[name]
         if not field.codec.in_place or not field.uniform or self.files.evictable:
-            return None  # one range of addresses cannot be unmapped while others read in it
+            return None  # a range of addresses cannot be unmapped while others read in it
         found = []
         for number, shard in enumerate(self.manifest.shards):
             placed = shard.fields[name]
             record = shard.files[placed.file]
-            found.append(RawShard(shard.rows, record.bytes, placed.offset, partial(self._open_raw, number, name)))
+            opened = partial(self._open_raw, number, name, record)
+            found.append(RawShard(shard.rows, record.bytes, placed.offset, opened))
         return found
 
-    def _open_raw(self, number: int, name: str) -> tuple[int, int]:
+    def _open_raw(self, number: int, name: str, record: FileRecord) -> tuple[int, int]:
         """See `RawShard.open`."""
         self.reader(number, name)  # which checks the file
-        shard = self.manifest.shards[number]
-        return self.files.open(shard.files[shard.fields[name].file])
+        return self.files.open(record)
 
     def _gather(self, name: str) -> Gather | None:
         try:
@@ -143,7 +143,7 @@ class Store:
             self.reader(shard, name).readahead(local)
 
     def _by_shard(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64] | None]]:
-        """Rows of the store as (shard, its rows, their places in `rows`), shard after shard; None for all places."""
+        """Rows of the store as (shard, its rows, their positions in `rows`), shard after shard; None for all."""
         shards = np.searchsorted(self.ends, rows, side="right")
         if len(shards) and shards[0] == shards[-1] and (shards == shards[0]).all():
             yield int(shards[0]), rows - self.first(int(shards[0])), None
@@ -168,22 +168,21 @@ class Store:
     def reader(self, shard: int, name: str) -> FieldReader:
         """The reader of one field of one shard, opened on first use."""
         if self.files.evictable:
-            # Whoever reads one of them keeps it until that is done.
+            # Whoever is reading one of them still holds it.
             for key in self.files.removed():
                 self._readers.pop(key, None)
         try:
             return self._readers[shard, name]
         except KeyError:
-            # Two threads may both open it, and one mapping is dropped again: cheaper than a lock, which a fork could
-            # leave held for ever.
+            # Two threads may both open it; then one mapping is dropped. A fork could leave a lock held forever.
             return self._readers.setdefault((shard, name), self._open(shard, name))
 
     def is_random_access(self, name: str) -> bool:
         """Whether image field `name` is mapped for random access: then readahead is needed."""
-        shards = self.manifest.shards[:1]
-        return self.files.random_access and any(
-            shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES for shard in shards
-        )
+        return any(self._is_random_access(shard, name) for shard in self.manifest.shards[:1])
+
+    def _is_random_access(self, shard: Shard, name: str) -> bool:
+        return self.files.random_access and shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES
 
     def is_cached(self, name: str, row: int) -> bool:
         """Whether an image is in the page cache; see `FieldReader.is_cached`."""
@@ -210,10 +209,9 @@ class Store:
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
         """The files behind the URL that hold fields `names` of samples `rows`."""
         shards = np.unique(np.searchsorted(self.ends, rows, side="right")).tolist()
-        return [item for number in shards for item in self.items_of(number, tuple(names))]
+        return [item for number in shards for item in self._items_of(number, tuple(names))]
 
-    def items_of(self, number: int, names: tuple[str, ...]) -> list[RemoteFile]:
-        """The files behind the URL that hold some fields of a shard."""
+    def _items_of(self, number: int, names: tuple[str, ...]) -> list[RemoteFile]:
         assert self.origin is not None
         try:
             return self._items[number, names]
@@ -234,15 +232,14 @@ class Store:
                 index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
         if not field.uniform:
             self._check_shapes(name, index["shape"])
-        random_access = self.files.random_access and placement.bytes >= shard.rows * _RANDOM_ACCESS_BYTES
-        data = self.files.map((number, name), record, self.mapped, random_access=random_access)
+        data = self.files.map((number, name), record, self.mapped, random_access=self._is_random_access(shard, name))
         where = str(self.path / record.name)
         in_shard = ShardField(where, data, shard.rows, field, placement, index)
         reader: FieldReader = resolve(format_of(self.manifest.format).open)(in_shard)
         return reader
 
     def _chunks_before(self, number: int, name: str) -> int:
-        """Compressed pieces of field `name` in the shards before `number` that share its folder of columns."""
+        """Compressed chunks of field `name` in the shards before `number` that share its folder of columns."""
         if name not in self._first_chunks:
             counts = [shard.fields[name].chunks for shard in self.manifest.shards]
             self._first_chunks[name] = np.cumsum([0, *counts], dtype=np.int64)
@@ -251,7 +248,7 @@ class Store:
         return int(before[number] - before[self.locate(folder)[0]])
 
     def _check_shapes(self, name: str, shapes: NDArray[np.int32]) -> None:
-        """Refuse shapes (rows, 3) of samples that are not what the field says."""
+        """Raise DamagedStoreError where shapes (rows, 3) of samples do not fit the field."""
         for axis, length in enumerate(self.fields[name].shape):
             wrong = shapes[:, axis] < 1 if length is None else shapes[:, axis] != length
             if wrong.any():
@@ -261,7 +258,7 @@ class Store:
                 )
 
     def _check_sizes(self) -> None:
-        """Refuse a manifest that promises more pixels than its files can hold."""
+        """Raise DamagedStoreError for a manifest that promises more pixels than its files can hold."""
         for name, field in self.fields.items():
             if not field.in_shards:
                 continue
@@ -280,15 +277,9 @@ class Store:
 def gather_of(stores: Sequence[Store], name: str) -> Gather | None:
     """What reads rows of a field as they are stored, counted through all shards of some stores, in one call; None where
     the field or the system does not allow that."""
-    shards: list[RawShard] = []
-    if len({store.fields[name].encoding for store in stores}) > 1:
-        return None
-    for store in stores:
-        more = store.raw_shards(name)
-        if more is None:
-            return None
-        shards += more
-    if not shards:
+    by_store = [store.raw_shards(name) for store in stores]
+    shards = [shard for found in by_store for shard in found or ()]
+    if not shards or None in by_store or len({store.fields[name].encoding for store in stores}) > 1:
         return None
     field = stores[0].fields[name]
     shape, dtype = field.stored_shape, np.dtype(field.dtype)

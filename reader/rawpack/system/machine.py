@@ -1,8 +1,8 @@
 """What this process may use of the machine: CPUs, memory, shared memory.
 
-A container sees the CPUs and memory of its whole host; the files of its control groups (cgroup v2, or v1) say what it
-may use. `root` is the root of the file system, for tests. Where the system does not say, as with quotas on macOS and
-Windows, the answer is None.
+A container sees the CPUs and memory of its whole host. The files of its control groups (cgroup v2 or v1) say what it
+may use. `root` is the root of the file system, for tests. None means that the system does not say, as with quotas on
+macOS and Windows.
 """
 
 from __future__ import annotations
@@ -45,23 +45,13 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 def memory_limit_bytes(root: Path = _ROOT) -> int | None:
     """Memory that this process may use: that of the machine, or less where the control groups allow less."""
     limits = [limit for limit, _ in _memory_groups(root)]
-    built_in = _meminfo("MemTotal", root)
-    if built_in is None:
-        built_in = _sysconf_bytes("SC_PHYS_PAGES")
-    if built_in is not None:
-        limits.append(built_in)
-    return min(limits, default=None)
+    return min([*limits, *_of_machine("MemTotal", "SC_PHYS_PAGES", root)], default=None)
 
 
 def available_memory_bytes(root: Path = _ROOT) -> int | None:
-    """Memory that this process could take now without swapping or being killed: free, or cache of files."""
+    """Memory that this process could take now without swapping or being killed: free, or used to cache files."""
     free = [max(0, limit - used) for limit, used in _memory_groups(root) if used is not None]
-    available = _meminfo("MemAvailable", root)
-    if available is None:
-        available = _sysconf_bytes("SC_AVPHYS_PAGES")
-    if available is not None:
-        free.append(available)
-    return min(free, default=None)
+    return min([*free, *_of_machine("MemAvailable", "SC_AVPHYS_PAGES", root)], default=None)
 
 
 def shm_free_bytes(root: Path = _ROOT) -> int | None:
@@ -89,10 +79,10 @@ def describe(root: Path = _ROOT) -> dict[str, str | int | float | None]:
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """Folders with limits of `controller` on this process: its group's and those around it, where mounted.
+    """Folders with limits of `controller` on this process: its group's and those above it, where mounted.
 
-    The least limit binds. A group's path, in /proc/self/cgroup, counts from the root of its hierarchy, of
-    which a mount may show only a part: /proc/self/mountinfo says which.
+    The lowest limit applies. A group's path, in /proc/self/cgroup, is relative to the root of its hierarchy, of which a
+    mount may show only a part: /proc/self/mountinfo says which.
     """
     paths: dict[str, PurePosixPath] = {}
     for line in _text(root / "proc/self/cgroup").splitlines():
@@ -118,7 +108,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[int, int | None]]:
-    """(limit, bytes in use that are not cache of files) of each control group that limits memory."""
+    """(limit, bytes in use without cached files) of each control group that limits memory."""
     for group in _groups("memory", root):
         for limit_file, used_file, prefix in (
             ("memory.max", "memory.current", ""),
@@ -132,23 +122,20 @@ def _memory_groups(root: Path) -> Iterator[tuple[int, int | None]]:
             yield int(limit), max(0, int(used) - files) if used.isdigit() else None
 
 
-def _meminfo(name: str, root: Path) -> int | None:
+def _of_machine(name: str, pages: str, root: Path) -> list[int]:
+    """Bytes by /proc/meminfo, else by sysconf; empty where neither says."""
     kib = _numbers(_text(root / "proc/meminfo").replace(":", "")).get(name)
-    return None if kib is None else kib * 1024
+    if kib is not None:
+        return [kib * 1024]
+    with suppress(AttributeError, ValueError, OSError):
+        count, size = os.sysconf(pages), os.sysconf("SC_PAGE_SIZE")
+        return [count * size] if count > 0 and size > 0 else []
+    return []
 
 
 def _numbers(text: str) -> dict[str, int]:
     """Lines of `name number ...` as a dict."""
     return {name: int(number) for name, number in re.findall(r"^(\S+)[ \t]+(\d+)", text, re.MULTILINE)}
-
-
-def _sysconf_bytes(pages: str) -> int | None:
-    if not hasattr(os, "sysconf"):
-        return None
-    with suppress(ValueError, OSError):
-        count, size = os.sysconf(pages), os.sysconf("SC_PAGE_SIZE")
-        return count * size if count > 0 and size > 0 else None
-    return None
 
 
 def _cpu_model(root: Path) -> str:
@@ -165,12 +152,12 @@ def _system() -> str:
 
 
 def _unescape(path: str) -> str:
-    """mountinfo writes blanks and backslashes of paths as three octal digits."""
+    """Decode a path of mountinfo, where blanks and backslashes are three octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), path)
 
 
 def _text(file: Path) -> str:
-    """Contents of a small file; empty where there is none that can be read."""
+    """Contents of a small file; empty where it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="surrogateescape").strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""Memory that processes share, and files mapped into it: without names, and without keeping descriptors.
+"""Memory that processes share, and mapped files: without names, and without keeping descriptors.
 
-Python's own `mmap` keeps a duplicate of the descriptor it is given, so that a store of a thousand shards, or a list of
-a thousand batches, would need a thousand; the C library's does not.
+Python's own `mmap` keeps a duplicate of its descriptor, so a store of a thousand shards, or a list of a thousand
+batches, would need a thousand descriptors. The C library's `mmap` needs none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ctypes
 import mmap
 import os
 import sys
-import tempfile
 import weakref
 from functools import cache
 from pathlib import Path
@@ -22,14 +21,16 @@ _SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10
 _ANONYMOUS, _NORESERVE = 0x20, 0x4000
 _FAILED = ctypes.c_void_p(-1).value
 _HUGE_FROM = 4 << 20
-"""Bytes: two of the usual large pages. Less could spend more on rounding than it holds."""
+"""Bytes: two of the usual large pages. For less memory, rounding up could waste more than it holds."""
 
 
 def anonymous_file(size: int) -> int:
-    """The descriptor of `size` zero bytes without a name: a memfd, or an unlinked file where there is none."""
+    """The descriptor of `size` zero bytes without a name: a memfd, or an unlinked file where the system has none."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("rawpack", os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     try:
@@ -41,10 +42,10 @@ def anonymous_file(size: int) -> int:
 
 
 def map_descriptor(descriptor: int, size: int, *, writable: bool = False) -> Any:
-    """A file's first `size` bytes, from 1 on, as an object with a buffer; unmapped when the last view of it is gone.
+    """A file's first `size` bytes, 1 or more, as an object with a buffer; unmapped when the last view of it is gone.
 
-    The descriptor stays the caller's, who may close it. Where not `writable`, nobody may write into the buffer,
-    whatever it says of itself: that would end the process. Raises OSError.
+    The descriptor stays the caller's, who may close it. Unless `writable`, nobody may write into the buffer, even if it
+    claims to be writable: that would end the process. Raises OSError.
     """
     if os.name != "posix":
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
@@ -60,9 +61,9 @@ def private_memory(size: int) -> Any:
 
 
 def prefer_huge_pages(memory: Any) -> None:
-    """Ask for few large pages behind a buffer, where that is worth it and the system has them.
+    """Ask for large pages behind a buffer, where that is worth it and the system has them.
 
-    Fewer addresses to look up while scattered rows are copied into it: up to half as many rows again a second.
+    They need fewer address translations: copying scattered rows into the buffer gets up to 1.5 times as fast.
     """
     if hasattr(mmap, "MADV_HUGEPAGE") and len(memory) >= _HUGE_FROM:
         advise(ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory), mmap.MADV_HUGEPAGE)
@@ -86,8 +87,8 @@ def advise(address: int, size: int, advice: int) -> None:
 
 
 def tells_cached(path: Path) -> bool:
-    """Whether the system tells this process what of a file lies in the page cache. Linux does, of files that are its
-    user's own, or that it may write to."""
+    """Whether the system tells this process which pages of a file are in the page cache. Linux does, for files that the
+    user owns or may write to."""
     if sys.platform != "linux":
         return False
     with contextlib.suppress(OSError):
@@ -96,7 +97,7 @@ def tells_cached(path: Path) -> bool:
 
 
 def is_cached(address: int) -> bool:
-    """Whether a mapped byte lies in the page cache; it is not touched. True where the system does not tell."""
+    """Whether a mapped byte is in the page cache; it is not touched. True where the system does not tell."""
     if sys.platform != "linux":
         return True
     page, found = address // mmap.PAGESIZE * mmap.PAGESIZE, ctypes.c_ubyte(1)
@@ -106,7 +107,7 @@ def is_cached(address: int) -> bool:
 def _owner(address: int, size: int) -> Any:
     """An object that exports the mapped bytes and unmaps them at its end."""
     whole = (ctypes.c_char * size).from_address(address)
-    # Not at exit: threads may still be reading, and the system takes everything back then.
+    # Not at exit: threads may still be reading then, and the system frees everything.
     weakref.finalize(whole, _libc().munmap, address, size).atexit = False
     return whole
 

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's code, however many calls are in between."""
+"""Warnings that point at the user's code, however deep the call is."""
 
 from __future__ import annotations
 

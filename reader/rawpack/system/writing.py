@@ -1,4 +1,4 @@
-"""Writing to a descriptor so that all of it is written."""
+"""Writing all of some bytes to a descriptor."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of `data` where the descriptor stands. Raises OSError where the system takes less.
+    """Write all of `data` at the descriptor's position. Raises OSError where the system takes less.
 
-    `os.write`, and a Python file without a buffer, may take a part and say so by nothing but the count: on a disk that
-    is nearly full, for one.
+    `os.write`, and a Python file without a buffer, may write only a part, on a nearly full disk for example. They
+    report that only by the count that they return.
     """
     left = memoryview(data).cast("B")
     while left:
         count = os.write(descriptor, left)
         if not count:
-            raise OSError(errno.EIO, "the system took nothing of what was to be written")
+            raise OSError(errno.EIO, "the system wrote nothing of what was left")
         left = left[count:]

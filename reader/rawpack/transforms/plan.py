@@ -87,7 +87,7 @@ def spec_of(stored: Field) -> Spec:
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
     """The steps of a transform, functions as steps. Raises UsageError for anything else."""
-    if callable(transform) or isinstance(transform, Step | BatchStep):
+    if callable(transform) or not hasattr(transform, "__iter__"):
         raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()
     for one in transform:

@@ -110,7 +110,7 @@ class _VideoScan:
                 raise answer
             self._give(worker)
             return answer
-        _, _, beat = worker.child.notes.read()
+        _, _, beat = worker.child.heartbeat.read()
         worker.child.kill(GRACE_S)
         self._workers.remove(worker)
         if not beat:
@@ -121,7 +121,7 @@ class _VideoScan:
     def _check_heartbeats(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
-            _, _, beat = worker.child.notes.read()
+            _, _, beat = worker.child.heartbeat.read()
             if beat != worker.beat:
                 worker.beat, worker.since = beat, now
             elif now - worker.since > _STUCK_AFTER_S:

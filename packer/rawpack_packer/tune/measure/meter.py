@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
-from rawpack.batching.batches import IN_FLIGHT, Batches
+from rawpack.batching.batches import Batches
+from rawpack.batching.iterator import IN_FLIGHT
 from rawpack.batching.readahead import THREAD
 from rawpack.disk.mapped import map_file
 from rawpack.order import BlockShuffled

@@ -1,18 +1,20 @@
-"""Starting and ending a child process.
+"""Child processes that do the work: how they start, how one talks to them, and how they end.
 
-It is a plain `python -P -c ...` child, never a fork: a fork of a process whose libraries have threads deadlocks. It
-needs no `__main__` guard in the user's script. `rawpack` is loaded from the very folder that this process loaded it
-from, and the user's `sys.path` comes *after* the child's own, so that a `queue.py` or `numpy.py` beside the user's
-script shadows nothing.
+A child is a plain `python -P -c ...`, never a fork: a fork of a process whose libraries have threads deadlocks. It
+needs no `__main__` guard in the user's script. It loads `rawpack` from the folder that this process loaded it from. The
+user's `sys.path` comes *after* the child's own, so that a `queue.py` or `numpy.py` next to the user's script shadows
+nothing.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
 import importlib.util
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -24,13 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from rawpack.errors import WorkerError
-from rawpack.system.child.channel import Channel, pair
-from rawpack.system.child.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.memory import anonymous_file, map_descriptor
 from rawpack.system.writing import write_all
 
+HEARTBEAT_BYTES = 4096
 GRACE_S = 2.0
-"""For `Child.kill` of a child that is dying by itself."""
+"""Seconds for `Child.kill` of a child that is ending by itself."""
 _SEND_TIMEOUT_S = 30.0
 _REAP_TIMEOUT_S = 5.0
 _BOOT = """\
@@ -42,10 +43,13 @@ spec.loader.exec_module(module)
 from rawpack.system.child import serve_main
 serve_main(*map(int, sys.argv[3:]))
 """
-_PACKAGE = Path(__file__).resolve().parents[2] / "__init__.py"
+_PACKAGE = Path(__file__).resolve().parents[1] / "__init__.py"
 """The root of `rawpack`, found without importing it."""
 _MOST_WORDS = 8000
-"""Characters of `Child.last_words`: the end is what matters."""
+"""Characters of `Child.last_words` that are kept, from its end."""
+_NOTE = struct.Struct("<qqq")
+_LENGTH = 4
+_MAX_DESCRIPTORS = 4
 
 
 class Child:
@@ -54,10 +58,10 @@ class Child:
     def __init__(
         self, main: Callable[[Channel, Heartbeat, Any, list[int]], None], work: Any, descriptors: Sequence[int] = ()
     ) -> None:
-        """Start one that runs `main(channel, notes, work, descriptors)`: main and work travel by cloudpickle, the
-        descriptors as the child's own.
+        """Start a process that runs `main(channel, heartbeat, work, descriptors)`: main and work travel by cloudpickle,
+        descriptors are duplicated.
 
-        Raises WorkerError where the system starts no process. One that starts and then ends says why: `last_words`.
+        Raises WorkerError where the system starts no process. Of one that starts and then ends, `last_words` says why.
         """
         import cloudpickle
 
@@ -67,14 +71,14 @@ class Child:
         self.channel, theirs = pair()
         shared = anonymous_file(HEARTBEAT_BYTES)
         try:
-            self.notes = Heartbeat(map_descriptor(shared, HEARTBEAT_BYTES, writable=True))
+            self.heartbeat = Heartbeat(map_descriptor(shared, HEARTBEAT_BYTES, writable=True))
             self.process = _start(theirs.socket, self._words)
             self.channel.socket.settimeout(_SEND_TIMEOUT_S)
             path = _import_path()
             package = _package_of(main)
-            # Two layers: what the second needs to be read must be in place before.
+            # Two layers: unpickling the second needs the paths in the first.
             first = cloudpickle.dumps((path, package, cloudpickle.dumps((main, work))))
-            # Where it is gone already, whoever receives from it sees that.
+            # If it is gone already, whoever receives from it will see that.
             with contextlib.suppress(ConnectionError):
                 self.channel.send(first, [shared, *descriptors])
         except BaseException:
@@ -86,7 +90,7 @@ class Child:
 
     def last_words(self) -> str:
         """What the child wrote to standard error before it was ready to run `main`, or the traceback of what ended
-        `main`; empty where there is nothing of these."""
+        `main`; empty where there is neither."""
         if self._close_words.alive:
             said = os.pread(self._words, os.fstat(self._words).st_size, 0)
             self._last_words = said.decode(errors="replace").strip()[-_MOST_WORDS:]
@@ -95,7 +99,7 @@ class Child:
     def kill(self, grace: float = 0.0) -> bool:
         """End the process and wait until it is gone; False where it cannot be ended (stuck in the kernel).
 
-        grace: seconds that one whose channel is closed is given to go by itself, so that its exit status is its own.
+        grace: seconds for it to end by itself once its channel is closed, so that its exit status is its own.
         """
         self.channel.close()
         if grace:
@@ -112,8 +116,86 @@ class Child:
         return True
 
 
+class Heartbeat:
+    """What a worker is about to do, in shared memory: its parent can read it even after the worker has died.
+
+    One process writes, another reads, without a lock. A torn read does no harm: what is read matters only when the
+    writer is dead.
+    """
+
+    def __init__(self, memory: Any) -> None:
+        """memory: a writable buffer of `HEARTBEAT_BYTES`."""
+        self._memory = memory
+        self._beat = 0
+
+    def note(self, task: int, position: int) -> None:
+        """Note that `position` of `task` comes next; -1 where the task is done in one go."""
+        self._beat += 1
+        _NOTE.pack_into(self._memory, 0, task, position, self._beat)
+
+    def read(self) -> tuple[int, int, int]:
+        """(task, position, beat): the beat changes with every note."""
+        return _NOTE.unpack_from(self._memory, 0)
+
+
+class Channel:
+    """One end of a socket pair, for messages with descriptors. One thread sends and one receives."""
+
+    def __init__(self, sock: socket.socket, *, takes_descriptors: bool = False) -> None:
+        """takes_descriptors: whether descriptors come to this end, which costs more than bytes alone. Otherwise the
+        system closes those that come."""
+        self.socket, self._takes_descriptors = sock, takes_descriptors
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send one message. Raises OSError where the other end is gone, TimeoutError where it takes nothing."""
+        data = len(message).to_bytes(_LENGTH, "little") + message
+        if descriptors:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            sent = self.socket.sendmsg([data], rights)
+            data = data[sent:]
+        if data:
+            self.socket.sendall(data)
+
+    def receive(self) -> tuple[bytes, list[int]] | None:
+        """The next message and the descriptors that came with it; None where the other end is gone."""
+        descriptors: list[int] = []
+        head = self._read(_LENGTH, descriptors)
+        if head is None:
+            return None
+        body = self._read(int.from_bytes(head, "little"), descriptors)
+        return None if body is None else (body, descriptors)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _read(self, size: int, descriptors: list[int]) -> bytes | None:
+        data = b""
+        while len(data) < size:
+            try:
+                if self._takes_descriptors:
+                    piece, received, _, _ = socket.recv_fds(self.socket, size - len(data), _MAX_DESCRIPTORS)
+                    descriptors += received
+                else:
+                    piece = self.socket.recv(size - len(data))
+            except ConnectionError:
+                return None
+            if not piece:
+                return None
+            data += piece
+        return data
+
+
+def pair() -> tuple[Channel, Channel]:
+    """Two connected ends, which take no descriptors. A child's own `Channel` over the socket of one may."""
+    ours, theirs = socket.socketpair()
+    return Channel(ours), Channel(theirs)
+
+
 def serve_main(descriptor: int, parent: int, errors: int) -> None:
-    """What runs in the child. Its standard error is `Child.last_words` until it is ready, and then `errors`."""
+    """What runs in the child. Its standard error goes to `Child.last_words` until it is ready, and then to `errors`."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     channel = Channel(socket.socket(fileno=descriptor), takes_descriptors=True)
     first = channel.receive()
@@ -126,20 +208,19 @@ def serve_main(descriptor: int, parent: int, errors: int) -> None:
     if package is not None:
         _load(*package)
     main, work = cloudpickle.loads(packed)
-    notes = Heartbeat(map_descriptor(first[1][0], HEARTBEAT_BYTES, writable=True))
+    heartbeat = Heartbeat(map_descriptor(first[1][0], HEARTBEAT_BYTES, writable=True))
     os.close(first[1][0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     words = _say_aloud(errors)
     try:
-        main(channel, notes, work, first[1][1:])
+        main(channel, heartbeat, work, first[1][1:])
     except Exception:
         write_all(words, traceback.format_exc().encode())
         sys.exit(1)
 
 
 def _import_path() -> list[str]:
-    """`sys.path` for a process that starts anywhere. What is relative to a current folder that was removed holds no
-    module any more, and is left out."""
+    """`sys.path` for a process that starts anywhere, without entries relative to a current folder that was removed."""
     path = []
     for entry in sys.path:
         with contextlib.suppress(FileNotFoundError):
@@ -148,7 +229,7 @@ def _import_path() -> list[str]:
 
 
 def _say_aloud(errors: int) -> int:
-    """Make `errors` the standard error, with what was said so far; where last words go, emptied."""
+    """Make `errors` the standard error, and pass on what was written so far. Returns where last words go, emptied."""
     sys.stderr.flush()
     words = os.dup(2)
     said = os.pread(words, os.fstat(words).st_size, 0)
@@ -204,7 +285,7 @@ def _start(sock: socket.socket, words: int) -> subprocess.Popen[bytes]:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent is gone, also in the middle of a task that never ends."""
+    """End this process when its parent is gone, even in the middle of a task that never ends."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

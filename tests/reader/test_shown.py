@@ -1,0 +1,157 @@
+"""What Python and a notebook show of a reader and of its batches, and what is said where there is no store."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from running import FORMATS, Packed
+
+import rawpack_packer
+from rawpack import RawpackError, Reader, StoreError
+from rawpack.batching import notebook
+
+
+def thumbnails(html: str) -> list[Any]:
+    """The images inside a piece of HTML, BGR."""
+    found = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', html)
+    return [cv2.imdecode(np.frombuffer(base64.b64decode(one), np.uint8), cv2.IMREAD_COLOR) for one in found]
+
+
+def test_reprs_are_short_and_say_what_is_there(packed: Packed) -> None:
+    """Path, format, samples and fields of a reader; batches, order, workers and shapes of its batches; no UNSET."""
+    store = packed("memmap", "--size", 48)
+    reader = Reader(store)
+    assert (
+        repr(reader)
+        == f"Reader({store}: memmap, 75 samples; image: uint8 48x48x3, label: int64 scalar, key: str scalar)"
+    )
+    batches = reader.batches(6, shuffle=True, seed=3, workers=2, backend="process", fields=["image", "key"])
+    assert repr(batches) == (
+        "Batches(13 batches of 6 an epoch, shuffled, seed=3, 2 worker processes; "
+        "image: uint8 6x48x48x3, key: str 6, index: int64 6)"
+    )
+    alone = repr(reader.batches(100, workers=0, rank=1, world_size=2, image_size=(20, 30)))
+    assert "1 batch of 75 an epoch, sequential, rank 1 of 2, no workers; image: uint8 75x20x30x3" in alone
+    assert "UNSET" not in f"{reader.fields}{reader!r}{batches!r}{batches.options}"
+
+
+def test_a_repr_draws_no_sampler(packed: Packed) -> None:
+    """To show batches calls nothing of the user's own, however often."""
+    epochs = []
+    batches = Reader(packed("memmap", "--size", 48)).batches(3, sampler=lambda epoch: epochs.append(epoch) or [1, 2])
+    drawn = len(epochs)
+    assert "sampled" in repr(batches)
+    assert "sampled" in batches._repr_html_()
+    assert len(epochs) == drawn
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_a_notebook_shows_thumbnails(packed: Packed, layout: str) -> None:
+    """Of four samples spread over the store, in every format, for a reader, a selection and batches; with the classes
+    and a table of the fields."""
+    reader = Reader(packed(layout, "--size", 160))
+    for shown in (reader, reader.select(range(20, 60)), reader.batches(6, workers=2, backend="process")):
+        html = shown._repr_html_()
+        images = thumbnails(html)
+        assert [image.shape for image in images] == [(96, 96, 3)] * 4
+        assert ">image</td>" in html
+        assert "160x160x3</td>" in html
+        assert len(html) < 60_000
+    assert all(f">{row}" in reader._repr_html_() for row in (0, 24, 49, 74))
+    first = cv2.resize(reader[0]["image"], (96, 96), interpolation=cv2.INTER_AREA)[..., ::-1].astype(int)
+    assert np.abs(first - thumbnails(reader._repr_html_())[0]).mean() < 8
+
+
+def test_a_notebook_shows_large_images_and_clips(packed: Packed, tmp_path: Path) -> None:
+    """Thumbnails are small whatever the images are; a clip is shown by its first frame; what is no picture is not."""
+    assert all(max(image.shape) <= 96 for image in thumbnails(Reader(packed("lmdb", "--size", "keep"))._repr_html_()))
+    frames = [{"image": np.full((9, 4, 3), 20 * i, np.uint8), "video": 0, "frame": i} for i in range(12)]
+    rawpack_packer.pack(frames, tmp_path / "clips", workers=0)
+    images = thumbnails(Reader(tmp_path / "clips").clips(3)._repr_html_())
+    assert [round(image.mean()) for image in images] == [0, 60, 120, 180]
+    rawpack_packer.pack(np.arange(60, dtype=np.float32).reshape(5, 4, 3, 1), tmp_path / "floats", workers=0)
+    assert len(thumbnails(Reader(tmp_path / "floats")._repr_html_())) == 4
+    empty = Reader(tmp_path / "floats").select([])
+    assert thumbnails(empty._repr_html_()) == []
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    """Names of classes and folders are text, never HTML."""
+    evil = "<script>alert(1)</script>"
+    store = tmp_path / "a&b"
+    rawpack_packer.pack(
+        [{"image": np.zeros((8, 8, 3), np.uint8), "label": 0}] * 3, store, workers=0, classes=[evil, "x"]
+    )
+    html = Reader(store)._repr_html_() + Reader(store).batches(2, workers=0)._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "a&amp;b" in html
+    assert notebook._text("x\udc80<") == "x?&lt;"
+    html.encode()
+
+
+def test_a_notebook_shows_damaged_stores(packed: Packed, tmp_path: Path) -> None:
+    """A missing, shorter or changed shard never raises: the sample is named with what is wrong."""
+    path = shutil.copytree(packed("lmdb", "--size", 48), tmp_path / "store")
+    reader = Reader(path)
+    shards = sorted(path.glob("shard-*"))
+    shards[-1].unlink()
+    assert "sample 74: " in reader._repr_html_()
+    for shard in shards[:-1]:
+        shard.write_bytes(shard.read_bytes()[:100])
+    assert thumbnails(reader._repr_html_()) == []
+    path = shutil.copytree(packed("memmap", "--size", 48), tmp_path / "gone")
+    reader = Reader(path)
+    shutil.rmtree(path)
+    assert "image" in reader._repr_html_()
+    assert "image" in reader.batches(4)._repr_html_()
+
+
+def test_a_notebook_waits_for_nothing(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where reading takes long, the samples that are left are not shown."""
+    monkeypatch.setattr(notebook, "_MOST_S", 0.0)
+    html = Reader(packed("memmap", "--size", 48))._repr_html_()
+    assert thumbnails(html) == []
+    assert ">image</td>" in html
+
+
+# ---------------------------------------------------------------------------------------------- no store
+
+
+def said(ask: Callable[[], object]) -> str:
+    with pytest.raises(RawpackError) as raised:
+        ask()
+    assert type(raised.value) is StoreError
+    return str(raised.value)
+
+
+def test_what_is_no_store_says_how_to_make_one(tmp_path: Path) -> None:
+    """An image, and a folder of images: what a store is, and the command and the call that make one."""
+    folder = tmp_path / "my photos"
+    folder.mkdir()
+    (folder / "photo.jpg").write_bytes(b"\xff\xd8")
+    for path in (folder, folder / "photo.jpg"):
+        words = said(lambda path=path: Reader(path))  # type: ignore[misc]
+        assert f"`rawpack pack --format memmap '{folder}' store/`" in words
+        assert f"rawpack.pack({str(folder)!r}, 'store/')" in words
+    assert "is a file; a store is the folder that `rawpack pack` made" in said(lambda: Reader(folder / "photo.jpg"))
+
+
+def test_a_typo_suggests_the_stores_beside_it(packed: Packed, tmp_path: Path) -> None:
+    """Those whose names are close, else some of those that are there; no other folders."""
+    for name in ("train-224", "other"):
+        shutil.copytree(packed("memmap", "--size", 48), tmp_path / name)
+    (tmp_path / "train-225-photos").mkdir()
+    words = said(lambda: Reader(tmp_path / "tran-224"))
+    assert words.endswith(f"Did you mean {tmp_path}/train-224?")
+    words = said(lambda: Reader(tmp_path / "zzz"))
+    assert f"{tmp_path}/other or {tmp_path}/train-224?" in words
+    assert "does not exist" in said(lambda: Reader(tmp_path / "none" / "such"))
