@@ -8,18 +8,24 @@ from typing import Any
 import click
 
 from rawpack_packer import api, text
-from rawpack_packer.inspect.doctor import NONE
+from rawpack_packer.cli.command import Subcommand
+from rawpack_packer.cli.options import json_option
 
 
-@click.command(short_help="Show what this machine and installation have.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.command(cls=Subcommand)
+@json_option
 def doctor(as_json: bool) -> None:
-    """Show the JPEG decoders and which one is used, CPUs and quota, memory, /dev/shm, versions and GPU."""
+    """Show the JPEG decoders and which one is used, CPUs and quota, memory, /dev/shm, versions and GPU.
+
+    \b
+    Example:
+      rawpack doctor
+    """
     about = api.doctor()
-    click.echo(json.dumps(about, indent=1) if as_json else as_text(about))
+    click.echo(json.dumps(about, indent=1) if as_json else _as_text(about))
 
 
-def as_text(about: dict[str, Any]) -> str:
+def _as_text(about: dict[str, Any]) -> str:
     """The same for a person."""
     facts = [(name.replace("_", " "), _shown(name, value)) for name, value in about["machine"].items()]
     decoders = []
@@ -28,7 +34,7 @@ def as_text(about: dict[str, Any]) -> str:
         used = ", used" if one["name"] == about["jpeg"]["used"] else ""
         decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{used}".strip())))
     override = about["jpeg"]["RAWPACK_JPEG"]
-    if about["jpeg"]["used"].startswith(NONE):
+    if about["jpeg"]["used"].startswith("none: "):
         decoders.append(("", text.plain(about["jpeg"]["used"])))
     elif not all(one["works"] for one in about["jpeg"]["decoders"]):
         decoders.append(("", f"{about['jpeg']['used']} does all; nothing is missing"))

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import click
 
-from rawpack_packer.api import prepare_derived
+from rawpack_packer import api
 from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.command import Subcommand, option, path_argument
+from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options
+from rawpack_packer.cli.output import take_job_options
 from rawpack_packer.cli.progress import scanning
-from rawpack_packer.cli.recipe_options import recipe_options
-from rawpack_packer.cli.run_options import dry_run_option, job_options, take_job_options
-from rawpack_packer.job import derive
+from rawpack_packer.job import PREFIXES, Prefix
 
 
-@click.command(short_help="Make one store of several.")
-@click.option(
+@click.command(cls=Subcommand)
+@option(
     "--prefix",
-    type=click.Choice(derive.PREFIXES),
+    group="Merging",
+    type=click.Choice(PREFIXES),
     help="Put the name of the store's folder, or its number from 0, and / in front of each key, for stores that share "
-    "keys [default: no prefix].",
+    "keys. [default: no prefix]",
 )
-@partial(recipe_options, of_stores=True)
+@kept_recipe_options
 @dry_run_option
-@job_options
+@job_options()
 @click.argument("stores", nargs=-1, required=True, type=click.Path(), metavar="STORE STORE...")
-@click.argument("dst", type=click.Path())
-def merge(stores: tuple[str, ...], dst: str, prefix: derive.Prefix | None, dry_run: bool, **options: Any) -> None:
+@path_argument("dst")
+def merge(stores: tuple[str, ...], dst: str, prefix: Prefix | None, dry_run: bool, **options: Any) -> None:
     """Pack the samples of two or more STOREs, one after the other, into one store at DST.
 
     They must have the same fields, and no key twice. Classes are merged by name: those of the first store keep their
@@ -37,11 +38,11 @@ def merge(stores: tuple[str, ...], dst: str, prefix: derive.Prefix | None, dry_r
     \b
     Examples:
       rawpack merge monday/ tuesday/ week/
-      rawpack merge a/ b/ c/ all/ --prefix names        keys become a/cat/1.jpg, b/cat/1.jpg
-      rawpack merge large/ small/ all/ --size 224       stores of different image sizes
+      rawpack merge a/ b/ c/ all/ --prefix names     keys begin with a/, b/, c/
+      rawpack merge large/ small/ all/ --size 224    of different image sizes
     """
     how, out = take_job_options(options)
     with scanning(quiet=out.quiet) as scan:
-        job = prepare_derived(stores, dst, how, recipe=options, merge=True, prefix=prefix, scan=scan)
+        job = api.prepare_derived(stores, dst, how, recipe=options, merge=True, prefix=prefix, scan=scan)
     out.say(summaries.samples(job.source))
     out.do(job, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""What a person sees while a job runs: a bar at a terminal, plain lines elsewhere."""
+"""What a person sees while something takes its time: bars of one style at a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -14,6 +14,41 @@ from rawpack_packer import text
 
 _LINE_EVERY_S = 10.0
 _MIN_S = 1.0
+
+
+def bar(what: str, *, unit: str, quiet: bool = False, **settings: Any) -> tqdm[Any]:
+    """A bar with rate and time left, which appears after a second and leaves nothing; none where nobody sees it."""
+    defaults = {
+        "desc": what, "unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B", "delay": 1.0,
+        "leave": False, "dynamic_ncols": True, "disable": quiet or not sys.stderr.isatty(),
+    }  # fmt: skip
+    return tqdm(**defaults | settings)
+
+
+@contextmanager
+def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Shows how many entries of a source were scanned so far; gives the function that counts them."""
+    with bar("scanning", unit="files", quiet=quiet) as shown:
+        yield lambda scanned: shown.update(scanned - shown.n) and None
+
+
+@contextmanager
+def planning(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """Shows steps and the time left; gives the function that is called with both."""
+    began, told = time.monotonic(), set[str]()
+    with bar("planning", unit="s", quiet=quiet, bar_format="{l_bar}{bar}| {elapsed}<{remaining}", smoothing=0) as shown:
+
+        def say(step: str, left: float) -> None:
+            if not shown.disable:
+                shown.total = (passed := time.monotonic() - began) + left
+                shown.set_description_str(step, refresh=False)
+                shown.update(passed - shown.n)
+            elif not quiet and step not in told:
+                told.add(step)
+                rest = f"about {text.duration(left)} left" if left >= 1 else "a few seconds left"
+                print(f"rawpack: {step}, {rest}", file=sys.stderr, flush=True)
+
+        yield say
 
 
 class Bar:
@@ -27,15 +62,10 @@ class Bar:
 
     def begin(self, samples: int, done: int, noun: str = "image") -> None:
         self._before, self._began = done, time.monotonic()
-        self._bar = tqdm(
-            total=samples,
-            initial=done,
-            unit=f" {noun}s",
-            file=self._stream,
-            dynamic_ncols=True,
-            smoothing=0.05,
-            leave=False,
-        )
+        self._bar = bar(
+            "packing", unit=f"{noun}s", total=samples, initial=done, file=self._stream, smoothing=0.05, delay=0.0,
+            disable=False,
+        )  # fmt: skip
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
         if self._bar is None:
@@ -58,14 +88,6 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-
-
-@contextmanager
-def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Shows at a terminal how many entries of a source were scanned so far; gives the function that counts them."""
-    hidden = quiet or not sys.stderr.isatty()
-    with tqdm(desc="scanning", unit=" files", leave=False, delay=1.0, disable=hidden, dynamic_ncols=True) as bar:
-        yield lambda scanned: bar.update(scanned - bar.n) and None
 
 
 class Lines:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +11,43 @@ import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack_packer.api import prepare_derived
+from rawpack_packer import api
 from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.command import Subcommand, option, path_argument, together
+from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options
+from rawpack_packer.cli.output import take_job_options
 from rawpack_packer.cli.progress import scanning
-from rawpack_packer.cli.recipe_options import recipe_options
-from rawpack_packer.cli.run_options import dry_run_option, job_options, take_job_options
-from rawpack_packer.job.subset import Choice
+from rawpack_packer.job import Choice
+
+_GROUP = "Selection"
+_choice_options = together(
+    option("--classes", group=_GROUP, multiple=True, metavar="NAME,...", help="Only these classes. May be repeated."),
+    option(
+        "--classes-from", group=_GROUP, type=click.Path(), metavar="FILE", help="The same, one a line, or a JSON list."
+    ),
+    option("--keys-from", group=_GROUP, type=click.Path(), metavar="FILE", help="Only these keys, in the same way."),
+    option(
+        "--rows-from", group=_GROUP, type=click.Path(), metavar="FILE",
+        help="Only these rows: one a line, a JSON list, or .npy.",
+    ),
+    option("--every", group=_GROUP, type=click.IntRange(1), default=1, help="Of these, every Nth. [default: 1]"),
+    option("--per-class", group=_GROUP, type=click.IntRange(1), help="Of these, at most N of each class."),
+    option(
+        "--limit", group=_GROUP, type=click.IntRange(1),
+        help="Of these, at most N in all, evenly spaced, so that classes keep their shares.",
+    ),
+    option("--seed", group=_GROUP, type=int, help="Choose at random for --per-class and --limit, with this seed."),
+    option("--keep-labels", group=_GROUP, is_flag=True, help="Keep labels and classes as they are."),
+)  # fmt: skip
 
 
-@click.command(short_help="Make a store of some samples of a store.")
-@click.option("--classes", multiple=True, metavar="NAME,...", help="Only these classes; may be given several times.")
-@click.option("--classes-from", type=click.Path(), metavar="FILE", help="The same, one a line, or as a JSON list.")
-@click.option("--keys-from", type=click.Path(), metavar="FILE", help="Only these keys: one a line, or a JSON list.")
-@click.option(
-    "--rows-from", type=click.Path(), metavar="FILE", help="Only these rows: one a line, a JSON list, or .npy."
-)
-@click.option("--every", type=click.IntRange(1), default=1, metavar="N", help="Of these, every Nth [default: 1].")
-@click.option("--per-class", type=click.IntRange(1), metavar="N", help="Of these, at most N of each class.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Of these, at most N in all, evenly spaced, so that classes keep their shares.",
-)
-@click.option("--seed", type=int, help="Choose at random for --per-class and --limit, with this seed.")
-@click.option("--keep-labels", is_flag=True, help="Keep labels and classes as they are.")
-@partial(recipe_options, of_stores=True)
+@click.command(cls=Subcommand)
+@_choice_options
+@kept_recipe_options
 @dry_run_option
-@job_options
-@click.argument("store", type=click.Path())
-@click.argument("dst", type=click.Path())
+@job_options()
+@path_argument("store")
+@path_argument("dst")
 def subset(
     store: str,
     dst: str,
@@ -71,17 +76,17 @@ def subset(
       rawpack subset store/ chosen/ --keys-from keys.txt
     """
     how, out = take_job_options(options)
-    named = None if classes_from is None else _listed(classes_from)
-    keys = None if keys_from is None else _listed(keys_from)
+    named = None if classes_from is None else _texts(classes_from)
+    keys = None if keys_from is None else _texts(keys_from)
     rows = None if rows_from is None else _rows(rows_from)
     choice = Choice(named, keys, rows, every, per_class, limit, seed, joined=classes, keep_labels=keep_labels)
     with scanning(quiet=out.quiet) as scan:
-        job = prepare_derived([store], dst, how, recipe=options, choice=choice, scan=scan)
+        job = api.prepare_derived([store], dst, how, recipe=options, choice=choice, scan=scan)
     out.say(summaries.samples(job.source))
     out.do(job, dry_run=dry_run)
 
 
-def _listed(path: str) -> list[str]:
+def _texts(path: str) -> list[str]:
     """The texts in a file: one a line, or a JSON list."""
     data = _read(path)
     try:
@@ -98,11 +103,11 @@ def _rows(path: str) -> list[int]:
     data = _read(path)
     try:
         if path.endswith(".npy"):
-            found: list[int] = np.load(io.BytesIO(data), allow_pickle=False).tolist()
-        else:
-            text = data.decode("utf-8-sig")
-            found = json.loads(text) if text.lstrip().startswith("[") else [int(word) for word in text.split()]
-        return msgspec.convert(found, list[int])
+            return msgspec.convert(np.load(io.BytesIO(data), allow_pickle=False).tolist(), list[int])
+        text = data.decode("utf-8-sig")
+        if text.lstrip().startswith("["):
+            return msgspec.json.decode(text, type=list[int])
+        return [int(word) for word in text.split()]
     except (ValueError, EOFError) as error:
         raise UsageError(f"{path} is not a list of integers: {error}") from None
 
