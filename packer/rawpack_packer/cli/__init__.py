@@ -50,8 +50,9 @@ class _Commands(UserDict[str, Any]):
     """Name -> command, which is loaded when it is looked up. The values that are held are the short helps."""
 
     def __getitem__(self, name: str) -> click.Command:
+        short_help = self.data[name]
         command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
-        command.short_help = self.data[name]
+        command.short_help = short_help
         # Without any argument, the whole help says more than the name of the first missing one.
         command.no_args_is_help = any(one.required for one in command.params if isinstance(one, click.Argument))
         return command
@@ -156,7 +157,7 @@ def _fail(message: str, code: int, *, then: str = "", lines: bool = False) -> No
 
     shown = click.style("rawpack: ", fg="red", bold=True) + plain(message, lines=lines)
     if then and not sys.stderr.isatty():
-        shown += ("" if shown.endswith((".", "?", "!")) else ".") + " "
+        shown += ("" if shown.endswith((".", "?", "?)")) else ".") + " "
     elif then:
         shown += "\n"
     click.echo(shown + click.style(then, fg="cyan"), err=True, color=_color())
