@@ -53,8 +53,8 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """ "1,234", and of few "2.5"."""
-    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+    """ "1,234", and below ten "2.5"."""
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}".removesuffix(".0")
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -1,6 +1,6 @@
 """The `rawpack` command: its list of sub-commands, and how every error becomes one line and an exit code.
 
-Each sub-command is a module of its name in this folder, loaded when it is used.
+The module of a sub-command is loaded when it is used.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
 _RESUMES = {"pack", "append", "convert", "merge", "subset", "export"}
 """Commands that resume where they were interrupted."""
-_FIRST = {
-    "plan": ("Try stores on a sample, and recommend one.", "rawpack plan photos/"),
-    "pack": ("Pack a folder of images into a store.", "rawpack pack photos/ store/"),
-    "inspect": ("Show what is in a store, and check it.", "rawpack inspect store/"),
-    "bench": ("Measure how fast stores are read here.", "rawpack bench store/"),
+_COMMANDS = {
+    "plan": ("measure", "Try stores on a sample, and recommend one."),
+    "pack": ("pack", "Pack a folder of images into a store."),
+    "inspect": ("inspect", "Show what is in a store, and check it."),
+    "bench": ("measure", "Measure how fast stores are read here."),
+    "append": ("pack", "Add more samples to a store."),
+    "convert": ("derive", "Make another store from a store."),
+    "merge": ("derive", "Make one store of several."),
+    "subset": ("derive", "Make a store of some samples of a store."),
+    "export": ("export", "Write the samples of a store as image files."),
+    "warm": ("warm", "Read a store into the page cache."),
+    "doctor": ("doctor", "Show what this machine and installation have."),
 }
-"""The commands that a new user needs -> what each does, and an example."""
-_OTHERS = {
-    "append": "Add more samples to a store.",
-    "convert": "Make another store from a store.",
-    "merge": "Make one store of several.",
-    "subset": "Make a store of some samples of a store.",
-    "export": "Write the samples of a store as image files.",
-    "warm": "Read a store into the page cache.",
-    "doctor": "Show what this machine and installation have.",
-}
+"""Name of a command -> its module in this folder, and what it does."""
+_FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "bench": "store/"}
+"""The commands that a new user needs, each with the arguments of an example."""
 _EPILOG = """\
 `rawpack COMMAND --help` shows the options of a command. Exit codes: 0 done; 1 failed; 2 usage error, nothing written;
 130 interrupted.
@@ -47,12 +47,12 @@ Tab completion in bash; docs/how-to/complete-commands.md has zsh and fish:
 
 
 class _Commands(UserDict[str, Any]):
-    """Name -> command, which is loaded when it is looked up. The values that are held are the short helps."""
+    """Name -> command, which is loaded when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        short_help = self.data[name]
-        command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
-        command.short_help = short_help
+        module, does = self.data[name]
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
+        command.short_help = does
         # Without any argument, the whole help says more than the name of the first missing one.
         command.no_args_is_help = any(one.required for one in command.params if isinstance(one, click.Argument))
         return command
@@ -61,24 +61,19 @@ class _Commands(UserDict[str, Any]):
 class _Rawpack(click.Group):
     """The command itself: what it prints of its sub-commands loads none of them."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return self.commands.get(cmd_name)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Start here"):
-            for name, (does, example) in _FIRST.items():
-                formatter.write(f"  {name:<9}{does}\n{'':<11}  {example}\n")
+            for name, paths in _FIRST.items():
+                formatter.write(f"  {name:<9}{_COMMANDS[name][1]}\n{'':<13}rawpack {name} {paths}\n")
         with formatter.section("More commands"):
-            formatter.write_dl(list(_OTHERS.items()))
+            formatter.write_dl([(name, does) for name, (_, does) in _COMMANDS.items() if name not in _FIRST])
         click.Command.format_options(self, ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=does) for name, does in _SHORT.items() if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=does) for name, (_, does) in _COMMANDS.items()]
+        found = [one for one in found if one.value.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
@@ -90,12 +85,9 @@ def _show_version(ctx: click.Context, option: click.Parameter, given: bool) -> N
         ctx.exit()
 
 
-_SHORT = {name: does for name, (does, _) in _FIRST.items()} | _OTHERS
-
-
 @click.group(
     cls=_Rawpack,
-    commands=_Commands(_SHORT),
+    commands=_Commands(_COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EPILOG,
 )
@@ -147,7 +139,7 @@ def _fail_usage(message: str, *, lines: bool = False) -> NoReturn:
     """End with exit code 2, and the way to the help, unless the message names a command that cures it."""
     if lines or "`" in message:
         _fail(message, 2, lines=lines)
-    name = " ".join(["rawpack", *(set(sys.argv[1:2]) & set(_SHORT)), "--help"])
+    name = " ".join(["rawpack", *(set(sys.argv[1:2]) & set(_COMMANDS)), "--help"])
     _fail(message, 2, then=f"Try `{name}`")
 
 

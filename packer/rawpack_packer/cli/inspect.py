@@ -15,7 +15,7 @@ from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import html_option, json_option
 from rawpack_packer.cli.output import note, note_written, output_file, report_file
-from rawpack_packer.cli.progress import bar
+from rawpack_packer.cli.progress import counting
 from rawpack_packer.inspect import Problem, described_text
 
 _SHOWN = 50
@@ -91,8 +91,8 @@ def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tu
 
 def check(path: Path, *, quick: bool) -> list[Problem]:
     """Everything that is wrong with a store, with a progress bar."""
-    with bar("checking", unit="B", total=api.verify_bytes(path), quiet=quick) as shown:
-        return api.verify(path, quick=quick, tick=shown.update)
+    with counting("checking", unit="B", quiet=quick) as begin:
+        return api.verify(path, quick=quick, tick=begin(api.verify_bytes(path)))
 
 
 def verdict(problems: list[Problem], *, quick: bool) -> str:

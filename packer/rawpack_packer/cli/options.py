@@ -145,8 +145,8 @@ def take_source_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------- the run
-def workers_option(help: str, *, least: int = 0, multiple: bool = False, group: str = "Run") -> Decorator:
-    return option("-j", "--workers", group=group, type=click.IntRange(least), multiple=multiple, help=help)
+def workers_option(help: str, *, least: int = 0, **settings: Any) -> Decorator:
+    return option("-j", "--workers", type=click.IntRange(least), help=help, **settings)
 
 
 dry_run_option = option("--dry-run", is_flag=True, help="Estimate size and time from a few samples, and write nothing.")
@@ -156,15 +156,10 @@ max_rejects_option = option(
 )  # fmt: skip
 quiet_option = option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-html_option = option(
-    "--html",
-    type=click.Path(),
-    metavar="FILE",
-    help="Write an HTML report, such as report.html. Needs rawpack[report].",
-)
-png_option = option(
-    "--png", type=click.Path(), metavar="FILE", help="Write only the plots, such as plots.png. Needs rawpack[report]."
-)
+html_option = option("--html", metavar="FILE", help="Write an HTML report, such as report.html. Needs rawpack[report].",
+                     type=click.Path())  # fmt: skip
+png_option = option("--png", metavar="FILE", help="Write only the plots, such as plots.png. Needs rawpack[report].",
+                    type=click.Path())  # fmt: skip
 _job_options = together(
     workers_option("Worker processes; 0 packs in this process. With --engine local only. [default: one per CPU]"),
     option(
@@ -189,17 +184,3 @@ _job_options = together(
 def job_options(restart: str = "Delete what an earlier run left in DST, and start over.") -> Decorator:
     """How a job runs; see `output.take_job_options`. restart: what `--restart` does."""
     return together(_job_options, option("--restart", is_flag=True, help=restart), quiet_option, json_option)
-
-
-# ---------------------------------------------------------------------------------------------- measuring
-measure_options = together(
-    option(
-        "--image-size", group="Measuring", metavar="N|HxW",
-        help="Resize in the workers while reading, such as 224; needed where images differ in size.",
-    ),
-    option(
-        "--transform", "transforms", group="Measuring", multiple=True, metavar="STEP",
-        help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'. May be repeated.",
-    ),
-)  # fmt: skip
-"""What `rawpack bench` and `rawpack plan` do with batches."""

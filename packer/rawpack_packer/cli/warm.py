@@ -10,7 +10,7 @@ from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import quiet_option
 from rawpack_packer.cli.output import note
-from rawpack_packer.cli.progress import bar
+from rawpack_packer.cli.progress import counting
 from rawpack_packer.inspect import Warmed
 
 
@@ -35,13 +35,12 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
       rawpack warm store/
       rawpack warm s3://bucket/store
     """  # fmt: skip
-    with bar("warming", unit="B", quiet=quiet) as shown:
+    with counting("warming", unit="B", quiet=quiet) as count:
 
         def begin(total: int, free: int | None) -> Callable[[int], object]:
-            shown.reset(total)
             if not quiet and free is not None and total > free:
                 note(f"{text.size(total)} will not stay in {text.size(free)} of free memory")
-            return lambda size: shown.update(size)
+            return count(total)
 
         done = api.warm(dst, cache=cache, cache_bytes=cache_bytes, begin=begin)
     if not quiet:

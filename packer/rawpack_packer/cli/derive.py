@@ -1,8 +1,9 @@
-"""`rawpack subset`: some samples of a store."""
+"""`rawpack convert`, `merge` and `subset`: a store that is made of stores."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rawpack_packer.cli.command import Subcommand, option, path_argument, togeth
 from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options
 from rawpack_packer.cli.output import take_job_options
 from rawpack_packer.cli.progress import scanning
-from rawpack_packer.job import Choice
+from rawpack_packer.job import PREFIXES, Choice, Prefix
 
 _GROUP = "Selection"
 _choice_options = together(
@@ -39,13 +40,60 @@ _choice_options = together(
     option("--seed", group=_GROUP, type=int, help="Choose at random for --per-class and --limit, with this seed."),
     option("--keep-labels", group=_GROUP, is_flag=True, help="Keep labels and classes as they are."),
 )  # fmt: skip
+_deriving_options = together(kept_recipe_options, dry_run_option, job_options())
+
+
+@click.command(cls=Subcommand)
+@_deriving_options
+@path_argument("store")
+@path_argument("dst")
+def convert(store: str, dst: str, **options: Any) -> None:
+    """Pack the samples of STORE into another store at DST. The images STORE was packed from are not needed.
+
+    What no option changes stays bit for bit: raw pixels in any raw format, JPEG files byte for byte. A new recipe is
+    recorded with the old one. Each sample is checked against its checksum; a damaged one is rejected. The same command
+    resumes where an earlier run was stopped.
+
+    \b
+    Examples:
+      rawpack convert store/ small/ -f lmdb --quality 90
+      rawpack convert store/ plain/ -f hdf5 --compression gzip
+      rawpack convert store/ smaller/ --size 128
+      rawpack convert lmdb-store/ other/ --shard-size 1GB   the same JPEG files
+    """
+    _derive([store], dst, options)
+
+
+@click.command(cls=Subcommand)
+@option(
+    "--prefix",
+    group="Merging",
+    type=click.Choice(PREFIXES),
+    help="Put the name of the store's folder, or its number from 0, and / in front of each key, for stores that share "
+    "keys. [default: no prefix]",
+)
+@_deriving_options
+@click.argument("stores", nargs=-1, required=True, type=click.Path(), metavar="STORE STORE...")
+@path_argument("dst")
+def merge(stores: tuple[str, ...], dst: str, prefix: Prefix | None, **options: Any) -> None:
+    """Pack the samples of two or more STOREs, one after the other, into one store at DST.
+
+    They must have the same fields, and no key twice. Classes are merged by name: those of the first store keep their
+    numbers, then come the new ones of each following store. What no option changes stays bit for bit, as with `rawpack
+    convert`. To read several stores as one, merging is not needed: rawpack.Reader takes a list.
+
+    \b
+    Examples:
+      rawpack merge monday/ tuesday/ week/
+      rawpack merge a/ b/ c/ all/ --prefix names     keys begin with a/, b/, c/
+      rawpack merge large/ small/ all/ --size 224    of different image sizes
+    """
+    _derive(stores, dst, options, merge=True, prefix=prefix)
 
 
 @click.command(cls=Subcommand)
 @_choice_options
-@kept_recipe_options
-@dry_run_option
-@job_options()
+@_deriving_options
 @path_argument("store")
 @path_argument("dst")
 def subset(
@@ -55,12 +103,6 @@ def subset(
     classes_from: str | None,
     keys_from: str | None,
     rows_from: str | None,
-    every: int,
-    per_class: int | None,
-    limit: int | None,
-    seed: int | None,
-    keep_labels: bool,
-    dry_run: bool,
     **options: Any,
 ) -> None:
     """Pack some samples of STORE into a new store at DST, in the order in which they are stored.
@@ -75,15 +117,14 @@ def subset(
       rawpack subset store/ tenth/ --every 10
       rawpack subset store/ chosen/ --keys-from keys.txt
     """
-    how, out = take_job_options(options)
-    named = None if classes_from is None else _texts(classes_from)
-    keys = None if keys_from is None else _texts(keys_from)
-    rows = None if rows_from is None else _rows(rows_from)
-    choice = Choice(named, keys, rows, every, per_class, limit, seed, joined=classes, keep_labels=keep_labels)
-    with scanning(quiet=out.quiet) as scan:
-        job = api.prepare_derived([store], dst, how, recipe=options, choice=choice, scan=scan)
-    out.say(summaries.samples(job.source))
-    out.do(job, dry_run=dry_run)
+    choice = Choice(
+        None if classes_from is None else _texts(classes_from),
+        None if keys_from is None else _texts(keys_from),
+        None if rows_from is None else _rows(rows_from),
+        joined=classes,
+        **{name: options.pop(name) for name in ("every", "per_class", "limit", "seed", "keep_labels")},
+    )
+    _derive([store], dst, options, choice=choice)
 
 
 def _texts(path: str) -> list[str]:
@@ -117,3 +158,13 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: Any) -> None:
+    """Make the store, and print what came of it. which: of `api.prepare_derived`."""
+    dry_run = options.pop("dry_run")
+    how, out = take_job_options(options)
+    with scanning(quiet=out.quiet) as scan:
+        job = api.prepare_derived(stores, dst, how, recipe=options, scan=scan, **which)
+    out.say(summaries.samples(job.source))
+    out.do(job, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""`rawpack plan`: which store, at what size and quality, for this source on this machine."""
+"""`rawpack plan` and `bench`: which store suits a source and this machine, and how fast stores are read here."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 import re
 import shutil
 import sys
+from functools import partial
 from typing import Any
 
 import click
 
 from rawpack_packer import api, tune
-from rawpack_packer.cli.command import Subcommand, option, path_argument
+from rawpack_packer.cli.command import Subcommand, option, path_argument, together
 from rawpack_packer.cli.options import (
     html_option,
     json_option,
-    measure_options,
     png_option,
     quiet_option,
     source_options,
@@ -24,7 +24,17 @@ from rawpack_packer.cli.options import (
     workers_option,
 )
 from rawpack_packer.cli.output import end_unread, note_written, report_file
-from rawpack_packer.cli.progress import planning, scanning
+from rawpack_packer.cli.progress import counting, planning, scanning
+
+_measuring = partial(option, group="Measuring")
+_report_options = together(html_option, png_option)
+_reading_options = together(
+    _measuring("--image-size", metavar="N|HxW",
+               help="Resize in the workers while reading, such as 224; needed where images differ in size."),
+    _measuring("--transform", "transforms", multiple=True, metavar="STEP",
+               help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'. May be "
+               "repeated."),
+)  # fmt: skip
 
 
 @click.command(cls=Subcommand)
@@ -36,22 +46,21 @@ from rawpack_packer.cli.progress import planning, scanning
         help="How much memory files may take where the training runs; a larger store counts as read from the disk. "
         "[default: most of what is free here]")  # fmt: skip
 @tried_recipe_options
-@option("--batch", group="Measuring", type=click.IntRange(1), default=256, show_default=True,
+@_measuring("--batch", type=click.IntRange(1), default=256, show_default=True,
         help="Samples in a batch.")  # fmt: skip
 @workers_option("Workers to read with. May be repeated. [default: 1, 2, 4, ... up to the CPUs]",
                 least=1, multiple=True, group="Measuring")  # fmt: skip
-@measure_options
-@option("--budget", group="Measuring", default="60s", show_default=True, metavar="TIME",
+@_reading_options
+@_measuring("--budget", default="60s", show_default=True, metavar="TIME",
         help="About how long planning may take: 45s, 5min. More time gives a larger sample and narrower "
         "intervals.")  # fmt: skip
-@option("--tmp", group="Measuring", type=click.Path(file_okay=False), metavar="DIR",
+@_measuring("--tmp", type=click.Path(file_okay=False), metavar="DIR",
         help="Folder for the trial stores, on the disk to be measured; they are removed afterwards.")  # fmt: skip
-@option("--seed", group="Measuring", type=int, default=0, show_default=True, help="Seed of the sample.")
+@_measuring("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
 @source_options
 @option("--wide", is_flag=True,
         help="Show all columns of the table. [default: those that fit into the terminal, or COLUMNS]")  # fmt: skip
-@html_option
-@png_option
+@_report_options
 @quiet_option
 @json_option
 @path_argument("src")
@@ -90,3 +99,44 @@ def _colored(words: str) -> str:
     """What is recommended, and its command, stand out."""
     found = re.compile(r"^Recommended: .*?\n(?=\S|\Z)", re.MULTILINE | re.DOTALL)
     return found.sub(lambda part: click.style(part[0], fg="green"), words)
+
+
+@click.command(cls=Subcommand)
+@_measuring("--batch", "batches", type=click.IntRange(1), multiple=True,
+        help="Samples in a batch. May be repeated. [default: 256]")  # fmt: skip
+@workers_option("Workers. May be repeated. [default: 1, 2, 4, ... up to the CPUs]",
+                multiple=True, group="Measuring")  # fmt: skip
+@_reading_options
+@_measuring("--rounds", type=click.IntRange(1), default=tune.ROUNDS, show_default=True,
+        help="How often each row is measured, in turn with the others.")  # fmt: skip
+@_measuring("--seconds", type=click.FloatRange(0.01, 600), default=0.5, show_default=True,
+        metavar="SECONDS",
+        help="How long each measurement takes.")  # fmt: skip
+@_measuring("--cold/--no-cold", default=True, show_default=True,
+        help="Also read from the disk: drops these files, and no others, from the page cache.")  # fmt: skip
+@_report_options
+@json_option
+@click.argument("dst", nargs=-1, required=True, type=click.Path())
+def bench(
+    dst: tuple[str, ...], rounds: int, seconds: float, cold: bool, html: str | None, png: str | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Measure how fast the stores at DST are read, by workers and batch, from memory and from the disk.
+
+    All rows are measured in turn, several times, so that changes of the machine's load affect them equally; each figure
+    has an interval. Nothing is written.
+
+    \b
+    Examples:
+      rawpack bench store/
+      rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
+    """  # fmt: skip
+    page, plots = report_file("--html", html), report_file("--png", png)
+    options["image_size"] = tune.parse_side(options["image_size"])
+    options["transform"] = tune.parse_steps(options.pop("transforms"))
+    schedule = tune.Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
+    with counting("measuring", unit="readings") as begin:
+        done = api.bench(dst, schedule=schedule, begin=begin, **options)
+    api.write_report(done, page=page, plots=plots)
+    click.echo(json.dumps(tune.bench_dict(done), indent=1) if as_json else tune.bench_text(done))
+    note_written(page, plots)
