@@ -126,7 +126,7 @@ def main() -> None:
         _fail(f"{where}{error.strerror or error}; once that is fixed, the same command resumes", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError
-        from rawpack_packer.sources.listing import BadListingError
+        from rawpack_packer.sources import BadListingError
 
         if isinstance(error, UsageError):
             _fail_usage(str(error), lines=isinstance(error, BadListingError))

@@ -6,6 +6,9 @@ import json
 import re
 import shutil
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,8 +26,8 @@ from rawpack_packer.cli.options import (
     tried_recipe_options,
     workers_option,
 )
-from rawpack_packer.cli.output import end_unread, note_written, report_file
-from rawpack_packer.cli.progress import counting, planning, scanning
+from rawpack_packer.cli.output import end_unread, note, note_written, report_file
+from rawpack_packer.cli.progress import bar, counting, scanning
 
 _measuring = partial(option, group="Measuring")
 _report_options = together(html_option, png_option)
@@ -84,7 +87,7 @@ def plan(src: str, quiet: bool, wide: bool, html: str | None, png: str | None, a
     asked = tune.plan_request(src, about=about, **options)
     with scanning(quiet=quiet) as scan:
         source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)
-    with planning(quiet=quiet) as say:
+    with _planning(quiet=quiet) as say:
         planned = api.plan(source, asked, say)
     api.write_report(planned, page=page, plots=plots)
     width = None if wide else shutil.get_terminal_size().columns
@@ -93,6 +96,25 @@ def plan(src: str, quiet: bool, wide: bool, html: str | None, png: str | None, a
     end_unread([source])
     if planned.recommendation.taken is None:
         sys.exit(1)
+
+
+@contextmanager
+def _planning(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """Shows steps and the time left; gives the function that is called with both."""
+    began, told = time.monotonic(), set[str]()
+    with bar("planning", unit="s", quiet=quiet, bar_format="{l_bar}{bar}| {elapsed}<{remaining}", smoothing=0) as shown:
+
+        def say(step: str, left: float) -> None:
+            if not shown.disable:
+                shown.total = (passed := time.monotonic() - began) + left
+                shown.set_description_str(step, refresh=False)
+                shown.update(passed - shown.n)
+            elif not quiet and step not in told:
+                told.add(step)
+                rest = f"about {tune.about(left)} left" if left >= 1 else "a few seconds left"
+                note(f"{step}, {rest}")
+
+        yield say
 
 
 def _colored(words: str) -> str:

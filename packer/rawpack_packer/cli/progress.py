@@ -14,6 +14,8 @@ from rawpack_packer import text
 
 _LINE_EVERY_S = 10.0
 _MIN_S = 1.0
+_BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+"""As tqdm's own, but for rates below one a second, which tqdm writes the other way round."""
 
 
 def bar(what: str, *, unit: str, quiet: bool = False, **settings: Any) -> tqdm[Any]:
@@ -21,6 +23,7 @@ def bar(what: str, *, unit: str, quiet: bool = False, **settings: Any) -> tqdm[A
     defaults = {
         "desc": what, "unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B", "delay": 1.0,
         "leave": False, "dynamic_ncols": True, "disable": quiet or not sys.stderr.isatty(),
+        "bar_format": _BAR,
     }  # fmt: skip
     return tqdm(**defaults | settings)
 
@@ -40,27 +43,8 @@ def counting(what: str, *, unit: str, quiet: bool = False) -> Iterator[Callable[
 @contextmanager
 def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Shows how many entries of a source were scanned so far; gives the function that counts them."""
-    with bar("scanning", unit="files", quiet=quiet) as shown:
+    with bar("scanning", unit="files", quiet=quiet, bar_format=None) as shown:
         yield lambda scanned: shown.update(scanned - shown.n) and None
-
-
-@contextmanager
-def planning(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
-    """Shows steps and the time left; gives the function that is called with both."""
-    began, told = time.monotonic(), set[str]()
-    with bar("planning", unit="s", quiet=quiet, bar_format="{l_bar}{bar}| {elapsed}<{remaining}", smoothing=0) as shown:
-
-        def say(step: str, left: float) -> None:
-            if not shown.disable:
-                shown.total = (passed := time.monotonic() - began) + left
-                shown.set_description_str(step, refresh=False)
-                shown.update(passed - shown.n)
-            elif not quiet and step not in told:
-                told.add(step)
-                rest = f"about {text.duration(left)} left" if left >= 1 else "a few seconds left"
-                print(f"rawpack: {step}, {rest}", file=sys.stderr, flush=True)
-
-        yield say
 
 
 class _Follower:

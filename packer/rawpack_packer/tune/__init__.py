@@ -9,6 +9,7 @@ from rawpack_packer.tune.measure.rounds import ROUNDS, Schedule
 from rawpack_packer.tune.measure.steps import parse_side, parse_steps
 from rawpack_packer.tune.plan.planned import Plan, PlanRequest
 from rawpack_packer.tune.plan.request import plan_request
+from rawpack_packer.tune.plan.text import about
 from rawpack_packer.tune.plan.text import as_text as plan_text
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Plan",
     "PlanRequest",
     "Schedule",
+    "about",
     "bench_dict",
     "bench_text",
     "parse_side",
