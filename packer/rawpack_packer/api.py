@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
@@ -62,7 +62,6 @@ __all__ = [
     "doctor",
     "draw_contact_sheet",
     "export",
-    "holds_samples",
     "merge",
     "one_store",
     "open_path",
@@ -79,6 +78,7 @@ __all__ = [
     "verify",
     "verify_bytes",
     "warm",
+    "what_is_at",
     "write_report",
     "write_store_page",
 ]
@@ -388,8 +388,8 @@ def doctor() -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- what the command asks
 
 
-def holds_samples(path: str) -> bool:
-    """Whether a path looks like something to pack, by a short look: for hints, not for decisions."""
+def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
+    """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
     from rawpack_packer.sources.arrays import is_arrays
     from rawpack_packer.sources.folder import holds_image
     from rawpack_packer.sources.listing import SUFFIXES
@@ -397,9 +397,16 @@ def holds_samples(path: str) -> bool:
     from rawpack_packer.sources.video.names import is_video
 
     where = Path(path)
-    if where.is_file():
-        return where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where)
-    return where.is_dir() and (is_store(where) or holds_image(where))
+    try:
+        if where.is_file():
+            return "samples" if where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where) else "unknown"
+        if is_store(where):
+            return "store"
+        if where.is_dir() and any(where.iterdir()):
+            return "samples" if holds_image(where) else "unknown"
+    except (OSError, UsageError):
+        return "unknown"
+    return "unknown" if is_url(path) else "nothing"
 
 
 def class_spread(store: str) -> tuple[int, int] | None:

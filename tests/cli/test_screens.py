@@ -149,11 +149,15 @@ def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
     for nothing in (tmp_path / "new", tmp_path / "empty"):
         ran = run_here("pack", nothing, photos)
         assert (ran.code, ran.err.endswith(f"Did you mean `rawpack pack {photos} {nothing}`?\n")) == (2, True), ran.err
-    assert "Did you mean" not in run_here("pack", tmp_path / "new", tmp_path / "other").err
     store = tmp_path / "store"
     assert run_here("pack", "-q", "-s", 16, "-j", 0, photos, store).code == 0
     ran = run_here("convert", tmp_path / "new", store)
     assert (ran.code, ran.err.endswith(f"Did you mean `rawpack convert {store} {tmp_path / 'new'}`?\n")) == (2, True)
+    ran = run_here("append", store, photos)
+    assert (ran.code, ran.err.endswith(f"Did you mean `rawpack append {photos} {store}`?\n")) == (2, True), ran.err
+    # A typing error, or a store that is there already, is no exchange.
+    for command_, destination in (("pack", tmp_path / "other"), ("pack", store), ("append", store)):
+        assert "Did you mean" not in run_here(command_, tmp_path / "new", destination).err
 
 
 # ---------------------------------------------------------------------------------------------- done

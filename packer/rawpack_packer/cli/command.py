@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -68,15 +67,15 @@ class Subcommand(click.Command):
             raise UsageError(f"{error}. Did you mean `{swapped}`?") from None
 
     def _swapped(self, ctx: click.Context) -> str | None:
-        """The command with its two paths in the other order, where only that one makes sense."""
+        """The command with its two paths in the other order, where that one makes sense, and this one does not."""
         paths = [ctx.params.get(str(one.name)) for one in self.params if isinstance(one, click.Argument)]
         if len(paths) != 2 or not all(isinstance(path, str) and path for path in paths):
             return None
-        source, destination = map(str, paths)
-        folder = Path(source)
-        if (folder.is_dir() and any(folder.iterdir())) or folder.is_file() or not api.holds_samples(destination):
+        first, second = (api.what_is_at(str(path)) for path in paths)
+        wrong = {"pack": ("nothing", "samples"), "append": ("store", "samples")}.get(ctx.command.name or "")
+        if (first, second) != (wrong or ("nothing", "store")):
             return None
-        return shlex.join([*ctx.command_path.split(), destination, source])
+        return shlex.join([*ctx.command_path.split(), *map(str, reversed(paths))])
 
 
 def option(*names: str, group: str = "Run", **settings: Any) -> Decorator:

@@ -69,14 +69,12 @@ def export(
 
 
 def _as_text(done: Exported) -> str:
-    rows = [("samples", f"{done.samples:,}"), ("files", f"{done.files:,}, {done.written_now:,} of them written now")]
+    now = "" if done.written_now == done.files else f", {done.written_now:,} of them written now"
+    size = f", {text.size(done.bytes_written)}" if done.written_now == done.files else ""
+    rows = [("samples", f"{done.samples:,}"), ("files", f"{done.files:,}{now}")]
     rows += summaries.rejected(done.rejects, f"{done.folder}/rejects.jsonl")
-    rows += [("time", text.duration(done.seconds)), ("stored in", f"{text.plain(done.folder)}: {_amount(done)}")]
+    rows.append(("time", text.duration(done.seconds)))
+    rows.append(("stored in", f"{text.plain(done.folder)}: {text.count(done.files, 'file')}{size}"))
     rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))
     rows += [("differs", text.plain(what)) for what in done.differs]
     return summaries.block("Nothing to do." if done.already else "Exported.", rows)
-
-
-def _amount(done: Exported) -> str:
-    files = text.count(done.files, "file")
-    return f"{files}, {text.size(done.bytes_written)}" if done.written_now == done.files else files

@@ -27,7 +27,7 @@ def images(source: Source) -> str:
 
 def samples(source: Source) -> str:
     """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
-    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root)}"
+    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root).strip('<>')}"
 
 
 def _in_classes(source: Source) -> str:
@@ -167,7 +167,8 @@ def appended_text(done: AppendSummary) -> str:
         rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
     rows += _problems(summary)
     rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
-    rows += [("time", _time(summary)), ("stored in", f"{path}: {text.count(manifest.samples, 'sample')}")]
+    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.shard_bytes)}"
+    rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
     return block("Appended.", rows)
 
 
