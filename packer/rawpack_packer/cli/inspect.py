@@ -13,8 +13,8 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, option, path_argument
-from rawpack_packer.cli.options import html_option, json_option
-from rawpack_packer.cli.output import note, note_written, output_file, report_file
+from rawpack_packer.cli.options import grid_option, html_option, json_option
+from rawpack_packer.cli.output import note, note_written
 from rawpack_packer.cli.progress import counting
 from rawpack_packer.inspect import Problem, described_text
 
@@ -24,11 +24,11 @@ _SHOWN = 50
 @click.command(cls=Subcommand)
 @option("--verify", "full", is_flag=True, help="Check every checksum, and that every sample reads.")
 @option("--verify-quick", "quick", is_flag=True, help="Check sizes and headers only.")
-@option("--grid", type=click.Path(), metavar="FILE", help="Draw a contact sheet of random samples, such as sheet.png.")
+@grid_option
 @html_option
 @json_option
 @path_argument("dst")
-def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | None, as_json: bool) -> None:
+def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | None, as_json: bool) -> None:
     """Show what is in the store, or in each split, at DST; or in the store behind a URL.
 
     With --verify or --verify-quick, the exit code is 1 if something is wrong.
@@ -45,15 +45,12 @@ def inspect(dst: str, full: bool, quick: bool, grid: str | None, html: str | Non
         raise UsageError(f"{shown(dst)}: --verify needs a folder; `rawpack warm` fetches a store and checks each file")
     folders = {} if remote else api.store_folders(dst)
     stores: dict[str, Path | str] = {"": dst} if remote else dict(folders)
-    page = report_file("--html", html)
     if grid is not None:
-        sheet = output_file(grid)
-        drawn = api.draw_contact_sheet(dst if remote else api.one_store(dst, "--grid"), sheet)
-        note(f"{text.count(drawn, 'sample')} drawn into {text.plain(grid)} ({text.size(sheet.stat().st_size)})")
-    if page is not None and not remote:
+        drawn = api.draw_contact_sheet(dst if remote else api.one_store(dst, "--grid"), grid)
+        note(f"{text.count(drawn, 'sample')} drawn into {text.plain(str(grid))} ({text.size(grid.stat().st_size)})")
+    if html is not None and not remote:
         api.one_store(dst, "--html")
-    found = [_look(path, page, full=full, quick=quick) for path in stores.values()]
-    note_written(page)
+    found = [_look(path, html, full=full, quick=quick) for path in stores.values()]
     class_problems = api.class_problems(folders) if len(folders) > 1 else []
     if as_json:
         whole: dict[str, Any] = {"path": dst, "splits": dict(zip(stores, (about for about, _ in found), strict=True))}
@@ -79,6 +76,7 @@ def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tu
         blocks.append(described_text(about))
         if page is not None:
             api.write_store_page(page, path, about, None if problems is None else verdict(problems, quick=quick))
+            note_written(page)
     except RawpackError:
         # What keeps it from being opened is among the problems, where they were looked for.
         if not problems:

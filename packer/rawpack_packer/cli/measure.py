@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,7 +27,7 @@ from rawpack_packer.cli.options import (
     tried_recipe_options,
     workers_option,
 )
-from rawpack_packer.cli.output import end_unread, note, note_written, report_file
+from rawpack_packer.cli.output import end_unread, note, note_written
 from rawpack_packer.cli.progress import bar, counting, scanning
 
 _measuring = partial(option, group="Measuring")
@@ -67,7 +68,7 @@ _reading_options = together(
 @quiet_option
 @json_option
 @path_argument("src")
-def plan(src: str, quiet: bool, wide: bool, html: str | None, png: str | None, as_json: bool, **options: Any) -> None:
+def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
     Candidates are all combinations of format, size, quality, color and compression. Each is read by 1 to all CPUs, from
@@ -82,17 +83,16 @@ def plan(src: str, quiet: bool, wide: bool, html: str | None, png: str | None, a
       rawpack plan --target 3000 --disk 500GB photos/
       rawpack plan -f memmap -f lmdb -s 224 -s 256 --budget 5min photos/
     """  # fmt: skip
-    page, plots = report_file("--html", html), report_file("--png", png)
     about = take_source_options(options)
     asked = tune.plan_request(src, about=about, **options)
     with scanning(quiet=quiet) as scan:
         source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)
     with _planning(quiet=quiet) as say:
         planned = api.plan(source, asked, say)
-    api.write_report(planned, page=page, plots=plots)
+    api.write_report(planned, page=html, plots=png)
     width = None if wide else shutil.get_terminal_size().columns
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(tune.plan_text(planned, width)))
-    note_written(page, plots)
+    note_written(html, png)
     end_unread([source])
     if planned.recommendation.taken is None:
         sys.exit(1)
@@ -140,7 +140,7 @@ def _colored(words: str) -> str:
 @json_option
 @click.argument("dst", nargs=-1, required=True, type=click.Path())
 def bench(
-    dst: tuple[str, ...], rounds: int, seconds: float, cold: bool, html: str | None, png: str | None, as_json: bool,
+    dst: tuple[str, ...], rounds: int, seconds: float, cold: bool, html: Path | None, png: Path | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Measure how fast the stores at DST are read, by workers and batch, from memory and from the disk.
@@ -153,12 +153,11 @@ def bench(
       rawpack bench store/
       rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
     """  # fmt: skip
-    page, plots = report_file("--html", html), report_file("--png", png)
     options["image_size"] = tune.parse_side(options["image_size"])
     options["transform"] = tune.parse_steps(options.pop("transforms"))
     schedule = tune.Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with counting("measuring", unit="readings") as begin:
         done = api.bench(dst, schedule=schedule, begin=begin, **options)
-    api.write_report(done, page=page, plots=plots)
+    api.write_report(done, page=html, plots=png)
     click.echo(json.dumps(tune.bench_dict(done), indent=1) if as_json else tune.bench_text(done))
-    note_written(page, plots)
+    note_written(html, png)

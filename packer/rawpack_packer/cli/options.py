@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from rawpack.errors import UsageError
+from rawpack_packer import api
 from rawpack_packer.cli.command import Decorator, option, together
 from rawpack_packer.engines import ENGINES
 from rawpack_packer.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, format_names
@@ -156,10 +159,33 @@ max_rejects_option = option(
 )  # fmt: skip
 quiet_option = option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-html_option = option("--html", metavar="FILE", help="Write an HTML report, such as report.html. Needs rawpack[report].",
-                     type=click.Path())  # fmt: skip
-png_option = option("--png", metavar="FILE", help="Write only the plots, such as plots.png. Needs rawpack[report].",
-                    type=click.Path())  # fmt: skip
+
+
+def _output_file(ctx: click.Context, param: click.Parameter, path: str | None) -> Path | None:
+    """A file to be written that a user named. Raises UsageError at once where it cannot be one."""
+    if path is None or ctx.resilient_parsing:
+        return None
+    file = Path(path)
+    if file.is_dir():
+        raise UsageError(f"{path} is a folder; name a file")
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {file.parent}")
+    return file
+
+
+def _report_file(ctx: click.Context, param: click.Parameter, path: str | None) -> Path | None:
+    """The same for a report. Raises MissingExtraError where none can be drawn."""
+    if path is not None and not ctx.resilient_parsing:
+        api.check_report(param.opts[0])
+    return _output_file(ctx, param, path)
+
+
+grid_option = option("--grid", callback=_output_file, type=click.Path(), metavar="FILE",
+                     help="Draw a contact sheet of random samples, such as sheet.png.")  # fmt: skip
+html_option = option("--html", callback=_report_file, type=click.Path(), metavar="FILE",
+                     help="Write an HTML report, such as report.html. Needs rawpack[report].")  # fmt: skip
+png_option = option("--png", callback=_report_file, type=click.Path(), metavar="FILE",
+                    help="Write only the plots, such as plots.png. Needs rawpack[report].")  # fmt: skip
 _job_options = together(
     workers_option("Worker processes; 0 packs in this process. With --engine local only. [default: one per CPU]"),
     option(

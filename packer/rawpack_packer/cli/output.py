@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from rawpack.errors import UsageError
 from rawpack_packer import api, text
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.progress import Bar, Lines
@@ -82,30 +81,11 @@ def end_unread(sources: Collection[Source]) -> None:
     """End the command with exit code 1 where folders or files could not be looked into."""
     unread = sum(len(unread_of(source)) for source in sources)
     if unread:
-        what = "1 folder or file" if unread == 1 else f"{unread:,} folders or files"
+        what = text.count(unread, "folder or file", "folders or files")
         first = next(problem for source in sources for problem in source.info.problems)
-        example = text.plain(first) if unread == 1 else f"{text.plain(first)}; ..."
-        note(f"{what} of the source could not be read, and was left out: {example}")
+        example = text.listed([first], 1, total=unread)
+        note(f"{what} of the source could not be read, and {'was' if unread == 1 else 'were'} left out: {example}")
         sys.exit(1)
-
-
-def output_file(path: str) -> Path:
-    """A file to be written that a user named. Raises UsageError where it cannot be one."""
-    file = Path(path)
-    if file.is_dir():
-        raise UsageError(f"{path} is a folder; name a file")
-    if not file.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {file.parent}")
-    return file
-
-
-def report_file(option: str, path: str | None) -> Path | None:
-    """Where a report is to be written by `--html` or `--png`. Raises MissingExtraError where it cannot be drawn, and as
-    `output_file`: before minutes of work go by."""
-    if path is None:
-        return None
-    api.check_report(option)
-    return output_file(path)
 
 
 def note_written(*files: Path | None) -> None:
