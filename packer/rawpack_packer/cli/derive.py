@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -20,6 +20,7 @@ from rawpack_packer.cli.output import take_job_options
 from rawpack_packer.cli.progress import scanning
 from rawpack_packer.job import PREFIXES, Choice, Prefix
 
+Item = TypeVar("Item", str, int)
 _GROUP = "Selection"
 _choice_options = together(
     option("--classes", group=_GROUP, multiple=True, metavar="NAME,...", help="Only these classes. May be repeated."),
@@ -118,46 +119,34 @@ def subset(
       rawpack subset store/ chosen/ --keys-from keys.txt
     """
     choice = Choice(
-        None if classes_from is None else _texts(classes_from),
-        None if keys_from is None else _texts(keys_from),
-        None if rows_from is None else _rows(rows_from),
+        _listed(classes_from, str),
+        _listed(keys_from, str),
+        _listed(rows_from, int),
         joined=classes,
         **{name: options.pop(name) for name in ("every", "per_class", "limit", "seed", "keep_labels")},
     )
     _derive([store], dst, options, choice=choice)
 
 
-def _texts(path: str) -> list[str]:
-    """The texts in a file: one a line, or a JSON list."""
-    data = _read(path)
+def _listed(path: str | None, kind: type[Item]) -> list[Item] | None:
+    """The texts or whole numbers in a file: one a line, a JSON list, or the array of a .npy file."""
+    if path is None:
+        return None
     try:
-        text = data.decode("utf-8-sig")
-        if text.lstrip().startswith("["):
-            return msgspec.json.decode(text, type=list[str])
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path} holds neither lines of UTF-8 nor a JSON list of strings: {error}") from None
-    return [line.removesuffix("\r") for line in text.split("\n") if line]
-
-
-def _rows(path: str) -> list[int]:
-    """The whole numbers in a file: one a line, a JSON list, or the array of a .npy file."""
-    data = _read(path)
-    try:
-        if path.endswith(".npy"):
-            return msgspec.convert(np.load(io.BytesIO(data), allow_pickle=False).tolist(), list[int])
-        text = data.decode("utf-8-sig")
-        if text.lstrip().startswith("["):
-            return msgspec.json.decode(text, type=list[int])
-        return [int(word) for word in text.split()]
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"{path} is not a list of integers: {error}") from None
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
+        data = Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        if kind is int and path.endswith(".npy"):
+            found = np.load(io.BytesIO(data), allow_pickle=False).tolist()
+        elif (text := data.decode("utf-8-sig")).lstrip().startswith("["):
+            found = msgspec.json.decode(text)
+        else:
+            found = [line.removesuffix("\r") for line in text.split("\n") if line] if kind is str else text.split()
+        return msgspec.convert(found, list[kind], strict=kind is str)  # type: ignore[valid-type]
+    except (ValueError, EOFError) as error:
+        what = "integers" if kind is int else "texts: lines of UTF-8, or a JSON list of strings"
+        raise UsageError(f"{path} is not a list of {what}: {error}") from None
 
 
 def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: Any) -> None:

@@ -30,43 +30,39 @@ class _OptionRow(NamedTuple):
 
 _RECIPE = (
     _OptionRow(("-s", "--size"), "Image", "N|HxW|keep",
-                  "256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, "
-                  "160 wide, and cut out the center. keep: store each image at its own size.",
-                  "256; keep for arrays and stores", "keep"),
+                "256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, "
+                "160 wide, and cut out the center. keep: store each image at its own size.",
+                "256; keep for arrays and stores", "keep"),
     _OptionRow(("--crop",), "Image", "X,Y,W,H",
-                  "Cut this box out of each image before resizing: left, top, width, height in pixels, such as "
-                  "186,0,114,30. Note the order: --size is height by width, --crop is not.",
-                  "the whole image", "the whole image"),
+                "Cut this box out of each image before resizing: left, top, width, height in pixels, such as "
+                "186,0,114,30. Note the order: --size is height by width, --crop is not.",
+                "the whole image", "the whole image"),
     _OptionRow(("--fit",), "Image", click.Choice(FITS),
-                  "cover: keep proportions and cut out the center. stretch: distort to the size.", "cover", "cover"),
+                "cover: keep proportions and cut out the center. stretch: distort to the size.", "cover", "cover"),
     _OptionRow(("--interpolation",), "Image", click.Choice(INTERPOLATIONS),
-                  "How images are resized. area shrinks without aliasing, and enlarges bilinearly.", "area", "area"),
+                "How images are resized. area shrinks without aliasing, and enlarges bilinearly.", "area", "area"),
     _OptionRow(("--color",), "Image", click.Choice(COLORS),
-                  "rgb: three channels. gray: one. yuv420: full brightness and a quarter of the color, 1.5 bytes a "
-                  "pixel, read as rgb (memmap and hdf5).",
-                  "rgb; gray for gray arrays; as in the store for stores"),
+                "rgb: three channels. gray: one. yuv420: full brightness and a quarter of the color, 1.5 bytes a "
+                "pixel, read as rgb (memmap and hdf5).",
+                "rgb; gray for gray arrays; as in the store for stores"),
     _OptionRow(("--max-pixels",), "Image", click.IntRange(1),
-                  "Reject images with more pixels than this, by their header.", "178000000", None),
+                "Reject images with more pixels than this, by their header.", "178000000", None),
     _OptionRow(("-f", "--format"), "Format", click.Choice(format_names()),
-                  "memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in "
-                  "LMDB, the smallest.",
-                  "memmap"),
+                "memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in "
+                "LMDB, the smallest.",
+                "memmap"),
     _OptionRow(("--quality",), "Format", "1-100|keep",
-                  "JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
-                  "90; keep for the JPEG files of a store", "keep where possible, else as in the store, else 90"),
+                "JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
+                "90; keep for the JPEG files of a store", "keep where possible, else as in the store, else 90"),
     _OptionRow(("--check",), "Format", click.Choice(CHECKS),
-                  "How to check JPEG files that are stored as they are: by their structure, at the speed of the disk, "
-                  "or by decoding each.",
-                  "structure", None),
+                "How to check JPEG files that are stored as they are: by their structure, at the speed of the disk, "
+                "or by decoding each.",
+                "structure", None),
     _OptionRow(("--subsampling",), "Format", "420|422|440|444", "Chroma subsampling in lmdb stores.", "420"),
     _OptionRow(("--compression",), "Format", click.Choice(["none", "gzip"]), "Compression in hdf5 stores.", "none"),
     _OptionRow(("--chunk",), "Format", click.IntRange(1), "Images per chunk in hdf5 stores.", "1"),
     _OptionRow(("--shard-size",), "Format", "BYTES",
-                  "About how many raw pixels a shard holds, such as 1GB; it has at least 64 samples.", "256MiB"),
-)  # fmt: skip
-_fast = option(
-    "--fast", is_flag=True, group="Image",
-    help="Decode large JPEGs at a reduced scale: faster, with slightly different pixels.",
+                "About how many raw pixels a shard holds, such as 1GB; it has at least 64 samples.", "256MiB"),
 )  # fmt: skip
 
 
@@ -78,8 +74,11 @@ def recipe_option(known: _OptionRow, *python_name: str, help: str, **settings: A
 
 recipe_options = together(
     *(recipe_option(one, help=f"{one.help} [default: {one.default}]") for one in _RECIPE),
-    _fast,
-)
+    option(
+        "--fast", is_flag=True, group="Image",
+        help="Decode large JPEGs at a reduced scale: faster, with slightly different pixels.",
+    ),
+)  # fmt: skip
 """What is done to an image before it is stored."""
 kept_recipe_options = together(
     *(recipe_option(one, help=f"{one.help} [default: {one.kept}]") for one in _RECIPE if one.kept is not None)
