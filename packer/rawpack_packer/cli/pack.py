@@ -74,7 +74,7 @@ def pack(
       rawpack pack -f lmdb -s keep --quality keep photos/ store/
                                                          JPEG files unchanged
       rawpack pack --splits train,val imagenet/ store/   two stores
-      rawpack pack --holdout val=0.1 photos/ store/      10 % for validation
+      rawpack pack --holdout val=0.1 photos/ store/      10% for validation
       rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
       rawpack pack train-images-idx3-ubyte.gz mnist/     with its labels file
       rawpack pack --fps 5 clips/ store/                 5 frames a second
