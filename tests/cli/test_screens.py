@@ -211,3 +211,10 @@ def test_the_shell_completes(words: str, found: set[str]) -> None:
     """Commands, options and values, by click's own mechanism."""
     ran = run_command(COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1), _RAWPACK_COMPLETE="bash_complete")
     assert {line.partition(",")[2] for line in ran.out.splitlines()} == found
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_a_script(shell: str) -> None:
+    """What docs/how-to/complete-commands.md puts into the files of each shell."""
+    ran = run_command(_RAWPACK_COMPLETE=f"{shell}_source")
+    assert (ran.code, ran.err, f"_RAWPACK_COMPLETE={shell}_complete" in ran.out) == (0, "", True)

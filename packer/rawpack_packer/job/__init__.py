@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawpack_packer.job.append import AppendSummary
-from rawpack_packer.job.counts import count_of, label_counts
+from rawpack_packer.job.counts import count_of
 from rawpack_packer.job.derive import PREFIXES, Prefix
 from rawpack_packer.job.holdout import TRAIN, parse_holdout
 from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
@@ -23,7 +23,6 @@ __all__ = [
     "RunOptions",
     "Summary",
     "count_of",
-    "label_counts",
     "parse_holdout",
     "run_options",
 ]
