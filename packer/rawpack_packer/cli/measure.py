@@ -92,7 +92,7 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
     api.write_report(planned, page=html, plots=png)
     width = None if wide else shutil.get_terminal_size().columns
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(tune.plan_text(planned, width)))
-    note_written(html, png)
+    note_written(html, png, quiet=quiet)
     end_unread([source])
     if planned.recommendation.taken is None:
         sys.exit(1)

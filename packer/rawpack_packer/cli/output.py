@@ -88,8 +88,8 @@ def end_unread(sources: Collection[Source]) -> None:
         sys.exit(1)
 
 
-def note_written(*files: Path | None) -> None:
+def note_written(*files: Path | None, quiet: bool = False) -> None:
     """Name the files that were written."""
     for file in files:
-        if file is not None:
+        if file is not None and not quiet:
             note(f"wrote {text.plain(str(file))} ({text.size(file.stat().st_size)})")
