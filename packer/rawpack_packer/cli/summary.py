@@ -73,7 +73,7 @@ def dry_text(dry: DryRun) -> str:
         rows.append(("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
     rows.append(("free", text.size(dry.free_bytes) + (" - too little" if need > dry.free_bytes else "")))
     tried = text.count(guess.tried, "sample")
-    rows.append(("time", f"about {text.duration(guess.seconds)}, estimated from {tried}"))
+    rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
     if guess.rejected:
         rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
     return "Nothing was written. Packing would take:\n" + text.table(rows)
