@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.named import store_folder, store_folders
+from rawpack_packer.destination.named import one_store, store_folder, store_folders
 from rawpack_packer.exporting import Export, Exported
 from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.derive import Prefix
@@ -64,11 +64,16 @@ __all__ = [
     "SourceKeywords",
     "append",
     "bench",
+    "check_report",
+    "class_problems",
+    "class_spread",
     "convert",
     "describe",
     "doctor",
+    "draw_contact_sheet",
     "export",
     "merge",
+    "one_store",
     "open_path",
     "pack",
     "pack_splits",
@@ -78,9 +83,14 @@ __all__ = [
     "prepare_export",
     "prepare_pack",
     "prepare_splits",
+    "store_folders",
     "subset",
     "verify",
+    "verify_bytes",
     "warm",
+    "what_is_at",
+    "write_report",
+    "write_store_page",
 ]
 
 Data = str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]
@@ -316,6 +326,95 @@ def doctor() -> dict[str, Any]:
     from rawpack_packer.inspect.doctor import examine
 
     return examine()
+
+
+# ---------------------------------------------------------------------------------------------- what the command asks
+
+
+def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
+    """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
+    from rawpack_packer.sources.arrays import is_arrays
+    from rawpack_packer.sources.folder import holds_image
+    from rawpack_packer.sources.listing import SUFFIXES
+    from rawpack_packer.sources.stores.source import is_store
+    from rawpack_packer.sources.video.filetype import is_video
+
+    where = Path(path)
+    try:
+        if where.is_file():
+            return "samples" if where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where) else "unknown"
+        if is_store(where):
+            return "store"
+        if where.is_dir() and any(where.iterdir()):
+            return "samples" if holds_image(where) else "unknown"
+    except (OSError, UsageError):
+        return "unknown"
+    return "unknown" if is_url(path) else "nothing"
+
+
+def class_spread(store: str) -> tuple[int, int] | None:
+    """The fewest and the most samples that a class of a store has; None for one at a URL, or without classes."""
+    from rawpack_packer.inspect.opened import open_store
+    from rawpack_packer.job.counts import label_counts
+
+    opened = None if is_url(store) else open_store(store)
+    if opened is None or not opened.manifest.classes:
+        return None
+    counts = label_counts(opened)
+    found = [counts[label] for label in range(len(opened.manifest.classes))]
+    return min(found), max(found)
+
+
+def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:
+    """Which splits number their classes differently from the others: (split, what)."""
+    from rawpack.disk.manifest import load
+    from rawpack_packer.job import splits
+
+    return splits.class_problems({name: load(path)[0] for name, path in stores.items()})
+
+
+def verify_bytes(store: Named) -> int:
+    """How many bytes `verify` checks in all."""
+    from rawpack.disk.manifest import load
+    from rawpack_packer.inspect.verify import work_of
+
+    return work_of(load(store_folder(os.fspath(store)))[0])
+
+
+def draw_contact_sheet(store: Named, file: Path) -> int:
+    """Draw random samples of a store into a picture; returns how many."""
+    from rawpack import Reader
+    from rawpack_packer.inspect.contact_sheet import draw_contact_sheet as draw
+
+    return draw(Reader(store), file)
+
+
+def check_report(option: str) -> None:
+    """Raise MissingExtraError, naming the option that asked, where reports cannot be drawn."""
+    from rawpack_packer.report import need_report
+
+    need_report(option)
+
+
+def write_report(done: Bench | Plan, *, page: Path | None, plots: Path | None) -> None:
+    """Write what `bench` or `plan` found as an HTML page, and its plots alone; None leaves one out."""
+    if page is None and plots is None:
+        return
+    from rawpack_packer.report import bench_page, plan_page
+    from rawpack_packer.tune.bench import Bench
+
+    if isinstance(done, Bench):
+        bench_page.write(page, plots, done)
+    else:
+        plan_page.write(page, plots, done)
+
+
+def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict: str | None) -> None:
+    """Write what `describe` says of a store as an HTML page. verdict: of a check, where one was asked for."""
+    from rawpack_packer.inspect.opened import open_store
+    from rawpack_packer.report import store_page
+
+    store_page.write_html(page, open_store(os.fspath(store)), about, verdict)
 
 
 def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:

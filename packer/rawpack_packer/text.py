@@ -40,14 +40,21 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """ "0.8 s", "3 min 12 s", "5 h 07 min"."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
+    """ "0.8 s", "3 s", "3 min 12 s", "5 h 07 min"."""
+    if seconds < 0.05:
+        return "under 0.1 s"
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def rate(per_second: float) -> str:
+    """ "1,234", and below ten "2.5"."""
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}".removesuffix(".0")
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from rooms import imports
 from running import environment
 
 import rawpack
@@ -77,6 +78,17 @@ def test_the_reader_never_needs_the_packer() -> None:
     loaded = loaded_by(code + "    importlib.import_module(m.name)")
     assert not [name for name in loaded if name.split(".")[0] == "rawpack_packer"]
     assert "click" not in loaded
+
+
+def test_the_command_line_has_one_door() -> None:
+    """Its modules import `api` and what rooms offer in their `__init__`, nothing from deeper inside."""
+    deep = {
+        (one.source, one.target)
+        for one in imports()
+        if one.source.startswith("rawpack_packer.cli") and one.target.startswith("rawpack_packer.")
+        if one.target.count(".") > 1 and not one.target.startswith("rawpack_packer.cli.")
+    }
+    assert deep == set()
 
 
 def test_the_public_names_are_these() -> None:

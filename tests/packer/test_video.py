@@ -427,8 +427,8 @@ def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("rawpack_packer.cli.progress._LINE_EVERY_S", 0)
     ran = run_here("pack", "--size", "16", "--workers", "0", clips, tmp_path / "more")
     assert ran.err.startswith("rawpack: 85 frames in 2 classes in ")
-    assert re.search(r"of 85 frames, [\d,]+ frames/s, ", ran.err)
-    assert re.search(r", [\d,]+ frames/s\n", ran.out)
+    assert re.search(r"of 85 frames, [\d,.]+ frames/s, ", ran.err)
+    assert re.search(r", [\d,.]+ frames/s\n", ran.out)
     assert "images/s" not in ran.err + ran.out
 
 

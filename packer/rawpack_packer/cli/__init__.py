@@ -1,102 +1,161 @@
-"""The `rawpack` command. One module for each sub-command."""
+"""The `rawpack` command: its list of sub-commands, and how every error becomes one line and an exit code.
+
+The module of a sub-command is loaded when it is used.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import UserDict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-import rawpack
-from rawpack.errors import RawpackError, UsageError
-from rawpack_packer.cli.append import append
-from rawpack_packer.cli.bench import bench
-from rawpack_packer.cli.convert import convert
-from rawpack_packer.cli.doctor import doctor
-from rawpack_packer.cli.export import export
-from rawpack_packer.cli.inspect import inspect
-from rawpack_packer.cli.merge import merge
-from rawpack_packer.cli.pack import pack
-from rawpack_packer.cli.plan import plan
-from rawpack_packer.cli.subset import subset
-from rawpack_packer.cli.warm import warm
-from rawpack_packer.sources.listing import BadListingError
-from rawpack_packer.text import plain
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
 _RESUMES = {"pack", "append", "convert", "merge", "subset", "export"}
 """Commands that resume where they were interrupted."""
+_COMMANDS = {
+    "plan": ("measure", "Try stores on a sample, and recommend one."),
+    "pack": ("pack", "Pack a folder of images into a store."),
+    "inspect": ("inspect", "Show what is in a store, and check it."),
+    "bench": ("measure", "Measure how fast stores are read here."),
+    "append": ("pack", "Add more samples to a store."),
+    "convert": ("derive", "Make another store from a store."),
+    "merge": ("derive", "Make one store of several."),
+    "subset": ("derive", "Make a store of some samples of a store."),
+    "export": ("export", "Write the samples of a store as image files."),
+    "warm": ("warm", "Read a store into the page cache."),
+    "doctor": ("doctor", "Show what this machine and installation have."),
+}
+"""Name of a command -> its module in this folder, and what it does."""
+_FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "bench": "store/"}
+"""The commands that a new user needs, each with the arguments of an example."""
+_EPILOG = """\
+`rawpack COMMAND --help` shows the options of a command. Exit codes: 0 done; 1 failed; 2 usage error, nothing written;
+130 interrupted.
+
+\b
+Tab completion in bash; docs/how-to/complete-commands.md has zsh and fish:
+  eval "$(_RAWPACK_COMPLETE=bash_source rawpack)"
+"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(rawpack.__version__, prog_name="rawpack")
+class _Commands(UserDict[str, Any]):
+    """Name -> command, which is loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, does = self.data[name]
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
+        command.short_help = does
+        # Without any argument, the whole help says more than the name of the first missing one.
+        command.no_args_is_help = any(one.required for one in command.params if isinstance(one, click.Argument))
+        return command
+
+
+class _Rawpack(click.Group):
+    """The command itself: what it prints of its sub-commands loads none of them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Start here"):
+            for name, paths in _FIRST.items():
+                formatter.write(f"  {name:<9}{_COMMANDS[name][1]}\n{'':<13}rawpack {name} {paths}\n")
+        with formatter.section("More commands"):
+            formatter.write_dl([(name, does) for name, (_, does) in _COMMANDS.items() if name not in _FIRST])
+        click.Command.format_options(self, ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=does) for name, (_, does) in _COMMANDS.items()]
+        found = [one for one in found if one.value.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _show_version(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        import rawpack
+
+        click.echo(f"rawpack, version {rawpack.__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Rawpack,
+    commands=_Commands(_COMMANDS),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
+@click.option(
+    "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
 def cli() -> None:
-    """Pack folders of images once, read batches fast.
-
-    \b
-    Examples:
-      rawpack plan photos/                             which store suits these images and this machine
-      rawpack pack photos/ store/                      memmap, 256x256: fastest to read
-      rawpack pack --format lmdb photos/ store/        JPEG: a tenth of the disk space
-      rawpack append more-photos/ store/               add to the same store
-      rawpack inspect store/                           what is in there
-      rawpack convert store/ small/ --format lmdb      another store from it, without photos/
-      rawpack bench store/                             how fast it reads on this machine
-
-    Exit codes: 0 done; 1 failed; 2 usage error, nothing written; 130 interrupted.
-    """
-
-
-cli.add_command(plan)
-cli.add_command(pack)
-cli.add_command(append)
-cli.add_command(inspect)
-cli.add_command(convert)
-cli.add_command(merge)
-cli.add_command(subset)
-cli.add_command(export)
-cli.add_command(doctor)
-cli.add_command(warm)
-cli.add_command(bench)
-for _command in cli.commands.values():
-    # Without any argument, the whole help says more than the name of the first missing one.
-    _command.no_args_is_help = any(one.required for one in _command.params if isinstance(one, click.Argument))
+    """Pack folders of images once, read batches fast."""
 
 
 def main() -> None:
     """Run the command; every expected error becomes one line, or a line for each fault, and an exit code."""
     try:
-        cli(prog_name="rawpack", standalone_mode=False)
+        cli(prog_name="rawpack", standalone_mode=False, color=_color())
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.ClickException as error:
-        click.echo(f"rawpack: {plain(error.format_message())}", err=True)
-        sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
         resumes = "; the same command resumes from here" if _RESUMES & set(sys.argv[1:2]) else ""
-        click.echo(f"rawpack: interrupted{resumes}", err=True)
-        sys.exit(INTERRUPTED)
+        _fail(f"interrupted{resumes}", INTERRUPTED)
     except BrokenPipeError:
         # Whoever reads our output has closed it; the interpreter must not complain at exit.
         sys.stderr.close()
         sys.exit(1)
-    except UsageError as error:
-        click.echo(f"rawpack: {plain(str(error), lines=isinstance(error, BadListingError))}", err=True)
-        sys.exit(2)
-    except RawpackError as error:
-        click.echo(f"rawpack: {plain(str(error), lines=True)}", err=True)
-        sys.exit(1)
     except MemoryError:
-        click.echo("rawpack: out of memory; try the same command again once there is more", err=True)
-        sys.exit(1)
+        _fail("out of memory; try the same command again once there is more", 1)
+    except click.ClickException as error:
+        _fail_usage(error.format_message())
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None:
-            click.echo("rawpack: the current folder was removed: change to another one, or give whole paths", err=True)
-            sys.exit(2)
+            _fail("the current folder was removed: change to another one, or give whole paths", 2)
         where = f"{error.filename}: " if error.filename is not None else ""
-        why = error.strerror or str(error)
-        click.echo(f"rawpack: {plain(f'{where}{why}')}; once that is fixed, the same command resumes", err=True)
-        sys.exit(1)
+        _fail(f"{where}{error.strerror or error}; once that is fixed, the same command resumes", 1)
+    except Exception as error:
+        from rawpack.errors import RawpackError, UsageError
+        from rawpack_packer.sources import BadListingError
+
+        if isinstance(error, UsageError):
+            _fail_usage(str(error), lines=isinstance(error, BadListingError))
+        if isinstance(error, RawpackError):
+            _fail(str(error), 1, lines=True)
+        raise
+
+
+def _fail_usage(message: str, *, lines: bool = False) -> NoReturn:
+    """End with exit code 2, and the way to the help, unless the message names a command that cures it."""
+    if lines or "`" in message:
+        _fail(message, 2, lines=lines)
+    name = " ".join(["rawpack", *(set(sys.argv[1:2]) & set(_COMMANDS)), "--help"])
+    _fail(message, 2, then=f"Try `{name}`")
+
+
+def _fail(message: str, code: int, *, then: str = "", lines: bool = False) -> NoReturn:
+    """End with an error. then: what to do next, at a terminal on a line of its own. lines: the message has several."""
+    from rawpack_packer.text import plain
+
+    shown = click.style("rawpack: ", fg="red", bold=True) + plain(message, lines=lines)
+    if then and not sys.stderr.isatty():
+        shown += ("" if shown.endswith((".", "?", "?)")) else ".") + " "
+    elif then:
+        shown += "\n"
+    click.echo(shown + click.style(then, fg="cyan"), err=True, color=_color())
+    sys.exit(code)
+
+
+def _color() -> bool | None:
+    """False where the user wants no color; None for color at a terminal only."""
+    return False if os.environ.get("NO_COLOR") else None

@@ -8,47 +8,47 @@ from typing import Any
 import click
 
 from rawpack_packer import api, text
-from rawpack_packer.inspect.doctor import NONE
+from rawpack_packer.cli.command import Subcommand
+from rawpack_packer.cli.options import json_option
 
 
-@click.command(short_help="Show what this machine and installation have.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.command(cls=Subcommand)
+@json_option
 def doctor(as_json: bool) -> None:
-    """Show the JPEG decoders and which one is used, CPUs and quota, memory, /dev/shm, versions and GPU."""
+    """Show the JPEG decoders and which one is used, CPUs and quota, memory, /dev/shm, versions and GPU.
+
+    \b
+    Example:
+      rawpack doctor
+    """
     about = api.doctor()
-    click.echo(json.dumps(about, indent=1) if as_json else as_text(about))
+    click.echo(json.dumps(about, indent=1) if as_json else _as_text(about))
 
 
-def as_text(about: dict[str, Any]) -> str:
+def _as_text(about: dict[str, Any]) -> str:
     """The same for a person."""
     facts = [(name.replace("_", " "), _shown(name, value)) for name, value in about["machine"].items()]
+    used, override = about["jpeg"]["used"], about["jpeg"]["RAWPACK_JPEG"]
     decoders = []
     for one in about["jpeg"]["decoders"]:
         works = "works" if one["works"] else f"does not work: {one['why_not']}"
-        used = ", used" if one["name"] == about["jpeg"]["used"] else ""
-        decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{used}".strip())))
-    override = about["jpeg"]["RAWPACK_JPEG"]
-    if about["jpeg"]["used"].startswith(NONE):
-        decoders.append(("", text.plain(about["jpeg"]["used"])))
+        is_used = ", used" if one["name"] == used else ""
+        decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{is_used}".strip())))
+    if used.startswith("none: "):
+        decoders.append(("", text.plain(used)))
     elif not all(one["works"] for one in about["jpeg"]["decoders"]):
-        decoders.append(("", f"{about['jpeg']['used']} does all; nothing is missing"))
-    extras = [
-        (extra, ", ".join(f"{name} {version or '(not installed)'}" for name, version in found.items()))
-        for extra, found in about["extras"].items()
-    ]
-    return "\n\n".join(
-        [
-            f"rawpack {about['rawpack']}",
-            "machine\n" + text.table([*facts, ("gpu", ", ".join(about["gpu"]) or "none found")]),
-            "jpeg decoders"
-            + (f" (RAWPACK_JPEG={text.plain(override)})" if override else "")
-            + "\n"
-            + text.table(decoders),
-            "packages\n"
-            + text.table([(name, version or "NOT INSTALLED") for name, version in about["packages"].items()]),
-            *(["extras\n" + text.table(extras)] if extras else []),
-        ]
-    )
+        decoders.append(("", f"{used} does all; nothing is missing"))
+    blocks = {
+        "machine": [*facts, ("gpu", ", ".join(about["gpu"]) or "none found")],
+        "jpeg decoders" + (f" (RAWPACK_JPEG={text.plain(override)})" if override else ""): decoders,
+        "packages": [(name, version or "NOT INSTALLED") for name, version in about["packages"].items()],
+        "extras": [
+            (extra, ", ".join(f"{name} {version or '(not installed)'}" for name, version in found.items()))
+            for extra, found in about["extras"].items()
+        ],
+    }
+    shown = [f"{name}\n{text.table(rows)}" for name, rows in blocks.items() if rows]
+    return "\n\n".join([f"rawpack {about['rawpack']}", *shown])
 
 
 def _shown(name: str, value: Any) -> str:

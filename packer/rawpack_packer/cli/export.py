@@ -7,30 +7,25 @@ from dataclasses import asdict
 
 import click
 
-from rawpack_packer import text
-from rawpack_packer.api import prepare_export
+from rawpack_packer import api, text
+from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.command import Subcommand, option, path_argument
+from rawpack_packer.cli.options import dry_run_option, json_option, max_rejects_option, quiet_option, workers_option
+from rawpack_packer.cli.output import Output, progress
 from rawpack_packer.cli.progress import scanning
-from rawpack_packer.cli.run_options import (
-    Output,
-    dry_run_option,
-    json_option,
-    max_rejects_option,
-    progress,
-    quiet_option,
-)
 from rawpack_packer.exporting import Exported
-from rawpack_packer.job.options import run_options
+from rawpack_packer.job import run_options
 
 
-@click.command(short_help="Write the samples of a store as image files.")
-@click.option("--numbered", is_flag=True, help="Name files by row, such as 00000000.jpg; listing.jsonl has the keys.")
-@click.option("--workers", type=click.IntRange(1), help="Threads [default: one per CPU].")
+@click.command(cls=Subcommand)
+@option("--numbered", is_flag=True, help="Name files by row, such as 00000000.jpg; listing.jsonl has the keys.")
+@workers_option("Threads. [default: one per CPU]", least=1)
 @max_rejects_option
 @dry_run_option
 @quiet_option
 @json_option
-@click.argument("store", type=click.Path())
-@click.argument("folder", type=click.Path())
+@path_argument("store")
+@path_argument("folder")
 def export(
     store: str,
     folder: str,
@@ -44,8 +39,8 @@ def export(
     """Write each sample of STORE into FOLDER as a file named by its key.
 
     JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot hold become .npy;
-    masks go below masks/. listing.jsonl has all fields, and export.json the command that packs the folder again. Each
-    sample is checked against its checksum. The same command resumes where an earlier run was stopped.
+    masks are written below masks/. listing.jsonl has all fields, and export.json the command that packs the folder
+    again. Each sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
     Keys that cannot be file names are refused before anything is written: absolute paths, paths that leave FOLDER, and
     keys that differ only in case, which some disks cannot tell apart.
@@ -53,12 +48,12 @@ def export(
     \b
     Examples:
       rawpack export store/ photos/
-      rawpack export --numbered store/ photos/          00000000.jpg, 00000001.jpg, ...
+      rawpack export --numbered store/ photos/    00000000.jpg, ...
     """
     out = Output(quiet, as_json)
     how = run_options(workers, max_rejects, progress=progress(quiet=quiet))
     with scanning(quiet=quiet) as scan:
-        job = prepare_export(store, folder, numbered=numbered, scan=scan)
+        job = api.prepare_export(store, folder, numbered=numbered, scan=scan)
     if dry_run:
         guess = job.estimate()
         rows = [
@@ -74,11 +69,12 @@ def export(
 
 
 def _as_text(done: Exported) -> str:
-    rows = [("samples", f"{done.samples:,}"), ("files", f"{done.files:,}, {done.written_now:,} of them written now")]
-    if done.rejects:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in done.rejects.items())
-        rows.append(("rejected", f"{sum(done.rejects.values()):,} ({reasons}), listed in {done.folder}/rejects.jsonl"))
-    rows += [("time", text.duration(done.seconds)), ("stored in", text.plain(done.folder))]
+    now = "" if done.written_now == done.files else f", {done.written_now:,} of them written now"
+    size = f", {text.size(done.bytes_written)}" if done.written_now == done.files else ""
+    rows = [("samples", f"{done.samples:,}"), ("files", f"{done.files:,}{now}")]
+    rows += summaries.rejected(done.rejects, f"{done.folder}/rejects.jsonl")
+    rows.append(("time", text.duration(done.seconds)))
+    rows.append(("stored in", f"{text.plain(done.folder)}: {text.count(done.files, 'file')}{size}"))
     rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))
     rows += [("differs", text.plain(what)) for what in done.differs]
-    return ("Nothing to do.\n" if done.already else "Exported.\n") + text.table(rows)
+    return summaries.block("Nothing to do." if done.already else "Exported.", rows)

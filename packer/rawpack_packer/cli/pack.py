@@ -1,36 +1,64 @@
-"""`rawpack pack`: a source into a store."""
+"""`rawpack pack` and `append`: a source into a store, into a store for each split, or into one that is there."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
-from rawpack_packer import text
-from rawpack_packer.api import prepare_pack, prepare_splits
+from rawpack_packer import api, text
 from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.command import Subcommand, option, path_argument, together
+from rawpack_packer.cli.options import (
+    dry_run_option,
+    job_options,
+    recipe_options,
+    source_options,
+    take_source_options,
+)
+from rawpack_packer.cli.output import Output, end_unread, take_job_options
 from rawpack_packer.cli.progress import scanning
-from rawpack_packer.cli.recipe_options import recipe_options
-from rawpack_packer.cli.run_options import dry_run_option, job_options, take_job_options
-from rawpack_packer.cli.source_options import end_unread, source_options, take_source_options
-from rawpack_packer.cli.split_options import do_splits, split_options, take_split_options
+from rawpack_packer.job import parse_holdout
+
+_split_options = together(
+    option(
+        "--splits", group="Splits", metavar="NAME,...",
+        help="Pack the folders SRC/NAME, each into a store DST/NAME, with the same classes.",
+    ),
+    option(
+        "--holdout", group="Splits", multiple=True, metavar="NAME=SHARE|N",
+        help="Draw a share or a number of each class for a store DST/NAME, such as val=0.1,test=0.1; what remains is "
+        "DST/train.",
+    ),
+    option("--seed", group="Splits", type=int, help="Seed of the draw of --holdout. [default: 0]"),
+)  # fmt: skip
 
 
-@click.command(short_help="Pack a folder of images into a store.")
+@click.command(cls=Subcommand)
 @recipe_options
 @source_options
-@split_options
+@_split_options
 @dry_run_option
-@click.option(
+@option(
     "--scratch",
     type=click.Path(),
     metavar="DIR",
-    help="Where to keep what is not uploaded yet, if DST is a URL [default: packing in the cache's folder].",
+    help="Where to keep what is not uploaded yet, if DST is a URL. [default: packing in the cache's folder]",
 )
-@job_options
-@click.argument("src", type=click.Path())
-@click.argument("dst", type=click.Path())
-def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any) -> None:
+@job_options()
+@path_argument("src")
+@path_argument("dst")
+def pack(
+    src: str,
+    dst: str,
+    dry_run: bool,
+    scratch: str | None,
+    splits: str | None,
+    holdout: tuple[str, ...],
+    seed: int | None,
+    **options: Any,
+) -> None:
     """Pack the images of SRC into a store at DST, a folder or a URL.
 
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
@@ -42,28 +70,93 @@ def pack(src: str, dst: str, dry_run: bool, scratch: str | None, **options: Any)
     Examples:
       rawpack pack photos/ store/
       rawpack pack --format lmdb --size 256 --quality 90 photos/ store/
-      rawpack pack --size 224x160 photos/ store/        224 high, 160 wide
-      rawpack pack --format lmdb --size keep --quality keep photos/ store/
-                                                        JPEG files unchanged, in one file instead of many
-      rawpack pack --splits train,val imagenet/ store/  stores of imagenet/train/ and imagenet/val/
-      rawpack pack --holdout val=0.1 photos/ store/     a tenth of each class for validation
+      rawpack pack --size 224x160 photos/ store/         224 high, 160 wide
+      rawpack pack -f lmdb -s keep --quality keep photos/ store/
+                                                         JPEG files unchanged
+      rawpack pack --splits train,val imagenet/ store/   two stores
+      rawpack pack --holdout val=0.1 photos/ store/      10% for validation
       rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
-      rawpack pack train-images-idx3-ubyte.gz mnist/    with the labels beside it
-      rawpack pack --fps 5 clips/ store/                five frames of each second of the videos
-      rawpack pack photos/ s3://bucket/store            packed here, uploaded shard by shard
+      rawpack pack train-images-idx3-ubyte.gz mnist/     with its labels file
+      rawpack pack --fps 5 clips/ store/                 5 frames a second
+      rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     how, out = take_job_options(options)
-    about, division = take_source_options(options), take_split_options(options)
-    with scanning(quiet=out.quiet) as scan:
-        if any(value is not None for value in division.values()):
-            divided = prepare_splits(src, dst, how, **division, about=about, recipe=options, scan=scan)
-        else:
-            divided = None
-            job = prepare_pack(src, dst, how, about=about, recipe=options, scratch=scratch, scan=scan)
-    if divided is not None:
-        do_splits(divided, dst, out, dry_run=dry_run)
-        end_unread([one.source for one in divided.jobs.values()])
+    about = take_source_options(options)
+    if splits is not None or holdout or seed is not None:
+        names = None if splits is None else [name.strip() for name in splits.split(",")]
+        amounts = parse_holdout(holdout) if holdout else None
+        with scanning(quiet=out.quiet) as scan:
+            division = api.prepare_splits(
+                src, dst, how, names=names, amounts=amounts, seed=seed, about=about, recipe=options, scan=scan
+            )
+        _do_splits(division, dst, out, dry_run=dry_run)
+        end_unread([one.source for one in division.jobs.values()])
         return
+    with scanning(quiet=out.quiet) as scan:
+        job = api.prepare_pack(src, dst, how, about=about, recipe=options, scratch=scratch, scan=scan)
     out.say(f"{summaries.images(job.source)} in {text.plain(src)}")
     out.do(job, dry_run=dry_run)
     end_unread([job.source])
+
+
+@click.command(cls=Subcommand)
+@source_options
+@option(
+    "--skip-existing",
+    is_flag=True,
+    help="Leave out samples whose keys the store has, or has rejected: for a folder that has grown.",
+)
+@option(
+    "--other-libraries",
+    is_flag=True,
+    help="Append even if the libraries that make pixels and files have other versions now.",
+)
+@job_options(restart="Delete what an unfinished append left, and start over; the store stays.")
+@path_argument("src")
+@path_argument("dst")
+def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **options: Any) -> None:
+    """Add the images of SRC to the store at DST, packed as those were.
+
+    Classes of DST keep their numbers; new ones get the next. No file of the store changes except its manifest, which is
+    replaced at the end: until then it is the old store, and open readers keep working. The same command resumes where
+    an earlier one was stopped; with --restart it starts over, and the store stays.
+
+    \b
+    Examples:
+      rawpack append more-photos/ store/
+      rawpack append --skip-existing photos/ store/    only what is new
+    """  # fmt: skip
+    how, out = take_job_options(options)
+    about = take_source_options(options)
+    with scanning(quiet=out.quiet) as scan:
+        job = api.prepare_append(
+            src, dst, how, skip_existing=skip_existing, other_libraries=other_libraries, about=about, scan=scan
+        )
+    out.say(f"{summaries.images(job.source)} in {text.plain(src)}")
+    done = job.run()
+    out.tell(summaries.appended_dict(done), summaries.appended_text(done))
+    end_unread([job.source])
+
+
+def _do_splits(division: api.PreparedSplits, dst: str, out: Output, *, dry_run: bool) -> None:
+    """Pack all splits, and print what came of each; or what they would take."""
+    for line in summaries.draw_lines(division):
+        out.say(line)
+    if dry_run:
+        guesses = division.estimate()
+        about = {name: summaries.dry_dict(guess) for name, guess in guesses.items()}
+        texts = [f"{name}: {summaries.dry_text(guess)}" for name, guess in guesses.items()]
+        click.echo(json.dumps(about, indent=1) if out.as_json else "\n\n".join(texts))
+        return
+    done: dict[str, Any] = {}
+    for name, job in division.begin().items():
+        out.say(f"{text.plain(name)}: {summaries.images(job.source)}")
+        summary = job.run()
+        done[name] = summaries.as_dict(summary)
+        if not out.as_json:
+            out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary)}\n")
+    first = text.plain(division.chosen.splits[0])
+    out.tell(
+        {"destination": dst, "splits": done},
+        f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{first}")',
+    )

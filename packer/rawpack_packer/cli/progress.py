@@ -1,4 +1,4 @@
-"""What a person sees while a job runs: a bar at a terminal, plain lines elsewhere."""
+"""What a person sees while something takes its time: bars of one style at a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -14,38 +14,75 @@ from rawpack_packer import text
 
 _LINE_EVERY_S = 10.0
 _MIN_S = 1.0
+_BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+"""As tqdm's own, but for rates below one a second, which tqdm writes the other way round."""
 
 
-class Bar:
-    """A progress bar with samples/s, MB/s and time left. See `Progress`."""
+def bar(what: str, *, unit: str, quiet: bool = False, **settings: Any) -> tqdm[Any]:
+    """A bar with rate and time left, which appears after a second and leaves nothing; none where nobody sees it."""
+    defaults = {
+        "desc": what, "unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B", "delay": 1.0,
+        "leave": False, "dynamic_ncols": True, "disable": quiet or not sys.stderr.isatty(),
+        "bar_format": _BAR,
+    }  # fmt: skip
+    return tqdm(**defaults | settings)
+
+
+@contextmanager
+def counting(what: str, *, unit: str, quiet: bool = False) -> Iterator[Callable[[int], Callable[..., object]]]:
+    """Shows how much is done; gives the function that takes the total, and returns the one that counts."""
+    with bar(what, unit=unit, quiet=quiet) as shown:
+
+        def begin(total: int) -> Callable[..., object]:
+            shown.reset(total)
+            return lambda done=1: shown.update(done)
+
+        yield begin
+
+
+@contextmanager
+def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Shows how many entries of a source were scanned so far; gives the function that counts them."""
+    with bar("scanning", unit="files", quiet=quiet, bar_format=None) as shown:
+        yield lambda scanned: shown.update(scanned - shown.n) and None
+
+
+class _Follower:
+    """What both ways to follow a job remember. See `Progress`."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._bar: tqdm[None] | None = None
-        self._before = 0
+        self._total = self._before = 0
         self._began = 0.0
+        self._noun = ""
 
     def begin(self, samples: int, done: int, noun: str = "image") -> None:
-        self._before, self._began = done, time.monotonic()
-        self._bar = tqdm(
-            total=samples,
-            initial=done,
-            unit=f" {noun}s",
-            file=self._stream,
-            dynamic_ncols=True,
-            smoothing=0.05,
-            leave=False,
-        )
+        self._total, self._before, self._began, self._noun = samples, done, time.monotonic(), noun
+
+    def _seconds(self) -> float:
+        return max(time.monotonic() - self._began, _MIN_S)
+
+    def _notes(self, bytes_in: int, rejects: int) -> list[str]:
+        speed = f"{text.rate(bytes_in / self._seconds() / 1e6)} MB/s in"
+        return [speed, *([text.count(rejects, "reject")] if rejects else [])]
+
+
+class Bar(_Follower):
+    """A progress bar with samples/s, MB/s and time left."""
+
+    _bar: tqdm[Any] | None = None
+
+    def begin(self, samples: int, done: int, noun: str = "image") -> None:
+        super().begin(samples, done, noun)
+        self._bar = bar(
+            "packing", unit=f"{noun}s", total=samples, initial=done, file=self._stream, smoothing=0.05, delay=0.0,
+            disable=False,
+        )  # fmt: skip
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
-        if self._bar is None:
-            return
-        seconds = max(time.monotonic() - self._began, 1e-3)
-        notes = f"{bytes_in / seconds / 1e6:.0f} MB/s in"
-        if rejects:
-            notes += f", {text.count(rejects, 'reject')}"
-        self._bar.set_postfix_str(notes, refresh=False)
-        self._bar.update(self._before + samples - self._bar.n)
+        if self._bar is not None:
+            self._bar.set_postfix_str(", ".join(self._notes(bytes_in, rejects)), refresh=False)
+            self._bar.update(self._before + samples - self._bar.n)
 
     def waits(self, why: str) -> None:
         tqdm.write(f"rawpack: {why}", file=self._stream)
@@ -60,48 +97,31 @@ class Bar:
             self._bar = None
 
 
-@contextmanager
-def scanning(*, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Shows at a terminal how many entries of a source were scanned so far; gives the function that counts them."""
-    hidden = quiet or not sys.stderr.isatty()
-    with tqdm(desc="scanning", unit=" files", leave=False, delay=1.0, disable=hidden, dynamic_ncols=True) as bar:
-        yield lambda scanned: bar.update(scanned - bar.n) and None
+class Lines(_Follower):
+    """A line now and then, for logs."""
 
-
-class Lines:
-    """A line now and then, for logs. See `Progress`."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
-        self._total = self._before = 0
-        self._began = self._next = 0.0
-        self._noun = ""
+    _next = 0.0
 
     def begin(self, samples: int, done: int, noun: str = "image") -> None:
-        self._total, self._before, self._began, self._noun = samples, done, time.monotonic(), noun
+        super().begin(samples, done, noun)
         self._next = self._began + _LINE_EVERY_S
         if done:
-            self._say(f"resuming after {text.count(done, noun)} of {samples:,}")
+            self.waits(f"resuming after {text.count(done, noun)} of {samples:,}")
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
-        now = time.monotonic()
-        if now < self._next:
+        if time.monotonic() < self._next:
             return
-        self._next = now + _LINE_EVERY_S
-        seconds = max(now - self._began, _MIN_S)
-        rate = samples / seconds
-        left = (self._total - self._before - samples) / rate if rate else 0.0
-        self._say(
-            f"{self._before + samples:,} of {self._total:,} {self._noun}s, {rate:,.0f} {self._noun}s/s, "
-            f"{bytes_in / seconds / 1e6:.0f} MB/s in, {text.duration(left)} left"
-            + (f", {text.count(rejects, 'reject')}" if rejects else "")
+        self._next = time.monotonic() + _LINE_EVERY_S
+        speed, *rest = self._notes(bytes_in, rejects)
+        rate, done = samples / self._seconds(), self._before + samples
+        left = text.duration((self._total - done) / rate if rate else 0.0)
+        self.waits(
+            f"{done:,} of {self._total:,} {self._noun}s, {text.rate(rate)} {self._noun}s/s, "
+            + ", ".join([speed, f"{left} left", *rest])
         )
 
     def waits(self, why: str) -> None:
-        self._say(why)
+        print(f"rawpack: {why}", file=self._stream, flush=True)
 
     def commit(self) -> None: ...
     def end(self) -> None: ...
-
-    def _say(self, line: str) -> None:
-        print(f"rawpack: {line}", file=self._stream, flush=True)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
+
 from rawpack.remote.url import is_url
-from rawpack_packer import text
-from rawpack_packer.job.append import AppendSummary
-from rawpack_packer.job.counts import count_of
-from rawpack_packer.job.pack import DryRun
-from rawpack_packer.job.run import Summary
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.optional import unread_of
+from rawpack_packer import api, text
+from rawpack_packer.job import TRAIN, AppendSummary, DryRun, Summary, count_of
+from rawpack_packer.sources import Source, unread_of
 
-_NO_CLASSES = "none: the source has no subfolders, which would be classes"
+Rows = list[tuple[str, str]]
+_SHOWN = 5
 
 
+# ---------------------------------------------------------------------------------------------- before
 def images(source: Source) -> str:
     """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
     classes = " without classes" if source.info.flat else _in_classes(source)
@@ -26,11 +27,33 @@ def images(source: Source) -> str:
 
 def samples(source: Source) -> str:
     """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
-    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root)}"
+    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root).strip('<>')}"
 
 
 def _in_classes(source: Source) -> str:
-    return "" if source.info.classes is None else f" in {text.count(len(source.info.classes), 'class', 'classes')}"
+    return "" if source.info.classes is None else f" in {_classes(len(source.info.classes))}"
+
+
+def draw_lines(division: api.PreparedSplits) -> list[str]:
+    """What a user should know of a draw; nothing where the splits were divided before."""
+    drawn = division.drawn
+    if division.source is None or drawn is None:
+        return []
+    classes = dict(enumerate(division.source.info.classes or ()))
+    lines = [f"drawn: {', '.join(f'{text.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
+    alone = [classes[label] for label in drawn.kept_whole if label in classes]
+    if alone:
+        what = "class is too small and stays" if len(alone) == 1 else "classes are too small and stay"
+        lines.append(f"{len(alone):,} {what} in {TRAIN}: {text.listed(alone, _SHOWN)}")
+    for name, labels in drawn.short.items():
+        few = [classes[label] for label in labels if label in classes]
+        of_these = f": of {_classes(len(few))}, {text.listed(few, _SHOWN)}" if few else ""
+        lines.append(
+            f"{text.plain(name)} gets fewer than requested, since one of each class stays in {TRAIN}{of_these}"
+        )
+    if not drawn.by_class:
+        lines.append("drawn from all samples together: their classes are known only once they are read")
+    return lines
 
 
 def dry_dict(dry: DryRun) -> dict[str, Any]:
@@ -45,19 +68,18 @@ def dry_text(dry: DryRun) -> str:
     store = "unknown: no sample could be packed"
     if guess.store_bytes:
         store = f"about {text.size(guess.store_bytes)}, {text.size(guess.store_bytes / samples)} a sample"
-    rows = [
-        ("samples", f"{samples:,}, {'x'.join('?' if n is None else str(n) for n in dry.shape)}"),
-        ("store", store),
-        ("free", text.size(dry.free_bytes) + (" - too little" if need > dry.free_bytes else "")),
-        ("time", f"about {text.duration(guess.seconds)}, estimated from {text.count(guess.tried, 'sample')}"),
-    ]
+    rows = [("samples", f"{samples:,}, {_shape(dry.shape)}"), ("store", store)]
     if guess.spare_bytes:
-        rows.insert(2, ("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
+        rows.append(("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
+    rows.append(("free", text.size(dry.free_bytes) + (" - too little" if need > dry.free_bytes else "")))
+    tried = text.count(guess.tried, "sample")
+    rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
     if guess.rejected:
-        rows.append(("rejected", f"{guess.rejected:,} of {text.count(guess.tried, 'sample')} tried"))
+        rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
     return "Nothing was written. Packing would take:\n" + text.table(rows)
 
 
+# ---------------------------------------------------------------------------------------------- after
 def as_dict(summary: Summary) -> dict[str, Any]:
     """The summary for a program."""
     manifest = summary.manifest
@@ -84,56 +106,35 @@ def as_dict(summary: Summary) -> dict[str, Any]:
 
 def as_text(summary: Summary) -> str:
     """The summary for a person."""
-    manifest, path = (
-        summary.manifest,
-        text.plain(_place(summary.destination)),
-    )
+    manifest, path = summary.manifest, _path(summary)
+    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(summary.bytes_out)}"
     if summary.already:
-        return (
-            f"{path} is complete already: {text.count(manifest.samples, 'sample')}, "
-            f"{text.size(summary.bytes_out)}. Nothing to do."
-        )
-    shape = "x".join("?" if n is None else str(n) for n in manifest.fields["image"].shape)
+        return f"{path} is complete already: {amount}. Nothing to do."
+    shape = _shape(manifest.fields["image"].shape)
     rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
-    if manifest.classes is not None:
-        rows.append(("classes", f"{len(manifest.classes):,}"))
-    elif summary.flat:
-        rows.append(("classes", _NO_CLASSES))
+    rows += _class_rows(summary, spread=True)
     if summary.empty_classes:
-        rows.append(
-            (
-                "",
-                f"{text.count(len(summary.empty_classes), 'class', 'classes')} without {_a(summary.noun)}: "
-                + _some(summary.empty_classes),
-            )
-        )
-    if manifest.rejects.count:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in manifest.rejects.reasons.items())
-        rows.append(("rejected", f"{manifest.rejects.count:,} ({reasons}), listed in {path}/rejects.jsonl"))
-    shown = {"empty_classes", "problems"}
+        an = "an" if summary.noun[0] in "aeiou" else "a"
+        without = f"{_classes(len(summary.empty_classes))} without {an} {summary.noun}"
+        rows.append(("", f"{without}: {text.listed(summary.empty_classes, _SHOWN)}"))
+    rows += rejected(manifest.rejects.reasons, f"{path}/rejects.jsonl")
     rows += [
         ("counted", f"{count:,} {text.counted(count, count_of(name, summary.noun), summary.noun)}")
         for name, count in manifest.counts.items()
-        if count and name not in shown
+        if count and name not in ("empty_classes", "problems")
     ]
-    rows += [("problem", text.plain(problem)) for problem in summary.problems]
+    rows += _problems(summary)
     if summary.bytes_in:
-        ratio = summary.bytes_out / summary.bytes_in
+        files = "video files" if summary.noun == "frame" else "files"
+        ratio = text.times(summary.bytes_out / summary.bytes_in)
         rows.append(
-            (
-                "bytes",
-                f"{text.size(summary.bytes_in)} of {_files(summary.noun)} in, {text.size(summary.bytes_out)} out: "
-                f"{text.times(ratio)}",
-            )
+            ("bytes", f"{text.size(summary.bytes_in)} of {files} in, {text.size(summary.bytes_out)} out: {ratio}")
         )
-    rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
-    rows.append(("time", text.duration(summary.seconds) + rate))
-    rows.append(("stored in", path))
-    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True): ...'
-    if not manifest.fields["image"].uniform:
-        code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True, image_size=224): ...'
-    rows.append(("read it", code))
-    return "Packed.\n" + text.table(rows)
+    rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
+    size = "" if manifest.fields["image"].uniform else ", image_size=224"
+    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True{size}): ...'
+    rows.append(("read it", click.style(code, fg="cyan")))
+    return block("Packed.", rows)
 
 
 def appended_dict(done: AppendSummary) -> dict[str, Any]:
@@ -146,54 +147,76 @@ def appended_dict(done: AppendSummary) -> dict[str, Any]:
 
 def appended_text(done: AppendSummary) -> str:
     """The same for a person."""
-    summary, manifest = done.summary, done.summary.manifest
-    path = text.plain(summary.destination)
-    left_out = []
+    summary, manifest, path = done.summary, done.summary.manifest, _path(done.summary)
+    left_out: Rows = []
     if done.existing:
-        left_out.append(
-            ("existing", f"{text.count(done.existing, 'sample')} left out: they were packed, or rejected, before")
-        )
+        existing = text.count(done.existing, "sample")
+        left_out.append(("existing", f"{existing} left out: they were packed, or rejected, before"))
     if done.changed:
-        left_out.append(
-            (
-                "changed",
-                f"{text.count(done.changed, 'file')} of these changed or copied since: the store keeps what it has",
-            )
-        )
+        changed = text.count(done.changed, "file")
+        left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
     if summary.already:
         head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
         return head + (f"\n{text.table(left_out)}" if left_out else "")
     rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
-    if manifest.classes is not None:
-        rows.append(("classes", f"{len(manifest.classes):,}"))
-    elif summary.flat:
-        rows.append(("classes", _NO_CLASSES))
+    rows += _class_rows(summary)
     if done.rejected:
         rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
     rows += left_out
     if done.later:
         rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
-    rows += [("problem", text.plain(problem)) for problem in summary.problems]
+    rows += _problems(summary)
     rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
-    rate = f", {summary.packed_now / summary.seconds:,.0f} {summary.noun}s/s" if summary.packed_now else ""
-    rows.append(("time", text.duration(summary.seconds) + rate))
-    rows.append(("stored in", path))
-    return "Appended.\n" + text.table(rows)
+    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.shard_bytes)}"
+    rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
+    return block("Appended.", rows)
 
 
-def _files(noun: str) -> str:
-    """What bytes that came in are of."""
-    return "video files" if noun == "frame" else "files"
+def rejected(reasons: Mapping[str, int], listed_in: str) -> Rows:
+    """The row that says how many samples were rejected, if any, and where they are listed."""
+    if not reasons:
+        return []
+    words = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+    return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
 
 
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+def block(head: str, rows: Sequence[tuple[str, str]]) -> str:
+    """A summary: its head, and a line for each row; what went wrong stands out."""
+    colors = {"rejected": "yellow", "problem": "yellow"}
+    shown = [(name, click.style(value, fg=colors[name]) if name in colors else value) for name, value in rows]
+    return click.style(head, fg="green", bold=True) + "\n" + text.table(shown)
 
 
-def _some(names: tuple[str, ...], most: int = 5) -> str:
-    return text.listed(names, most)
+def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
+    """How many classes there are, and with `spread`, how many samples each has."""
+    classes = summary.manifest.classes
+    if classes is None:
+        return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
+    found = api.class_spread(summary.destination) if spread and len(classes) > 1 else None
+    if found is None:
+        return [("classes", f"{len(classes):,}")]
+    least, most = found
+    return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
 
 
-def _place(destination: str) -> str:
+def _problems(summary: Summary) -> Iterable[tuple[str, str]]:
+    return (("problem", text.plain(problem)) for problem in summary.problems)
+
+
+def _time(summary: Summary) -> str:
+    if not summary.packed_now:
+        return text.duration(summary.seconds)
+    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.noun}s/s"
+
+
+def _classes(number: int) -> str:
+    return text.count(number, "class", "classes")
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "x".join("?" if n is None else str(n) for n in shape)
+
+
+def _path(summary: Summary) -> str:
     """A folder as it is usually written; a URL as it is."""
-    return destination if is_url(destination) else str(Path(destination))
+    return text.plain(summary.destination if is_url(summary.destination) else str(Path(summary.destination)))

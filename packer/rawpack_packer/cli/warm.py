@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import click
-from tqdm import tqdm
 
 from rawpack_packer import api, text
-from rawpack_packer.inspect.warm import Warmed
+from rawpack_packer.cli.command import Subcommand, option, path_argument
+from rawpack_packer.cli.options import quiet_option
+from rawpack_packer.cli.output import note
+from rawpack_packer.cli.progress import counting
+from rawpack_packer.inspect import Warmed
 
 
-@click.command(short_help="Read a store into the page cache.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-@click.option(
+@click.command(cls=Subcommand)
+@option(
     "--cache",
     type=click.Path(),
     metavar="DIR",
-    help="Folder for the files of a URL [default: RAWPACK_CACHE, else ~/.cache/rawpack].",
+    help="Folder for the files of a URL. [default: RAWPACK_CACHE, else ~/.cache/rawpack]",
 )
-@click.option(
-    "--cache-bytes", metavar="BYTES", help="Limit of the cache, such as 200GB [default: half of the free space]."
-)
-@click.argument("dst", type=click.Path())
+@option("--cache-bytes", metavar="BYTES", help="Limit of the cache, such as 200GB. [default: half of the free space]")
+@quiet_option
+@path_argument("dst")
 def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> None:
     """Read all files of the store, or of all splits, at DST once, in order, so that the next epoch comes from memory.
 
@@ -35,15 +35,12 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
       rawpack warm store/
       rawpack warm s3://bucket/store
     """  # fmt: skip
-    with tqdm(
-        unit="B", unit_scale=True, desc="warming", leave=False, delay=1.0, disable=quiet or not sys.stderr.isatty()
-    ) as bar:  # fmt: skip
+    with counting("warming", unit="B", quiet=quiet) as count:
 
         def begin(total: int, free: int | None) -> Callable[[int], object]:
-            bar.reset(total)
             if not quiet and free is not None and total > free:
-                click.echo(f"rawpack: {text.size(total)} will not stay in {text.size(free)} of free memory", err=True)
-            return lambda size: bar.update(size)
+                note(f"{text.size(total)} will not stay in {text.size(free)} of free memory")
+            return count(total)
 
         done = api.warm(dst, cache=cache, cache_bytes=cache_bytes, begin=begin)
     if not quiet:

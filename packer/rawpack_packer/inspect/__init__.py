@@ -1,1 +1,9 @@
 """What is in a store: described, verified, warmed, drawn."""
+
+from __future__ import annotations
+
+from rawpack_packer.inspect.describe import as_text as described_text
+from rawpack_packer.inspect.verify import Problem
+from rawpack_packer.inspect.warm import Warmed
+
+__all__ = ["Problem", "Warmed", "described_text"]

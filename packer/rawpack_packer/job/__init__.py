@@ -1,1 +1,28 @@
 """Jobs: from a source to a store, and what makes a store of others."""
+
+from __future__ import annotations
+
+from rawpack_packer.job.append import AppendSummary
+from rawpack_packer.job.counts import count_of
+from rawpack_packer.job.derive import PREFIXES, Prefix
+from rawpack_packer.job.holdout import TRAIN, parse_holdout
+from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
+from rawpack_packer.job.pack import DryRun
+from rawpack_packer.job.run import Summary
+from rawpack_packer.job.subset import Choice
+
+__all__ = [
+    "PREFIXES",
+    "TRAIN",
+    "AppendSummary",
+    "Choice",
+    "DryRun",
+    "NoProgress",
+    "Prefix",
+    "Progress",
+    "RunOptions",
+    "Summary",
+    "count_of",
+    "parse_holdout",
+    "run_options",
+]

@@ -1,1 +1,8 @@
 """The recipe: what is done to each sample before it is stored, and the fields that a store then has."""
+
+from __future__ import annotations
+
+from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS
+from rawpack_packer.recipe.tables import format_names
+
+__all__ = ["CHECKS", "COLORS", "FITS", "INTERPOLATIONS", "format_names"]

@@ -7,12 +7,15 @@ from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
+from rawpack_packer.sources.listing import BadListingError
+from rawpack_packer.sources.optional import unread_of
 from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind, open_source, plugins
 from rawpack_packer.sources.stores.source import StoreSource
 
 __all__ = [
     "KINDS",
     "OPTIONS",
+    "BadListingError",
     "DatasetSource",
     "DividedError",
     "FieldKind",
@@ -26,4 +29,5 @@ __all__ = [
     "StoreSource",
     "open_source",
     "plugins",
+    "unread_of",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from rawpack import transforms
 from rawpack.errors import UsageError
+from rawpack_packer.recipe.recipe import parse_size
 
 STEPS: dict[str, Any] = {
     name: getattr(transforms, name)
@@ -58,3 +59,15 @@ def _step(node: ast.expr, text: str) -> Any:
 
 def _wrong(text: str) -> UsageError:
     return UsageError(f"--transform {text!r}: a step such as RandomResizedCrop(224); there are {', '.join(STEPS)}")
+
+
+def parse_side(text: str | None) -> tuple[int, int] | None:
+    """(height, width) of `--image-size`. Raises UsageError."""
+    if text is None:
+        return None
+    size = parse_size(text)
+    if size == "keep":
+        raise UsageError(
+            "--image-size keep: images of different sizes cannot form a batch: give a side, or HEIGHTxWIDTH"
+        )
+    return (size, size) if isinstance(size, int) else size

@@ -1,0 +1,98 @@
+"""What sub-commands are made of: options under headings, and a hint where SRC and DST were swapped."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rawpack.errors import UsageError
+from rawpack_packer import api
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+_NAME_WIDTH = 28
+"""Names of options that are longer have a line of their own in `--help`."""
+
+
+class _Option(click.Option):
+    """An option that stands under a heading of `--help`."""
+
+    def __init__(self, *args: Any, group: str, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.group = group
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        """N for what click calls INTEGER RANGE."""
+        whole_number = self.metavar is None and isinstance(self.type, type(click.INT))
+        return "N" if whole_number else super().make_metavar(ctx)
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Without the range, which an error names."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """With defaults that click adds where we write ours."""
+        record = super().get_help_record(ctx)
+        return record and (record[0], record[1].replace(".  [default", ". [default"))
+
+
+class Subcommand(click.Command):
+    """A command of `rawpack`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings, in the order in which they were declared."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record is not None and isinstance(option, click.Option):
+                groups.setdefault(getattr(option, "group", "Run"), []).append(record)
+        # All descriptions begin in one column.
+        width = max(len(name) for records in groups.values() for name, _ in records if len(name) <= _NAME_WIDTH)
+        for heading, records in groups.items():
+            with formatter.section(heading if len(groups) > 1 else "Options"):
+                formatter.write_dl([(f"{name:<{width}}", does) for name, does in records], col_max=width)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            swapped = self._swapped(ctx)
+            if swapped is None:
+                raise
+            raise UsageError(f"{error}. Did you mean `{swapped}`?") from None
+
+    def _swapped(self, ctx: click.Context) -> str | None:
+        """The command with its two paths in the other order, where that one makes sense, and this one does not."""
+        paths = [ctx.params.get(str(one.name)) for one in self.params if isinstance(one, click.Argument)]
+        if len(paths) != 2 or not all(isinstance(path, str) and path for path in paths):
+            return None
+        first, second = (api.what_is_at(str(path)) for path in paths)
+        wrong = {"pack": ("nothing", "samples"), "append": ("store", "samples")}.get(ctx.command.name or "")
+        if (first, second) != (wrong or ("nothing", "store")):
+            return None
+        return shlex.join([*ctx.command_path.split(), *map(str, reversed(paths))])
+
+
+def option(*names: str, group: str = "Run", **settings: Any) -> Decorator:
+    """As `click.option`. group: the heading of `--help` under which it stands."""
+    return click.option(*names, cls=_Option, group=group, **settings)
+
+
+def together(*decorators: Decorator) -> Decorator:
+    """Several options as one decorator."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def path_argument(name: str) -> Decorator:
+    return click.argument(name, type=click.Path())

@@ -1,0 +1,159 @@
+"""`rawpack convert`, `merge` and `subset`: a store that is made of stores."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer import api
+from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.command import Subcommand, option, path_argument, together
+from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options
+from rawpack_packer.cli.output import take_job_options
+from rawpack_packer.cli.progress import scanning
+from rawpack_packer.job import PREFIXES, Choice, Prefix
+
+Item = TypeVar("Item", str, int)
+_GROUP = "Selection"
+_choice_options = together(
+    option("--classes", group=_GROUP, multiple=True, metavar="NAME,...", help="Only these classes. May be repeated."),
+    option(
+        "--classes-from", group=_GROUP, type=click.Path(), metavar="FILE", help="The same, one a line, or a JSON list."
+    ),
+    option("--keys-from", group=_GROUP, type=click.Path(), metavar="FILE", help="Only these keys, in the same way."),
+    option(
+        "--rows-from", group=_GROUP, type=click.Path(), metavar="FILE",
+        help="Only these rows: one a line, a JSON list, or .npy.",
+    ),
+    option("--every", group=_GROUP, type=click.IntRange(1), default=1, help="Of these, every Nth. [default: 1]"),
+    option("--per-class", group=_GROUP, type=click.IntRange(1), help="Of these, at most N of each class."),
+    option(
+        "--limit", group=_GROUP, type=click.IntRange(1),
+        help="Of these, at most N in all, evenly spaced, so that classes keep their shares.",
+    ),
+    option("--seed", group=_GROUP, type=int, help="Choose at random for --per-class and --limit, with this seed."),
+    option("--keep-labels", group=_GROUP, is_flag=True, help="Keep labels and classes as they are."),
+)  # fmt: skip
+_deriving_options = together(kept_recipe_options, dry_run_option, job_options())
+
+
+@click.command(cls=Subcommand)
+@_deriving_options
+@path_argument("store")
+@path_argument("dst")
+def convert(store: str, dst: str, **options: Any) -> None:
+    """Pack the samples of STORE into another store at DST. The images STORE was packed from are not needed.
+
+    What no option changes stays bit for bit: raw pixels in any raw format, JPEG files byte for byte. A new recipe is
+    recorded with the old one. Each sample is checked against its checksum; a damaged one is rejected. The same command
+    resumes where an earlier run was stopped.
+
+    \b
+    Examples:
+      rawpack convert store/ small/ -f lmdb --quality 90
+      rawpack convert store/ plain/ -f hdf5 --compression gzip
+      rawpack convert store/ smaller/ --size 128
+      rawpack convert lmdb-store/ other/ --shard-size 1GB   the same JPEG files
+    """
+    _derive([store], dst, options)
+
+
+@click.command(cls=Subcommand)
+@option(
+    "--prefix",
+    group="Merging",
+    type=click.Choice(PREFIXES),
+    help="Put the name of the store's folder, or its number from 0, and / in front of each key, for stores that share "
+    "keys. [default: no prefix]",
+)
+@_deriving_options
+@click.argument("stores", nargs=-1, required=True, type=click.Path(), metavar="STORE STORE...")
+@path_argument("dst")
+def merge(stores: tuple[str, ...], dst: str, prefix: Prefix | None, **options: Any) -> None:
+    """Pack the samples of two or more STOREs, one after the other, into one store at DST.
+
+    They must have the same fields, and no key twice. Classes are merged by name: those of the first store keep their
+    numbers, then come the new ones of each following store. What no option changes stays bit for bit, as with `rawpack
+    convert`. To read several stores as one, merging is not needed: rawpack.Reader takes a list.
+
+    \b
+    Examples:
+      rawpack merge monday/ tuesday/ week/
+      rawpack merge a/ b/ c/ all/ --prefix names     keys begin with a/, b/, c/
+      rawpack merge large/ small/ all/ --size 224    of different image sizes
+    """
+    _derive(stores, dst, options, merge=True, prefix=prefix)
+
+
+@click.command(cls=Subcommand)
+@_choice_options
+@_deriving_options
+@path_argument("store")
+@path_argument("dst")
+def subset(
+    store: str,
+    dst: str,
+    classes: tuple[str, ...],
+    classes_from: str | None,
+    keys_from: str | None,
+    rows_from: str | None,
+    **options: Any,
+) -> None:
+    """Pack some samples of STORE into a new store at DST, in the order in which they are stored.
+
+    With --classes, labels are renumbered from 0, in the order of STORE's classes. What no option changes stays bit for
+    bit, as with `rawpack convert`.
+
+    \b
+    Examples:
+      rawpack subset store/ pets/ --classes cat,dog --limit 1000
+      rawpack subset store/ balanced/ --per-class 100
+      rawpack subset store/ tenth/ --every 10
+      rawpack subset store/ chosen/ --keys-from keys.txt
+    """
+    choice = Choice(
+        _listed(classes_from, str),
+        _listed(keys_from, str),
+        _listed(rows_from, int),
+        joined=classes,
+        **{name: options.pop(name) for name in ("every", "per_class", "limit", "seed", "keep_labels")},
+    )
+    _derive([store], dst, options, choice=choice)
+
+
+def _listed(path: str | None, kind: type[Item]) -> list[Item] | None:
+    """The texts or whole numbers in a file: one a line, a JSON list, or the array of a .npy file."""
+    if path is None:
+        return None
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        if kind is int and path.endswith(".npy"):
+            found = np.load(io.BytesIO(data), allow_pickle=False).tolist()
+        elif (text := data.decode("utf-8-sig")).lstrip().startswith("["):
+            found = msgspec.json.decode(text)
+        else:
+            found = [line.removesuffix("\r") for line in text.split("\n") if line] if kind is str else text.split()
+        return msgspec.convert(found, list[kind], strict=kind is str)  # type: ignore[valid-type]
+    except (ValueError, EOFError) as error:
+        what = "integers" if kind is int else "texts: lines of UTF-8, or a JSON list of strings"
+        raise UsageError(f"{path} is not a list of {what}: {error}") from None
+
+
+def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: Any) -> None:
+    """Make the store, and print what came of it. which: of `api.prepare_derived`."""
+    dry_run = options.pop("dry_run")
+    how, out = take_job_options(options)
+    with scanning(quiet=out.quiet) as scan:
+        job = api.prepare_derived(stores, dst, how, recipe=options, scan=scan, **which)
+    out.say(summaries.samples(job.source))
+    out.do(job, dry_run=dry_run)

@@ -1,0 +1,163 @@
+"""`rawpack plan` and `bench`: which store suits a source and this machine, and how fast stores are read here."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rawpack_packer import api, tune
+from rawpack_packer.cli.command import Subcommand, option, path_argument, together
+from rawpack_packer.cli.options import (
+    html_option,
+    json_option,
+    png_option,
+    quiet_option,
+    source_options,
+    take_source_options,
+    tried_recipe_options,
+    workers_option,
+)
+from rawpack_packer.cli.output import end_unread, note, note_written
+from rawpack_packer.cli.progress import bar, counting, scanning
+
+_measuring = partial(option, group="Measuring")
+_report_options = together(html_option, png_option)
+_reading_options = together(
+    _measuring("--image-size", metavar="N|HxW",
+               help="Resize in the workers while reading, such as 224; needed where images differ in size."),
+    _measuring("--transform", "transforms", multiple=True, metavar="STEP",
+               help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'. May be "
+               "repeated."),
+)  # fmt: skip
+
+
+@click.command(cls=Subcommand)
+@option("--target", group="Goals", type=click.FloatRange(min=0, min_open=True), metavar="IMAGES/S",
+        help="Images per second that training consumes. The smallest store whose whole interval reaches it is "
+        "recommended. [default: the smallest that reads at least half as fast as the fastest]")  # fmt: skip
+@option("--disk", group="Goals", metavar="BYTES", help="How much disk space the store may take, such as 500GB.")
+@option("--memory", group="Goals", metavar="BYTES",
+        help="How much memory files may take where the training runs; a larger store counts as read from the disk. "
+        "[default: most of what is free here]")  # fmt: skip
+@tried_recipe_options
+@_measuring("--batch", type=click.IntRange(1), default=256, show_default=True,
+        help="Samples in a batch.")  # fmt: skip
+@workers_option("Workers to read with. May be repeated. [default: 1, 2, 4, ... up to the CPUs]",
+                least=1, multiple=True, group="Measuring")  # fmt: skip
+@_reading_options
+@_measuring("--budget", default="60s", show_default=True, metavar="TIME",
+        help="About how long planning may take: 45s, 5min. More time gives a larger sample and narrower "
+        "intervals.")  # fmt: skip
+@_measuring("--tmp", type=click.Path(file_okay=False), metavar="DIR",
+        help="Folder for the trial stores, on the disk to be measured; they are removed afterwards.")  # fmt: skip
+@_measuring("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
+@source_options
+@option("--wide", is_flag=True,
+        help="Show all columns of the table. [default: those that fit into the terminal, or COLUMNS]")  # fmt: skip
+@_report_options
+@quiet_option
+@json_option
+@path_argument("src")
+def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
+    """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
+
+    Candidates are all combinations of format, size, quality, color and compression. Each is read by 1 to all CPUs, from
+    memory and from the disk, in turn and several times. The sample is in a temporary folder, which is removed.
+
+    Recommended is the smallest store that is fast enough: for --target, or without it, at least half as fast as the
+    fastest candidate. Exit code 1: nothing fits into --disk, or nothing reaches --target.
+
+    \b
+    Examples:
+      rawpack plan photos/
+      rawpack plan --target 3000 --disk 500GB photos/
+      rawpack plan -f memmap -f lmdb -s 224 -s 256 --budget 5min photos/
+    """  # fmt: skip
+    about = take_source_options(options)
+    asked = tune.plan_request(src, about=about, **options)
+    with scanning(quiet=quiet) as scan:
+        source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)
+    with _planning(quiet=quiet) as say:
+        planned = api.plan(source, asked, say)
+    api.write_report(planned, page=html, plots=png)
+    width = None if wide else shutil.get_terminal_size().columns
+    click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(tune.plan_text(planned, width)))
+    note_written(html, png, quiet=quiet)
+    end_unread([source])
+    if planned.recommendation.taken is None:
+        sys.exit(1)
+
+
+@contextmanager
+def _planning(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """Shows steps and the time left; gives the function that is called with both."""
+    began, told = time.monotonic(), set[str]()
+    with bar("planning", unit="s", quiet=quiet, bar_format="{l_bar}{bar}| {elapsed}<{remaining}", smoothing=0) as shown:
+
+        def say(step: str, left: float) -> None:
+            if not shown.disable:
+                shown.total = (passed := time.monotonic() - began) + left
+                shown.set_description_str(step, refresh=False)
+                shown.update(passed - shown.n)
+            elif not quiet and step not in told:
+                told.add(step)
+                rest = f"about {tune.about(left)} left" if left >= 1 else "a few seconds left"
+                note(f"{step}, {rest}")
+
+        yield say
+
+
+def _colored(words: str) -> str:
+    """What is recommended, and its command, stand out."""
+    found = re.compile(r"^Recommended: .*?\n(?=\S|\Z)", re.MULTILINE | re.DOTALL)
+    return found.sub(lambda part: click.style(part[0], fg="green"), words)
+
+
+@click.command(cls=Subcommand)
+@_measuring("--batch", "batches", type=click.IntRange(1), multiple=True,
+        help="Samples in a batch. May be repeated. [default: 256]")  # fmt: skip
+@workers_option("Workers. May be repeated. [default: 1, 2, 4, ... up to the CPUs]",
+                multiple=True, group="Measuring")  # fmt: skip
+@_reading_options
+@_measuring("--rounds", type=click.IntRange(1), default=tune.ROUNDS, show_default=True,
+        help="How often each row is measured, in turn with the others.")  # fmt: skip
+@_measuring("--seconds", type=click.FloatRange(0.01, 600), default=0.5, show_default=True,
+        metavar="SECONDS",
+        help="How long each measurement takes.")  # fmt: skip
+@_measuring("--cold/--no-cold", default=True, show_default=True,
+        help="Also read from the disk: drops these files, and no others, from the page cache.")  # fmt: skip
+@_report_options
+@json_option
+@click.argument("dst", nargs=-1, required=True, type=click.Path())
+def bench(
+    dst: tuple[str, ...], rounds: int, seconds: float, cold: bool, html: Path | None, png: Path | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Measure how fast the stores at DST are read, by workers and batch, from memory and from the disk.
+
+    All rows are measured in turn, several times, so that changes of the machine's load affect them equally; each figure
+    has an interval. Nothing is written.
+
+    \b
+    Examples:
+      rawpack bench store/
+      rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
+    """  # fmt: skip
+    options["image_size"] = tune.parse_side(options["image_size"])
+    options["transform"] = tune.parse_steps(options.pop("transforms"))
+    schedule = tune.Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
+    with counting("measuring", unit="readings") as begin:
+        done = api.bench(dst, schedule=schedule, begin=begin, **options)
+    api.write_report(done, page=html, plots=png)
+    click.echo(json.dumps(tune.bench_dict(done), indent=1) if as_json else tune.bench_text(done))
+    note_written(html, png)

@@ -1,0 +1,95 @@
+"""What commands print, and how the options of a job become those of the packer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rawpack_packer import api, text
+from rawpack_packer.cli import summary as summaries
+from rawpack_packer.cli.progress import Bar, Lines
+from rawpack_packer.engines import Engine, engine_at
+from rawpack_packer.job import NoProgress, Progress, RunOptions, run_options
+from rawpack_packer.sources import Source, unread_of
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command prints."""
+
+    quiet: bool = False
+    as_json: bool = False
+
+    def say(self, line: str) -> None:
+        """Print a line beside the result."""
+        if not (self.quiet or self.as_json):
+            note(line)
+
+    def tell(self, about: Any, words: str) -> None:
+        """Print a result, for a program or for a person."""
+        if self.as_json:
+            click.echo(json.dumps(about, indent=1))
+        elif not self.quiet:
+            click.echo(words)
+
+    def do(self, job: api.PreparedPack, *, dry_run: bool) -> None:
+        """Do a job, and print its summary; or what it would take."""
+        if not dry_run:
+            summary = job.run()
+            self.tell(summaries.as_dict(summary), summaries.as_text(summary))
+            return
+        guess = job.estimate()
+        click.echo(json.dumps(summaries.dry_dict(guess), indent=1) if self.as_json else summaries.dry_text(guess))
+        for problem in job.source.info.problems:
+            self.say(text.plain(problem))
+
+
+def note(line: str) -> None:
+    """Print a line to the standard error."""
+    click.echo(f"rawpack: {line}", err=True)
+
+
+def take_job_options(options: dict[str, Any]) -> tuple[RunOptions, Output]:
+    """What `job_options` added to a command's options: taken out of them."""
+    name, address, timeout = (options.pop(option) for option in ("engine", "address", "engine_timeout"))
+    quiet, as_json = options.pop("quiet"), options.pop("as_json")
+    given = {option: options.pop(option) for option in ("workers", "max_rejects", "strict", "restart")}
+    engine = engine_at(name, address, timeout) if name == "local" else partial(_connected, name, address, timeout)
+    return run_options(**given, engine=engine, progress=progress(quiet=quiet)), Output(quiet, as_json)
+
+
+def progress(*, quiet: bool) -> Progress:
+    """What shows a person how far a job is."""
+    return NoProgress() if quiet else Bar() if sys.stderr.isatty() else Lines()
+
+
+def _connected(name: str, address: str | None, timeout: float | None) -> Engine:
+    """An engine of a cluster, which is left when the command ends."""
+    engine = engine_at(name, address, timeout)
+    assert engine is not None  # only the local one is None
+    return click.get_current_context().with_resource(engine)
+
+
+def end_unread(sources: Collection[Source]) -> None:
+    """End the command with exit code 1 where folders or files could not be looked into."""
+    unread = sum(len(unread_of(source)) for source in sources)
+    if unread:
+        what = text.count(unread, "folder or file", "folders or files")
+        first = next(problem for source in sources for problem in source.info.problems)
+        example = text.listed([first], 1, total=unread)
+        note(f"{what} of the source could not be read, and {'was' if unread == 1 else 'were'} left out: {example}")
+        sys.exit(1)
+
+
+def note_written(*files: Path | None, quiet: bool = False) -> None:
+    """Name the files that were written."""
+    for file in files:
+        if file is not None and not quiet:
+            note(f"wrote {text.plain(str(file))} ({text.size(file.stat().st_size)})")

@@ -1,0 +1,220 @@
+"""What a new user sees: the first screen, help in groups, hints after a mistake, color, and completion."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import termios
+from pathlib import Path
+
+import click
+import pytest
+from pictures import picture, save
+from running import Ran, command, environment, run_command, run_here
+
+from rawpack_packer.cli import cli
+
+PACKING = ["Image", "Format", "Source", "Video", "Splits", "Run"]
+GROUPS = {
+    "pack": PACKING,
+    "append": ["Source", "Video", "Run"],
+    "convert": ["Image", "Format", "Run"],
+    "merge": ["Merging", "Image", "Format", "Run"],
+    "subset": ["Selection", "Image", "Format", "Run"],
+    "plan": ["Goals", "Image", "Format", "Measuring", "Source", "Video", "Run"],
+    "bench": ["Measuring", "Run"],
+}
+
+
+def help_of(name: str, width: int = 80) -> str:
+    return cli.commands[name].get_help(click.Context(cli.commands[name], info_name=name, terminal_width=width))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two classes of three images."""
+    for number in range(6):
+        save(tmp_path / "photos" / f"class {number % 2}" / f"{number}.png", picture(20, 24, number))
+    return tmp_path / "photos"
+
+
+def at_a_terminal(*args: object, **extra: str) -> tuple[int, str]:
+    """The exit code of a command, and what it writes to a terminal of 80 columns."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 80))
+    with subprocess.Popen(
+        [*command(), *map(str, args)], stdin=its, stdout=its, stderr=its,
+        env=environment(TERM="xterm", **extra),
+    ) as process:  # fmt: skip
+        os.close(its)
+        shown = b""
+        while True:
+            try:
+                more = os.read(ours, 4096)
+            except OSError:  # as Linux says that the other end was closed
+                break
+            if not more:
+                break
+            shown += more
+    os.close(ours)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
+
+
+# ---------------------------------------------------------------------------------------------- help
+
+
+def test_the_first_screen_begins_with_what_one_needs_first() -> None:
+    """`rawpack` and `rawpack --help`: four commands with an example each, then the others, then completion."""
+    bare, asked = run_here(), run_here("--help")
+    assert (bare.code, asked.code) == (2, 0)
+    for shown in (bare.err, asked.out):
+        first, _, others = shown.partition("More commands:")
+        for name in ("plan", "pack", "inspect", "bench"):
+            assert re.search(rf"^  {name} +\S.*\.\n +rawpack {name} \S+", first, re.MULTILINE), first
+        for name in set(cli.commands) - {"plan", "pack", "inspect", "bench"}:
+            assert re.search(rf"^  {name} ", others, re.MULTILINE), others
+        assert "_RAWPACK_COMPLETE=bash_source" in others
+
+
+def test_the_first_screen_loads_no_command() -> None:
+    """What `rawpack --help` and completing a command's name cost is Python and click."""
+    script = (
+        "import sys\nfrom rawpack_packer.cli import main\n"
+        "sys.argv = ['rawpack', '--help']\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [*command()[:1], "-c", script], capture_output=True, encoding="utf-8", env=environment(), check=True
+    )
+    loaded = set(ran.stderr.split())
+    assert "rawpack_packer.cli" in loaded
+    assert not loaded & {"numpy", "rawpack", "rawpack_packer.cli.pack", "rawpack_packer.api", "tqdm"}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_options_stand_in_groups(name: str) -> None:
+    """The headings of `--help`, in this order; each option stands under one."""
+    shown = help_of(name)
+    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == GROUPS[name]
+    for option in cli.commands[name].params:
+        if isinstance(option, click.Option):
+            assert len(re.findall(rf"^  (?:-\w, )?{option.opts[-1]}(?![\w-])", shown, re.MULTILINE)) == 1, option.opts
+
+
+@pytest.mark.parametrize("name", list(cli.commands))
+def test_help_fits_a_terminal(name: str) -> None:
+    """No line is wider than 80 columns, values have names, and there is an example."""
+    shown = help_of(name)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not re.search(r"\b(INTEGER|FLOAT|TEXT|RANGE|PATH)\b|x>=", shown)
+    assert re.search(rf"^  Examples?:\n    rawpack {name}\b", shown, re.MULTILINE)
+
+
+def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
+    """-f, -s, -j and -V are --format, --size, --workers and --version."""
+    assert run_here("pack", "-q", "-f", "lmdb", "-s", 16, "-j", 0, photos, tmp_path / "store") == Ran(0, "", "")
+    again = run_here("pack", "--format", "lmdb", "--size", 16, "--workers", 0, photos, tmp_path / "store")
+    assert "complete already" in again.out
+    assert run_here("-V") == run_here("--version")
+    assert run_here("-V").out.startswith("rawpack, version ")
+
+
+# ---------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["packk"], "Did you mean 'pack'? Try `rawpack --help`"),
+        (["pack", "--forma", "lmdb", "a", "b"], "'--format'?) Try `rawpack pack --help`"),
+        (["pack", "--size", "0", "a", "b"], ". Try `rawpack pack --help`"),
+        (["merge", "a"], ". Try `rawpack merge --help`"),
+        (["inspect", "missing"], ". Try `rawpack inspect --help`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_leads_to_the_help(args: list[str], words: str) -> None:
+    """A usage error ends with the command that helps, and names what was probably meant."""
+    ran = run_here(*args)
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+    assert ran.err.endswith(f"{words}\n")
+
+
+def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
+    """Where SRC is missing or empty and DST is something to pack, the command in the right order is offered."""
+    (tmp_path / "empty").mkdir()
+    for nothing in (tmp_path / "new", tmp_path / "empty"):
+        ran = run_here("pack", nothing, photos)
+        assert (ran.code, ran.err.endswith(f"Did you mean `rawpack pack {photos} {nothing}`?\n")) == (2, True), ran.err
+    store = tmp_path / "store"
+    assert run_here("pack", "-q", "-s", 16, "-j", 0, photos, store).code == 0
+    ran = run_here("convert", tmp_path / "new", store)
+    assert (ran.code, ran.err.endswith(f"Did you mean `rawpack convert {store} {tmp_path / 'new'}`?\n")) == (2, True)
+    ran = run_here("append", store, photos)
+    assert (ran.code, ran.err.endswith(f"Did you mean `rawpack append {photos} {store}`?\n")) == (2, True), ran.err
+    # A typing error, or a store that is there already, is no exchange.
+    for command_, destination in (("pack", tmp_path / "other"), ("pack", store), ("append", store)):
+        assert "Did you mean" not in run_here(command_, tmp_path / "new", destination).err
+
+
+# ---------------------------------------------------------------------------------------------- done
+
+
+def test_a_summary_ends_with_what_was_written(photos: Path, tmp_path: Path) -> None:
+    """Path, samples and bytes of the store; the samples of each class, as one number where all have as many."""
+    out = run_here("pack", "-s", 16, "-j", 0, photos, tmp_path / "store").out
+    assert re.search(rf"stored in +{tmp_path / 'store'}: 6 samples, [\d.]+ kB\n", out)
+    assert re.search(r"classes +2, 3 each\n", out)
+    save(photos / "class 0" / "more.png", picture(20, 24, 9))
+    out = run_here("pack", "-s", 16, "-j", 0, photos, tmp_path / "other").out
+    assert re.search(r"classes +2, 3 to 4 each\n", out)
+
+
+def test_pages_and_pictures_are_named(photos: Path, tmp_path: Path) -> None:
+    """`--html` and `--grid` say which file they wrote, and its size."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    assert run_here("pack", "-q", "-s", 16, "-j", 0, photos, tmp_path / "store").code == 0
+    page, sheet = tmp_path / "page.html", tmp_path / "sheet.png"
+    ran = run_here("inspect", "--html", page, "--grid", sheet, tmp_path / "store")
+    assert re.search(rf"^rawpack: wrote {page} \([\d.]+ [kM]B\)$", ran.err, re.MULTILINE)
+    assert re.search(rf"^rawpack: 6 samples drawn into {sheet} \([\d.]+ [kM]?B\)$", ran.err, re.MULTILINE)
+
+
+def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:
+    """Errors are red and the next step is on a line of its own at a terminal; NO_COLOR and pipes get plain text."""
+    code, shown = at_a_terminal("pack", photos, "--size", 0, tmp_path / "store")
+    assert (code, "\x1b[31m" in shown, "pixels\n" in shown) == (2, True, True), shown
+    code, shown = at_a_terminal("pack", photos, "--size", 0, tmp_path / "store", NO_COLOR="1")
+    assert (code, "\x1b" in shown) == (2, False), shown
+    ran = run_command("pack", photos, "--size", 0, tmp_path / "store")
+    assert (ran.code, "\x1b" in ran.err) == (2, False)
+    code, shown = at_a_terminal("pack", "-s", 16, "-j", 0, photos, tmp_path / "store")
+    assert (code, "\x1b[32m" in shown, "packing:" in shown) == (0, True, True), shown
+    code, shown = at_a_terminal("pack", "-s", 16, "-j", 0, photos, tmp_path / "other", NO_COLOR="1")
+    assert (code, "\x1b[3" in shown) == (0, False), shown
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("rawpack pa", {"pack"}),
+        ("rawpack pack --fo", {"--format"}),
+        ("rawpack pack --format l", {"lmdb"}),
+        ("rawpack bench --ba", {"--batch"}),
+    ],
+)
+def test_the_shell_completes(words: str, found: set[str]) -> None:
+    """Commands, options and values, by click's own mechanism."""
+    ran = run_command(COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1), _RAWPACK_COMPLETE="bash_complete")
+    assert {line.partition(",")[2] for line in ran.out.splitlines()} == found
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_a_script(shell: str) -> None:
+    """What docs/how-to/complete-commands.md puts into the files of each shell."""
+    ran = run_command(_RAWPACK_COMPLETE=f"{shell}_source")
+    assert (ran.code, ran.err, f"_RAWPACK_COMPLETE={shell}_complete" in ran.out) == (0, "", True)
