@@ -69,7 +69,7 @@ def compare(asked: argparse.Namespace) -> None:
     for name, way, folder in ways:
         first_s, rate = in_a_process_of_its_own(way, folder, asked)
         base = base or rate
-        speed = "1" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
+        speed = "1 time" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
         show((name, f"{size_of(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
     print(
         f"\n  {workers()} workers, shuffled batches of {BATCH}, files in memory. Speed: in multiples of the first row."
