@@ -1,4 +1,4 @@
-"""The codec "png": each mask is a PNG file, which loses nothing."""
+"""The codec "png": each mask is a PNG file, which is lossless."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ def open_rows(part: ShardField) -> FieldReader:
 
 
 class PngRows(FileRows):
-    """One PNG per sample: decoded whole, whatever part of it is asked for."""
-
-    def __init__(self, part: ShardField) -> None:
-        super().__init__(part)
-        self._dtype = part.dtype
+    """One PNG per sample. All of it is decoded, whichever part is requested."""
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         try:
