@@ -26,8 +26,8 @@ def planes_of(stored: Bytes, size: tuple[int, int]) -> tuple[Bytes, Bytes]:
 
 
 def to_rgb(stored: Bytes, size: tuple[int, int], box: Box | None = None, out: Bytes | None = None) -> Bytes:
-    """The RGB pixels (h, w, 3) of a stored sample (n,), or of its part `box` (y, x, h, w): exactly the same pixels as in
-    the whole image. In `out`, C order, where it is given. Any number of threads may call this."""
+    """The RGB pixels (h, w, 3) of a stored sample (n,), or of its part `box` (y, x, h, w): exactly the pixels of the
+    whole image. In `out`, C order, where it is given. Any number of threads may call this."""
     y, x, height, width = box or (0, 0, *size)
     luma, chroma = planes_of(stored, size)
     # The filter needs one more row and column of chroma on each side, where there are any.

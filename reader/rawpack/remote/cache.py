@@ -148,9 +148,8 @@ class Cache:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{NAME}.tmp")
         try:
-            with temporary.open("wb") as file:
-                file.write(manifest_bytes)
-                file.flush()
+            with temporary.open("wb", buffering=0) as file:
+                write_all(file.fileno(), manifest_bytes)
                 os.fsync(file.fileno())
             temporary.replace(path)
         finally:
