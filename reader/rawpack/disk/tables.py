@@ -58,7 +58,7 @@ class Codec:
     name: str
     """As in the manifest: `encoding` of a field."""
     open: str
-    """"module:function": takes a `ShardField`, returns its `FieldReader`."""
+    """"module:name" of a function or class that takes a `ShardField` and returns its `FieldReader`."""
     index: tuple[str, ...] = ()
     """Columns of the index that it needs even where all samples have one shape. "offset" and "bytes": where each sample
     is in the file. "chunk": where each compressed chunk is."""
@@ -107,13 +107,13 @@ CODECS: dict[str, Codec] = {
     row.name: row
     for row in (
         Codec("raw", f"{_OPEN}.raw:open_rows", in_place=True),
-        Codec("deflate", f"{_OPEN}.deflate:open_rows", index=("chunk",), max_inflation=_DEFLATE),
+        Codec("deflate", f"{_OPEN}.deflate:DeflatedRows", index=("chunk",), max_inflation=_DEFLATE),
         Codec(
-            "jpeg", f"{_OPEN}.jpeg:open_rows", index=("offset", "bytes"), lossy=True, scales=True, suffix=".jpg",
+            "jpeg", f"{_OPEN}.jpeg:JpegRows", index=("offset", "bytes"), lossy=True, scales=True, suffix=".jpg",
             max_inflation=6144, holds=_image,
         ),
         Codec(
-            "png", f"{_OPEN}.png:open_rows", index=("offset", "bytes"), suffix=".png", max_inflation=_DEFLATE,
+            "png", f"{_OPEN}.png:PngRows", index=("offset", "bytes"), suffix=".png", max_inflation=_DEFLATE,
             holds=_deep_image,
         ),
         Codec(

@@ -64,20 +64,21 @@ def without_cause(data: memoryview, message: str) -> memoryview | None:
     return None
 
 
-def _with_known_revision(data: memoryview) -> bytes:
+def _with_byte(data: memoryview, marker: int, name: bytes, offset: int, value: int) -> bytes:
+    """A copy with `value` at `offset` of all segments with this marker and name."""
     repaired = bytearray(data)
-    for marker, at, end in segments(data):
-        if marker == 0xE0 and end - at >= 16 and bytes(data[at + 4 : at + 9]) == b"JFIF\x00":
-            repaired[at + 9] = 1
+    for found, at, end in segments(data):
+        if found == marker and end - at >= 16 and bytes(data[at + 4 : at + 9]) == name:
+            repaired[at + offset] = value
     return bytes(repaired)
+
+
+def _with_known_revision(data: memoryview) -> bytes:
+    return _with_byte(data, 0xE0, b"JFIF\x00", 9, 1)
 
 
 def _with_known_transform(data: memoryview) -> bytes:
-    repaired = bytearray(data)
-    for marker, at, end in segments(data):
-        if marker == 0xEE and end - at >= 16 and bytes(data[at + 4 : at + 9]) == b"Adobe":
-            repaired[at + 15] = 2 if read_header(data).components == 4 else 1
-    return bytes(repaired)
+    return _with_byte(data, 0xEE, b"Adobe", 15, 2 if read_header(data).components == 4 else 1)
 
 
 def _without_header_junk(data: memoryview) -> bytes:

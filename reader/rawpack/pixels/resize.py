@@ -68,7 +68,11 @@ def fit(
     if interpolation == "area" and image.dtype == np.uint8 and not enlarged:
         return np.ascontiguousarray(shrink(image, scaled, box)), False
     top, left, height, width = box
-    return np.ascontiguousarray(_scale(image, scaled, interpolation)[top : top + height, left : left + width]), enlarged
+    if interpolation == "area":
+        resized = to_size(image, scaled, "linear")
+    else:
+        resized = to_size(image, scaled, interpolation, antialias=False)
+    return np.ascontiguousarray(resized[top : top + height, left : left + width]), enlarged
 
 
 def to_size(
@@ -93,7 +97,8 @@ def to_size(
     smaller = min(size[0], height), min(size[1], width)
     if not antialias or interpolation == "nearest" or smaller == (height, width):
         return _resize(image, size, code, out)
-    return _resize(_shrunk(image, smaller), size, code, out)
+    shrunk = shrink(image, smaller) if image.dtype == np.uint8 else _resize(image, smaller, cv2.INTER_AREA)
+    return _resize(shrunk, size, code, out)
 
 
 def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover") -> NDArray[Any]:
@@ -109,18 +114,6 @@ def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover
     columns = (2 * np.arange(left, left + width) + 1) * stored[1] // (2 * scaled[1])
     nearest: NDArray[Any] = image[rows[:, None], columns]
     return nearest
-
-
-def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -> Pixels:
-    if interpolation != "area":
-        return _resize(image, size, _CODES[interpolation])
-    smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
-    return _resize(_shrunk(image, smaller), size, cv2.INTER_LINEAR)
-
-
-def _shrunk(image: Pixels, size: tuple[int, int]) -> Pixels:
-    """Average an image to a size that is not larger on either axis."""
-    return shrink(image, size) if image.dtype == np.uint8 else _resize(image, size, cv2.INTER_AREA)
 
 
 def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:

@@ -15,7 +15,7 @@ from rawpack.disk.mapped import readahead
 from rawpack.errors import DamagedStoreError
 from rawpack.formats.codecs.file_rows import span
 from rawpack.formats.codecs.raw import as_image
-from rawpack.formats.field_reader import Array, Box, FieldReader, Rows, check_row, check_rows, cut, deliver, places
+from rawpack.formats.field_reader import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.formats.shard_field import ShardField
 from rawpack.system.memory import is_cached
 
@@ -24,17 +24,13 @@ _recent = threading.local()
 chunk with it."""
 
 
-def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`. Raises DamagedStoreError where the chunks do not hold all rows."""
-    if part.uniform and part.sample_bytes * part.rows > part.placement.chunks * part.placement.chunk_bytes:
-        raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
-    return DeflatedRows(part)
-
-
 class DeflatedRows:
     """The samples' bytes, one sample after another, cut into chunks of `chunk_bytes` that are deflated separately."""
 
     def __init__(self, part: ShardField) -> None:
+        """Raises DamagedStoreError where the chunks cannot hold all rows."""
+        if part.uniform and part.sample_bytes * part.rows > part.placement.chunks * part.placement.chunk_bytes:
+            raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
         self._data, self._dtype, self._rows = part.data, part.dtype, part.rows
         self._chunks, self._chunk_bytes = part.index["chunk"], part.placement.chunk_bytes
         self._shape, self._row_bytes = (part.stored_shape, part.sample_bytes) if part.uniform else ((), 0)

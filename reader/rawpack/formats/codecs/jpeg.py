@@ -5,13 +5,8 @@ from __future__ import annotations
 from rawpack import jpeg
 from rawpack.errors import DamagedStoreError, DecodeError
 from rawpack.formats.codecs.file_rows import FileRows
-from rawpack.formats.field_reader import Array, Box, FieldReader
+from rawpack.formats.field_reader import Array, Box
 from rawpack.formats.shard_field import ShardField
-
-
-def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
-    return JpegRows(part)
 
 
 class JpegRows(FileRows):

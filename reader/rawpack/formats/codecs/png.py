@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from rawpack.errors import DamagedStoreError, DecodeError
 from rawpack.formats.codecs.file_rows import FileRows
-from rawpack.formats.field_reader import Array, Box, FieldReader, cut, deliver
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.field_reader import Array, Box, cut, deliver
 from rawpack.pixels import png
-
-
-def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
-    return PngRows(part)
 
 
 class PngRows(FileRows):

@@ -21,7 +21,7 @@ def open_rows(part: ShardField) -> FieldReader:
 
 def open_deflated_rows(part: ShardField) -> FieldReader:
     """See `Codec.open`."""
-    return PlanarRows(deflate.open_rows(part), part.rows, part.shape if part.uniform else None)
+    return PlanarRows(deflate.DeflatedRows(part), part.rows, part.shape if part.uniform else None)
 
 
 class PlanarRows:
