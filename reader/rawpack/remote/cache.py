@@ -97,10 +97,6 @@ class Cache:
         free = shutil.disk_usage(self.folder).free
         self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else byte_count("cache_bytes", limit)
 
-    def store(self, digest: str) -> Path:
-        """The folder of a store."""
-        return self.folder / digest
-
     def path(self, key: Key) -> Path:
         """Where a file is, or will be."""
         return self.folder / key[0] / key[1]
@@ -255,7 +251,7 @@ class Cache:
                 self.path(one).unlink()
             total -= sizes[one]
             if one[1] == NAME:
-                shutil.rmtree(self.store(one[0]), ignore_errors=True)
+                shutil.rmtree(self.folder / one[0], ignore_errors=True)
         return None
 
     def _may_go(self, key: Key, stores_in_use: set[str]) -> bool:

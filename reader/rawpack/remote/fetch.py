@@ -155,13 +155,14 @@ class Fetcher:
         with self._changed:
             self._check_cache()
             now = self._lost | now
-            before, ticket.now, ticket.prefetch = (ticket.now, ticket.prefetch), now, prefetch
+            old_now, old_prefetch = ticket.now, ticket.prefetch
+            ticket.now, ticket.prefetch = now, prefetch
             # A file may have been removed in the meantime, so new ones are checked again.
             for key in prefetch:
-                if key not in before[1] and key not in self._leased:
+                if key not in old_prefetch and key not in self._leased:
                     self._look(prefetch[key])
             for key in now:
-                if key not in before[0]:
+                if key not in old_now:
                     self._failed.pop(key, None)
                     self._look(now[key])
             new = [key for key in now if key not in self._leased]

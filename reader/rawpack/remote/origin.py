@@ -28,7 +28,7 @@ class RemoteStore:
     @property
     def folder(self) -> Path:
         """Its folder in the cache, with the files that have been fetched."""
-        return self.fetcher.cache.store(self.digest)
+        return self.fetcher.cache.folder / self.digest
 
     def item(self, record: FileRecord, name: str = "") -> RemoteFile:
         """A file of the store. name: its path below the store's folder, if it is not directly in it."""
