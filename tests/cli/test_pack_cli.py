@@ -526,7 +526,7 @@ def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path
     assert "4 of 154 images were rejected" in line
     assert "--max-rejects allows 1" in line
     assert not (store / "store.json").exists()
-    with pytest.raises(UnfinishedStoreError, match="the same `rawpack pack` goes on"):
+    with pytest.raises(UnfinishedStoreError, match="the same `rawpack pack` resumes"):
         Reader(store)
     shards = {name: state for name, state in states_of(store).items() if name.startswith("shard-")}
     assert len(shards) == 3

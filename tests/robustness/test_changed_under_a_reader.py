@@ -98,7 +98,7 @@ def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process
     name = "label.npy" if change == "column" else "shard-00000.npy"
     assert str(store) in ran.stdout
     assert name in ran.stdout
-    assert "never write over a file of a store" in ran.stdout
+    assert "never overwrite a file of a store" in ran.stdout
 
 
 @pytest.mark.parametrize("change", ["rename", "remove", "touch"])
@@ -143,7 +143,7 @@ def test_very_many_files_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pyte
         except DamagedStoreError as error:
             said.append(str(error))
     assert len(said) == 1
-    assert f"{tmp_path / '77'} has 0 bytes now, and had 8 when it was opened" in said[0]
+    assert f"{tmp_path / '77'} has 0 bytes now, but had 8 when it was opened" in said[0]
 
 
 def test_a_look_is_not_taken_at_every_batch(tmp_path: Path) -> None:

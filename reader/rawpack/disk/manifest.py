@@ -1,12 +1,11 @@
-"""The manifest `store.json`: what a store holds, and the checksum that seals it.
+"""The manifest `store.json`: the contents of a store, sealed by a checksum.
 
-The manifest is written last, so its presence says that packing finished. It names every other file of the store with
-its size and checksum, except `provenance.*`; its own checksum is therefore the digest of the whole store.
+The manifest is written last, so its presence means that packing finished. It names every other file of the store with
+its size and checksum, except `provenance.*`. Its own checksum is therefore the digest of the whole store.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,53 +14,52 @@ from typing import Any, Literal
 import msgspec
 import xxhash
 
-from rawpack.disk.plain_files import open_plain
+from rawpack.disk.plain_files import read_plain
 from rawpack.disk.tables import Codec, codec_of, format_of
 from rawpack.errors import DamagedStoreError, StoreError, UnfinishedStoreError
 
 NAME = "store.json"
 VERSION = 1
 HEAD_BYTES = 8192
-"""So many first bytes of a shard file are hashed when it is opened: they hold the header of every format, so that a
-file which was replaced or written to since is noticed without reading all of it."""
+"""How many first bytes of a shard file are hashed when it is opened. They include the header of every format, so most
+files that were replaced or written to are noticed without reading all of them."""
 
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SEAL = b',\n "checksum": "xxh3-128:'
 _MAX_MANIFEST_BYTES = 1 << 30
 _MOST_BYTES = {"fields": 1 << 20, "rejects": 1 << 20, "counts": 1 << 20, "recipe": 16 << 20}
-"""What each of these takes at most in a manifest: a recipe tells those of all stores that were merged."""
+"""The most bytes that each of these takes in a manifest. A recipe includes those of all stores that were merged."""
 _ROOM = {"shards": 32, "columns": 32, "recipe": 8}
-"""Bytes of text that each object of a list, or each value of a recipe, takes at least, on the average. rawpack writes
-more than twice that. What is denser would grow to very many times its size in memory."""
+"""The fewest bytes of text for each object in a list, or each value in a recipe, on average. rawpack writes more than
+twice as many. Denser text would take very many times its size in memory."""
 _FEW = 1024
-"""Objects and values of which no room is asked."""
+"""Objects and values that may be denser."""
 _MANY_CLASSES = 1 << 20
-"""More classes than samples are believed up to here."""
+"""Classes that are accepted in a store of fewer samples."""
 DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
     "float16", "float32", "float64", "complex64", "complex128"
 }  # fmt: skip
-"""numpy's parser of dtypes is not let loose on strings of strangers."""
+"""numpy's parser of dtypes never sees untrusted strings."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
     """One field of every sample."""
 
     kind: Literal["image", "mask", "number", "ragged", "text"]
-    """`image` and `mask` lie in shards; `number` (one shape), `ragged` (n of one shape) and `text` lie in columns.
+    """`image` and `mask` are stored in shards; `number` (one shape), `ragged` (n of one shape) and `text` in columns.
 
     A mask is stored without loss, and resized by taking the nearest pixel."""
     dtype: str
-    """numpy's name: "uint8", "int64", ...; of text: "str"."""
+    """numpy's name: "uint8", "int64", ...; "str" for text."""
     shape: tuple[int | None, ...] = ()
     """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes, (None, 5) for boxes.
     """
     encoding: str = "raw"
-    """How a shard holds the sample's bytes: the name of a `Codec`. `dtype` and `shape` are those that a reader returns,
-    whatever is stored."""
+    """How a shard holds the sample's bytes: the name of a `Codec`. A reader always returns `dtype` and `shape`."""
     boxes: Literal["xyxy"] | msgspec.UnsetType = msgspec.UNSET
-    """Of a ragged field of boxes, which move with the image: how its rows begin. "xyxy": left, top, right, bottom, in
-    pixels of the stored image, counted from its corner. Not in the manifest of fields that are no boxes."""
+    """How the rows of a ragged field of boxes begin. "xyxy": left, top, right, bottom, in pixels of the stored
+    image, from its corner. Unset for fields that are not boxes."""
 
     @property
     def is_boxes(self) -> bool:
@@ -70,22 +68,22 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def in_shards(self) -> bool:
-        """Whether it lies in shards, with a checksum of each sample; others lie in columns."""
+        """Whether it is stored in shards, with a checksum of each sample; other fields are stored in columns."""
         return self.kind in ("image", "mask")
 
     @property
     def in_slot(self) -> bool:
-        """Whether its values go into a batch's slot: not those whose samples differ in length."""
+        """Whether its values are placed in a batch's slot: only where all samples have the same length."""
         return self.kind not in ("text", "ragged")
 
     @property
     def codec(self) -> Codec:
-        """What `encoding` names. StoreError where no installed package has it."""
+        """The codec that `encoding` names. Raises StoreError where no installed package has it."""
         return codec_of(self.encoding)
 
     @property
     def index(self) -> tuple[str, ...]:
-        """The columns of the index beside the checksums: "shape", "offset", "bytes", "chunk", as far as there are."""
+        """The columns of its index besides the checksums, out of "shape", "offset", "bytes" and "chunk"."""
         own = self.codec.index
         return own if self.uniform else tuple(dict.fromkeys(("shape", "offset", "bytes", *own)))
 
@@ -106,38 +104,38 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Of a sample's values as they are stored, or before compression; only where the field is uniform."""
+        """Shape of a sample's values as they are stored, before any compression. Uniform fields only."""
         return self.codec.stored_shape(tuple(n or 0 for n in self.shape))
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file of the store and what proves that it is the one that was packed."""
+    """One file of the store, with its size and checksums."""
 
     name: str
     bytes: int
     xxh3: str
     """xxh3_64 of all its bytes, 16 hex digits."""
     head: str = ""
-    """xxh3_64 of its first `HEAD_BYTES` bytes; of shards only."""
+    """xxh3_64 of its first `HEAD_BYTES` bytes. Shards only."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where one image field lies in its shard."""
+    """Where one image or mask field is in its shard."""
 
     file: int = 0
     """Position in the shard's `files`."""
     offset: int = 0
-    """Byte offset of the first sample, for samples that lie one after another."""
+    """Byte offset of the first sample, where samples are stored one after another."""
     bytes: int = 0
-    """Bytes of all samples of the field together, before compression where there is any."""
+    """Bytes of all samples of the field together, before any compression."""
     chunks: int = 0
-    """Compressed pieces of the field in this shard; 0 where nothing is compressed."""
+    """Compressed chunks of the field in this shard; 0 without compression."""
     chunk_bytes: int = 0
-    """Bytes that each piece holds when decompressed (the last is padded up to it)."""
+    """Bytes of each chunk when decompressed (the last one is padded)."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One run of samples and the files that hold their image fields."""
+    """A run of samples, and the files that hold their images and masks."""
 
     rows: int
     files: tuple[FileRecord, ...]
@@ -145,7 +143,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One folder of columns: the small fields and the index of one run of samples."""
+    """A folder of columns: the small fields and the index of a run of samples."""
 
     folder: str
     rows: int
@@ -153,7 +151,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Rejects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What could not be packed: lines of `rejects.jsonl`, counted by reason."""
+    """The samples that could not be packed: the lines of `rejects.jsonl`, counted by reason."""
 
     count: int
     reasons: dict[str, int]
@@ -161,7 +159,7 @@ class Rejects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of `store.json` but its checksum."""
+    """All of `store.json` except its checksum."""
 
     rawpack: int
     """The format's version."""
@@ -173,9 +171,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     columns: tuple[Columns, ...]
     rejects: Rejects
     counts: dict[str, int]
-    """What was seen while packing and may matter: images enlarged, profiles ignored, hidden files skipped, ..."""
+    """Noteworthy events of packing: images enlarged, profiles ignored, hidden files skipped, ..."""
     recipe: dict[str, Any]
-    """What was done to each sample, with the libraries that did it."""
+    """What was done to each sample, and with which versions of libraries."""
 
     @property
     def shard_bytes(self) -> int:
@@ -183,7 +181,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return sum(record.bytes for shard in self.shards for record in shard.files)
 
     def records(self) -> Iterator[tuple[str, FileRecord]]:
-        """Every file of the store but `store.json` and `provenance.*`: path below the store's folder, and record."""
+        """Path below the store's folder, and record, of every file except `store.json` and `provenance.*`."""
         for columns in self.columns:
             for record in columns.files:
                 yield f"{columns.folder}/{record.name}", record
@@ -194,12 +192,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def dump(manifest: Manifest) -> bytes:
-    """The bytes of `store.json`, sealed by a checksum over those before it."""
+    """The bytes of `store.json`, sealed."""
     return seal(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
 
 def seal(text: bytes) -> bytes:
-    """An indented JSON object with one member more, its last: the checksum over all bytes before it."""
+    """An indented JSON object with a last member added: the checksum of all bytes before it."""
     if not text.endswith(b"\n}"):
         raise ValueError("only an indented JSON object can be sealed")
     body = text[:-2]
@@ -207,19 +205,19 @@ def seal(text: bytes) -> bytes:
 
 
 def unseal(data: bytes, where: str) -> tuple[bytes, str]:
-    """The JSON object as it was before it was sealed, and its checksum. DamagedStoreError where that does not fit."""
+    """The JSON object as it was before sealing, and its checksum. Raises DamagedStoreError where it does not match."""
     end = data.rfind(_SEAL)
     if end < 0:
         raise DamagedStoreError(f"{where} was not written by rawpack, or its end is missing")
     body = memoryview(data)[:end]  # no copy: manifests of very many shards are large
     digest = xxhash.xxh3_128_hexdigest(body)
     if data[end + len(_SEAL) :] != digest.encode() + b'"\n}\n':
-        raise DamagedStoreError(f"{where} was changed after packing: its checksum does not fit its contents")
+        raise DamagedStoreError(f"{where} was changed after packing: its checksum does not match its contents")
     return b"".join([body, b"\n}"]), digest
 
 
 def parse(data: bytes, where: str) -> tuple[Manifest, str]:
-    """The manifest in `data` and its checksum; `where` names the file in errors."""
+    """The manifest in `data`, and its checksum. `where` names the file in errors."""
     text, digest = unseal(data, where)
     try:
         version = msgspec.json.decode(text, type=_Version).rawpack
@@ -229,7 +227,7 @@ def parse(data: bytes, where: str) -> tuple[Manifest, str]:
                 "Update it: pip install --upgrade rawpack"
             )
         manifest = _decode(text)
-    except (ValueError, RecursionError) as error:  # a DecodeError is a ValueError; text that is not UTF-8 another
+    except (ValueError, RecursionError) as error:  # msgspec's DecodeError and UnicodeDecodeError are ValueErrors
         raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from None
     try:
         _check(manifest)
@@ -244,15 +242,12 @@ def load(store: Path) -> tuple[Manifest, str]:
     """The manifest of the store in folder `store`, checked, and the store's digest."""
     path = store / NAME
     try:
-        with open_plain(path) as (descriptor, size), os.fdopen(os.dup(descriptor), "rb") as file:
-            if size > _MAX_MANIFEST_BYTES:
-                raise DamagedStoreError(f"{path} is larger than any manifest ({_MAX_MANIFEST_BYTES} bytes)")
-            data = file.read(size)
+        data = read_plain(path, _MAX_MANIFEST_BYTES)
     except FileNotFoundError:
         if not store.is_dir():
             raise StoreError(f"{store} does not exist; a store is the folder that `rawpack pack` made") from None
         if (store / ".rawpack").is_dir():
-            raise UnfinishedStoreError(f"{store}: packing did not finish; the same `rawpack pack` goes on") from None
+            raise UnfinishedStoreError(f"{store}: packing did not finish; the same `rawpack pack` resumes it") from None
         raise StoreError(f"{store} is not a rawpack store: it has no {NAME}") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
@@ -263,34 +258,18 @@ class _Version(msgspec.Struct):
     rawpack: int
 
 
-class _Outline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A manifest whose larger entries are still text."""
-
-    rawpack: int
-    format: str
-    samples: int
-    fields: msgspec.Raw
-    classes: msgspec.Raw
-    shards: msgspec.Raw
-    columns: msgspec.Raw
-    rejects: msgspec.Raw
-    counts: msgspec.Raw
-    recipe: msgspec.Raw
-
-
-_LARGER: dict[str, Any] = {
-    "fields": dict[str, Field],
-    "classes": tuple[str, ...] | None,
-    "shards": tuple[Shard, ...],
-    "columns": tuple[Columns, ...],
-    "rejects": Rejects,
-    "counts": dict[str, int],
-    "recipe": dict[str, Any],
-}
+_LARGER: dict[str, Any] = {one.name: one.type for one in msgspec.structs.fields(Manifest) if one.type not in (int, str)}
+_Outline: Any = msgspec.defstruct(
+    "_Outline",
+    [(one.name, msgspec.Raw if one.name in _LARGER else one.type) for one in msgspec.structs.fields(Manifest)],
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+"""A manifest whose larger entries are still text."""
 
 
 def _decode(text: bytes) -> Manifest:
-    """The manifest in `text`. Raises ValueError for what is none, and before memory is taken for what no store has."""
+    """The manifest in `text`. Raises ValueError where it is invalid or, before taking memory, where it is too large."""
     outline = msgspec.json.decode(text, type=_Outline)
     parts: dict[str, Any] = {}
     for name, kind in _LARGER.items():
@@ -304,7 +283,7 @@ def _decode(text: bytes) -> Manifest:
 
 
 def _check_room(name: str, text: bytes, samples: int) -> None:
-    """Raise ValueError where an entry is larger, or holds more, than that of any store."""
+    """Raise ValueError where an entry is larger, or has more values, than that of any store."""
     most = _MOST_BYTES.get(name, len(text))
     if len(text) > most:
         raise ValueError(f"{name} of {len(text)} bytes; no store has more than {most}")
@@ -318,7 +297,7 @@ def _check_room(name: str, text: bytes, samples: int) -> None:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise ValueError where the parts do not fit together. What files really hold is checked as they are opened."""
+    """Raise ValueError where the manifest contradicts itself. Files are checked when they are opened."""
     if manifest.rawpack < 1 or manifest.samples < 0:
         raise ValueError("a version below 1, or fewer than 0 samples")
     if not manifest.fields:
@@ -333,8 +312,6 @@ def _check(manifest: Manifest) -> None:
     for shard in manifest.shards:
         if shard.rows < 1 or set(shard.fields) != images:
             raise ValueError("a shard without rows, or with other image fields than the store")
-        for record in shard.files:
-            _check_file(record)
         for name, placement in shard.fields.items():
             if not 0 <= placement.file < len(shard.files):
                 raise ValueError(f"a shard has no file number {placement.file}")
@@ -348,9 +325,10 @@ def _check(manifest: Manifest) -> None:
         _check_name(columns.folder)
         if columns.rows < 1:
             raise ValueError(f"{columns.folder} with {columns.rows} rows")
-        for record in columns.files:
-            _check_file(record)
-    _check_file(manifest.rejects.file)
+    for _, record in manifest.records():
+        _check_name(record.name)
+        if record.bytes < 0 or not re.fullmatch("[0-9a-f]{16}", record.xxh3):
+            raise ValueError(f"size or checksum of {record.name}")
     for what, parts in (("shards", manifest.shards), ("columns", manifest.columns)):
         rows = sum(part.rows for part in parts)
         if rows != manifest.samples:
@@ -391,13 +369,7 @@ def _check_field(name: str, field: Field) -> None:
             raise ValueError(f"mask {name} is not (height, width, channels): {field.shape}")
 
 
-def _check_file(record: FileRecord) -> None:
-    _check_name(record.name)
-    if record.bytes < 0 or not re.fullmatch("[0-9a-f]{16}", record.xxh3):
-        raise ValueError(f"size or checksum of {record.name}")
-
-
 def _check_name(name: str) -> None:
-    """Names come from strangers: only plain names inside the store are followed."""
+    """Raise ValueError unless `name` is a plain file name: an untrusted manifest must not lead out of the store."""
     if not _PLAIN_FILE_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a plain file name")

@@ -1,4 +1,4 @@
-"""Files mapped into memory: opened, checked against the manifest, mapped, and their descriptors closed."""
+"""Mapping files into memory: each is checked against the manifest, and no descriptor stays open."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ Bytes = NDArray[np.uint8]
 Identity = tuple[int, int]
 """Device and inode of a file."""
 _LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
-"""How often mapped files are looked at while an epoch runs: at most a hundredth of the time is spent so."""
+"""How often mapped files are checked while an epoch runs: in at most a hundredth of the time."""
 _LOOK_S, _LOOK_FILES = 0.1, 256
-"""What one look takes: so many seconds, or so many files where these take longer."""
+"""One look ends after this many seconds, but not before this many files."""
 _PIECE = 1 << 20
 _CURE = (
-    "never write over a file of a store, but pack or copy to another name and rename that; "
-    "copy the store again or pack it anew, and open it again"
+    "never overwrite a file of a store: write to another name and rename; "
+    "copy or pack the store again, then open it again"
 )
 
 
 class MappedFiles:
-    """Files that are mapped in this process, and how to notice that one was written to in place since.
+    """The mapped files of this process, checked now and then for having been written to.
 
-    To touch a mapped page behind the end of a file that was cut short ends the process (SIGBUS): no exception can be
-    made of that. So sizes and times are looked at now and then. A file that was replaced by a rename, or removed, does
-    no harm: the mapping keeps the old one. Any number of threads may use one.
+    Touching a mapped page after the end of a truncated file kills the process (SIGBUS), which cannot be turned into an
+    exception. So sizes and times are checked now and then. A file that was removed, or replaced by a rename, does no
+    harm: the mapping keeps the old one. Any number of threads may use one.
     """
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[FileRecord, Identity, int]] = {}
-        """Path -> its record, and which file it was when it was mapped, and its mtime in ns."""
+        """Path -> its record; identity, and mtime in ns, when it was mapped."""
         self._at = 0
         self._look_at = 0.0
 
     def add(self, path: Path, record: FileRecord, status: os.stat_result) -> None:
-        """A file is mapped. status: of its descriptor."""
+        """Note a mapped file. status: of its descriptor."""
         self._files[str(path)] = record, (status.st_dev, status.st_ino), status.st_mtime_ns
 
     def look(self, *, now: bool) -> None:
-        """Look at mapped files, where it is time, or `now`.
+        """Check mapped files, if it is time to, or `now`.
 
-        A look ends after a tenth of a second, but not before 256 files: of very many files, or on a slow network share,
-        the next look continues with the others. Raises DamagedStoreError for one that was written to.
+        With very many files, or on a slow network share, the next look continues where this one ended. Raises
+        DamagedStoreError for a file that was written to.
         """
         began = time.monotonic()
         if not now and began < self._look_at:
@@ -73,28 +73,28 @@ class MappedFiles:
         try:
             status = os.stat(path)  # noqa: PTH116 - half the time, and a store may have very many
         except OSError:
-            return  # gone, or out of reach: nothing can be said of it
+            return  # removed, or out of reach
         if (status.st_dev, status.st_ino) != identity:
             return
         if status.st_size != record.bytes:
             raise DamagedStoreError(
-                f"{path} has {status.st_size} bytes now, and had {record.bytes} when it was opened: {_CURE}"
+                f"{path} has {status.st_size} bytes now, but had {record.bytes} when it was opened: {_CURE}"
             )
         if status.st_mtime_ns == written:
             return
-        # Touched, or written over. Read, and not through the mapping: it may be cut short just now.
+        # Touched or overwritten. Not read through the mapping: the file may be truncated at any moment.
         try:
             with open_plain(Path(path)) as (descriptor, _):
                 fits = _fits(descriptor, record)
         except (OSError, StoreError):
             return
         if not fits:
-            raise DamagedStoreError(f"{path} was written over since it was opened: {_CURE}")
+            raise DamagedStoreError(f"{path} was overwritten after it was opened: {_CURE}")
         self._files[path] = record, identity, status.st_mtime_ns
 
 
 def _fits(descriptor: int, record: FileRecord) -> bool:
-    """Whether the head of a shard, or all of a column, is what was packed."""
+    """Whether the head of a shard, or all of a column, has the checksum in the manifest."""
     with open(descriptor, "rb", buffering=0, closefd=False) as file:
         if record.head:
             return xxhash.xxh3_64_hexdigest(file.read(HEAD_BYTES)) == record.head
@@ -109,11 +109,10 @@ def map_file(
 ) -> Bytes:
     """The bytes of a file that the manifest names: read-only, uint8 (record.bytes,).
 
-    random_access: pieces of at least a few pages will be read in no order. The system then reads no more around them
-    than it is asked for, and wants to be asked ahead: see `readahead`. mapped: is told of the file, to look at it
-    later.
+    random_access: pieces of a few pages or more will be read in random order. The system then reads nothing around
+    them, and must be asked in advance: see `readahead`. mapped: notes the file, to check it later.
 
-    Refused where it is no plain file, has another size, or its head is not the one that was packed. No descriptor stays
+    Raises DamagedStoreError unless it is a plain file with the size and head that were packed. No descriptor stays
     open; the mapping lives as long as the array or any view of it.
     """
     path = folder / record.name
@@ -136,17 +135,17 @@ def map_file(
 
 
 def check_contents(folder: Path, record: FileRecord) -> None:
-    """Refuse a file that the manifest names whose bytes are not all those that were packed: all of it is read."""
+    """Read all of a file that the manifest names. Raises DamagedStoreError unless its checksum matches."""
     if xxhash.xxh3_64_hexdigest(map_file(folder, record).data) != record.xxh3:
         raise DamagedStoreError(
-            f"{folder / record.name} was changed after packing: its checksum does not fit; "
-            "copy the store again or pack it anew"
+            f"{folder / record.name} was changed after packing: its checksum does not match; "
+            "copy the store again, or pack it again"
         )
 
 
 @contextmanager
 def opened(path: Path, record: FileRecord) -> Iterator[int]:
-    """A descriptor of a file that the manifest names, of the size that was packed."""
+    """A descriptor of a file that the manifest names. Raises DamagedStoreError where its size differs."""
     try:
         with open_plain(path) as (descriptor, size):
             if size != record.bytes:
@@ -157,7 +156,7 @@ def opened(path: Path, record: FileRecord) -> Iterator[int]:
 
 
 def check_head(path: Path, record: FileRecord, data: memoryview) -> None:
-    """Refuse a file whose first bytes are not those that were packed."""
+    """Raise DamagedStoreError where a file's first bytes are not those that were packed."""
     if record.head and xxhash.xxh3_64_hexdigest(data[:HEAD_BYTES]) != record.head:
         raise DamagedStoreError(f"{path} is not the file that was packed: its first bytes differ")
 
@@ -169,10 +168,9 @@ def open_whole(folder: Path, record: FileRecord) -> int:
 
 
 def readahead(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
-    """Ask the disk for pieces of a mapped file, which are then read while other work goes on.
+    """Ask the system to read pieces of a mapped file in the background, where it can.
 
-    data: what `map_file` gave, or a view of it; starts and sizes: bytes of it, what is outside is left out. Does
-    nothing where the system has no such call.
+    data: a result of `map_file`, or a view of it. starts, sizes: in bytes of `data`; parts outside it are ignored.
     """
     if not hasattr(mmap, "MADV_WILLNEED") or not len(starts):
         return
@@ -180,7 +178,7 @@ def readahead(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) 
     order = np.argsort(starts)
     first = (np.maximum(starts[order], 0) + begin) // mmap.PAGESIZE * mmap.PAGESIZE
     last = np.minimum(starts[order] + sizes[order], data.nbytes) + begin
-    # Neighbours are asked for together: one request for a block of samples instead of one for each.
+    # Neighbors are requested together: one call for a block of samples instead of one for each.
     furthest = np.maximum.accumulate(last)
     begins = np.flatnonzero(np.concatenate([[True], first[1:] > furthest[:-1]]))
     ends = furthest[np.concatenate([begins[1:] - 1, [len(first) - 1]])]

@@ -1,11 +1,12 @@
-"""The `.npy` files of a store: the header that rawpack writes, and a reader that trusts none.
+"""The `.npy` files of a store: the header that rawpack writes, and a reader for untrusted files.
 
-numpy's own writer is not used: the bytes must not change with numpy's version, and shards want their pixels at a page
-boundary. numpy reads the result.
+numpy can read these files, but does not write them: their bytes must not depend on its version, and the pixels of
+shards start at a page boundary.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -20,7 +21,7 @@ _HEADER = re.compile(
 
 
 def header(dtype: DTypeLike, shape: tuple[int, ...], *, align: int = 64) -> bytes:
-    """The header of a C-ordered array, padded with spaces so that the data begins at a multiple of `align` bytes."""
+    """The header of a C-ordered array, padded with spaces so that the data starts at a multiple of `align` bytes."""
     descr = np.dtype(dtype).newbyteorder("<").str
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
     size = -(-(len(_MAGIC) + 2 + len(text) + 1) // align) * align - len(_MAGIC) - 2
@@ -28,7 +29,7 @@ def header(dtype: DTypeLike, shape: tuple[int, ...], *, align: int = 64) -> byte
 
 
 def parse(data: NDArray[np.uint8], where: str) -> tuple[np.dtype[np.generic], tuple[int, ...], int]:
-    """dtype, shape and the offset of the data of the `.npy` file in `data`; its size must be exactly what they say."""
+    """dtype, shape and data offset of the `.npy` file in `data`. Raises DamagedStoreError unless its size matches."""
     head = data[:10].tobytes()
     if len(head) < 10 or not head.startswith(_MAGIC):
         raise DamagedStoreError(f"{where} is not an .npy file of version 1.0")
@@ -41,13 +42,9 @@ def parse(data: NDArray[np.uint8], where: str) -> tuple[np.dtype[np.generic], tu
         shape = tuple(int(n) for n in match["shape"].replace(b" ", b"").split(b",") if n)
     except (TypeError, ValueError):
         raise DamagedStoreError(f"{where} has a damaged .npy header") from None
-    count = 1
-    for n in shape:
-        count *= n
-    if count * dtype.itemsize != len(data) - offset:
-        raise DamagedStoreError(
-            f"{where} should hold {count * dtype.itemsize} bytes of data by its header, and holds {len(data) - offset}"
-        )
+    size = math.prod(shape) * dtype.itemsize
+    if size != len(data) - offset:
+        raise DamagedStoreError(f"{where} has {len(data) - offset} bytes of data; its header says {size}")
     return dtype, shape, offset
 
 
@@ -57,5 +54,5 @@ def array(data: NDArray[np.uint8], where: str) -> NDArray[np.generic]:
     try:
         return data[offset:].view(dtype).reshape(shape)
     except ValueError:
-        # No bytes, but axes that numpy cannot have: too many, or too long beside one of length 0.
+        # No data, but a shape that numpy does not support: too many axes, or too long ones next to one of length 0.
         raise DamagedStoreError(f"{where} has a damaged .npy header") from None

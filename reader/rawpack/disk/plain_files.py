@@ -1,4 +1,4 @@
-"""Opening files that a stranger may have made: plain files only; links are not followed, and opening never blocks."""
+"""Opening untrusted files: plain files only, without following links, and without ever blocking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rawpack.errors import DamagedStoreError, StoreError
 
-# O_NONBLOCK: opening a pipe that somebody put there must not wait for a writer.
+# O_NONBLOCK: opening a pipe must not wait for a writer.
 _FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"):
     _FLAGS |= getattr(os, _name, 0)
@@ -19,10 +19,9 @@ for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"):
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[tuple[int, int]]:
-    """The descriptor and the size in bytes of a plain file; closed at the end.
+    """The descriptor and the size in bytes of a plain file, which is closed at the end of the block.
 
-    Raises FileNotFoundError, DamagedStoreError where it is a link, folder, pipe or device, StoreError where it cannot
-    be opened.
+    Raises FileNotFoundError; DamagedStoreError for a link, folder, pipe or device; StoreError where opening fails.
     """
     try:
         descriptor = os.open(path, _FLAGS)
@@ -44,9 +43,9 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_plain(path: Path, limit: int) -> bytes:
-    """All bytes of a plain file. Raises as `open_plain`, and DamagedStoreError where it has more than `limit`."""
+    """All bytes of a plain file. Raises as `open_plain`, and DamagedStoreError for more than `limit` bytes."""
     with open_plain(path) as (descriptor, size):
         if size > limit:
-            raise DamagedStoreError(f"{path} has {size} bytes; at most {limit} make sense")
+            raise DamagedStoreError(f"{path} has {size} bytes, more than the {limit} that are allowed")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(size)

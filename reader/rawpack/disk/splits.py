@@ -1,4 +1,4 @@
-"""Sets of splits: a folder with a store for each of `train`, `val`, ..., and `splits.json`, which names them."""
+"""Sets of splits: a folder with one store for each of `train`, `val`, ..., and `splits.json`, which names them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _SHOWN = 20
 
 
 class SplitSet(msgspec.Struct, frozen=True, kw_only=True):
-    """What `splits.json` says, beside its seal, which is made as the manifest's."""
+    """The contents of `splits.json`, which is sealed like the manifest."""
 
     splits: tuple[str, ...]
-    """Names, in their order: of the folders beside the file."""
+    """Names of the folders next to the file, in order."""
     holdout: dict[str, str] | None = None
-    """Split -> the share or number of each class that was drawn for it; None where the source came divided."""
+    """Split -> the share or number of each class that was drawn for it; None where the source was already divided."""
     seed: int | None = None
     draw: int | None = None
     """Version of the draw."""
 
 
 def read_splits(path: Path) -> SplitSet | None:
-    """The set of splits in folder `path`; None where there is none. DamagedStoreError for what is no such file."""
+    """The set of splits in folder `path`; None where there is none. Raises DamagedStoreError for an invalid file."""
     where = path / NAME
     try:
         data = read_plain(where, _MAX_BYTES)
@@ -44,15 +44,15 @@ def read_splits(path: Path) -> SplitSet | None:
     try:
         found = msgspec.json.decode(text, type=SplitSet)
     except (ValueError, RecursionError) as error:
-        raise DamagedStoreError(f"{where} is not what rawpack wrote: {error}") from None
+        raise DamagedStoreError(f"{where} was not written by rawpack: {error}") from None
     wrong = [name for name in found.splits if not is_split_name(name)]
     if wrong or not found.splits:
-        raise DamagedStoreError(f"{where} names no folder that could be a split: {wrong[:1]}")
+        raise DamagedStoreError(f"{where} names a split that cannot be a folder, or none: {wrong[:1]}")
     return found
 
 
 def is_split_name(name: str) -> bool:
-    """Whether a split may be called so: the plain name of a folder. Names may come from strangers."""
+    """Whether a split can have this name: the plain name of a folder. Names may be untrusted."""
     return (
         bool(_PLAIN.fullmatch(name))
         and name not in (NAME, MANIFEST)
@@ -61,7 +61,7 @@ def is_split_name(name: str) -> bool:
 
 
 def split_names(path: Path) -> Sequence[str]:
-    """The splits at `path`: those that `splits.json` names, else the folders in it that are stores."""
+    """The splits at `path`: those in `splits.json`, else the folders there that are stores."""
     found = read_splits(path)
     if found is not None:
         return found.splits
@@ -74,9 +74,9 @@ def split_names(path: Path) -> Sequence[str]:
 
 
 def store_path(path: Path, split: str | None) -> Path:
-    """The folder of the store that is meant by a folder and a split.
+    """The folder of a store, or of one split in a set.
 
-    Raises UsageError, which lists the splits, where there are some and none was named, or one that is not there.
+    Raises UsageError, which lists the splits, for a set without `split`, and for a split that does not exist.
     """
     if (path / MANIFEST).exists():
         if split is not None:
@@ -91,7 +91,7 @@ def store_path(path: Path, split: str | None) -> Path:
         there = f"it has {_listed(names)}" if names else "it has none"
         raise UsageError(f"{path} has no split {split!r}: {there}")
     if not (path / split).is_dir():
-        raise UnfinishedStoreError(f"{path / split}: packing did not finish; the same `rawpack pack` goes on")
+        raise UnfinishedStoreError(f"{path / split}: packing did not finish; the same `rawpack pack` resumes it")
     return path / split
 
 

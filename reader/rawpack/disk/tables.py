@@ -1,16 +1,16 @@
-"""The two tables of what a store's shards can be: a row for each format, and one for each codec.
+"""The tables of formats and codecs, with one row for each.
 
-A row answers what the rest of the reader asks, so nothing else asks for a format or an encoding by its name. Code is
-named as "module:function" and loaded when the first shard is opened: a store needs the libraries of its own codec only.
+The rest of the reader uses the properties in these rows, and never compares the name of a format or an encoding. Code
+is named as "module:function" and loaded when the first shard is opened: a store needs only the libraries of its codec.
 
-A package of your own adds a row by an entry point of the group `rawpack.formats` or `rawpack.codecs`. The entry point
-has the row's name. Every process that opens such a store finds it there, workers included.
+A third-party package adds a row by an entry point of the group `rawpack.formats` or `rawpack.codecs`, under the row's
+name. Every process that opens such a store finds it there, including workers.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -30,20 +30,20 @@ def _any(field: Field) -> bool:
     return True
 
 
-def _jpeg_holds(field: Field) -> bool:
-    return field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] in (1, 3)
-
-
-def _png_holds(field: Field) -> bool:
-    return field.dtype in ("uint8", "uint16") and len(field.shape) == 3 and field.shape[2] in (1, 3)
-
-
-def _planes_hold(field: Field) -> bool:
-    return field.kind == "image" and field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] == 3
-
-
 def _same(shape: Shape) -> Shape:
     return shape
+
+
+def _image(field: Field, dtypes: Sequence[str] = ("uint8",), channels: Sequence[int] = (1, 3)) -> bool:
+    return field.dtype in dtypes and len(field.shape) == 3 and field.shape[2] in channels
+
+
+def _deep_image(field: Field) -> bool:
+    return _image(field, ("uint8", "uint16"))
+
+
+def _color_image(field: Field) -> bool:
+    return field.kind == "image" and _image(field, channels=(3,))
 
 
 def _flat_planes(shape: Shape) -> Shape:
@@ -55,30 +55,30 @@ class Codec:
     """How a shard holds the bytes of one image or mask."""
 
     name: str
-    """What the manifest calls it: `encoding` of a field."""
+    """As in the manifest: `encoding` of a field."""
     open: str
-    """"module:function": takes a `ShardField`, returns its `FieldReader`."""
+    """"module:name" of a function or class that takes a `ShardField` and returns its `FieldReader`."""
     index: tuple[str, ...] = ()
-    """Columns of the index that are there even where all samples have one shape. "offset" and "bytes": where each
-    sample is in the file. "chunk": where each compressed chunk is."""
+    """Columns of the index that it needs even where all samples have one shape. "offset" and "bytes": where each sample
+    is in the file. "chunk": where each compressed chunk is."""
     in_place: bool = False
-    """Whether the stored bytes are in the file as they are, one sample after another, and `stored_shape` values each:
-    rows of one shape are then copied, by one call for all shards."""
+    """Whether the file has the `stored_shape` values of each sample, one sample after another and not compressed: rows
+    of one shape are then copied by one call for all shards."""
     planar: bool = False
     """Whether each sample is an image as planes of YCbCr 4:2:0."""
     lossy: bool = False
-    """Whether what is read may differ from the pixels that were packed."""
+    """Whether decoded pixels may differ from those that were packed."""
     scales: bool = False
-    """Whether reading at 1/2, 1/4 or 1/8 takes less time than reading all and reducing it."""
+    """Whether reading at 1/2, 1/4 or 1/8 is faster than reading at full size and reducing."""
     suffix: str = ""
-    """Of a file that has the stored bytes of one sample, ".jpg"; empty where they are no image file."""
+    """Of a file with the stored bytes of one sample, ".jpg"; empty where these are not an image file."""
     max_inflation: int = 1
-    """Bytes of values that one byte of the shard can hold at most. A manifest that claims more is refused before memory
-    is taken for it."""
+    """The most bytes of values that one byte of the shard can hold. A manifest that claims more is refused before any
+    memory is allocated."""
     holds: Callable[[Field], bool] = _any
-    """Whether samples of a field can be stored so."""
+    """Whether it can store the samples of a field."""
     stored_shape: Callable[[Shape], Shape] = _same
-    """Shape of a sample -> shape of its values as they are stored, or as they are before compression."""
+    """Shape of a sample -> shape of its values as they are stored, before any compression."""
 
 
 @dataclass(frozen=True)
@@ -86,46 +86,46 @@ class Format:
     """How the shards of a store are laid out."""
 
     name: str
-    """What the manifest and `--format` call it."""
+    """As in the manifest and in `--format`."""
     suffix: str
     """Of its shard files."""
     codecs: frozenset[str]
     """The encodings that its images and masks can have."""
     open: str
-    """"module:function": takes a `ShardField`, checks the file's header, returns the `FieldReader`."""
+    """"module:function": takes a `ShardField`, checks the file's header, and returns the `FieldReader`."""
     used_bytes: str = ""
-    """"module:function": the bytes that a mapped shard uses by its own header; for `rawpack inspect --verify`, where
-    files may be larger than what they hold. Empty where every byte counts."""
+    """"module:function": the bytes that a mapped shard uses by its own header, for `rawpack inspect --verify`. Empty
+    where a file is never larger than its contents."""
 
 
 _OPEN = "rawpack.formats.codecs"
 _DEFLATE = 1032
-"""What deflate reaches at most."""
+"""The most that deflate reaches."""
 
 CODECS: dict[str, Codec] = {
     row.name: row
     for row in (
         Codec("raw", f"{_OPEN}.raw:open_rows", in_place=True),
-        Codec("deflate", f"{_OPEN}.deflate:open_rows", index=("chunk",), max_inflation=_DEFLATE),
+        Codec("deflate", f"{_OPEN}.deflate:DeflatedRows", index=("chunk",), max_inflation=_DEFLATE),
         Codec(
-            "jpeg", f"{_OPEN}.jpeg:open_rows", index=("offset", "bytes"), lossy=True, scales=True, suffix=".jpg",
-            max_inflation=6144, holds=_jpeg_holds,
+            "jpeg", f"{_OPEN}.jpeg:JpegRows", index=("offset", "bytes"), lossy=True, scales=True, suffix=".jpg",
+            max_inflation=6144, holds=_image,
         ),
         Codec(
-            "png", f"{_OPEN}.png:open_rows", index=("offset", "bytes"), suffix=".png", max_inflation=_DEFLATE,
-            holds=_png_holds,
+            "png", f"{_OPEN}.png:PngRows", index=("offset", "bytes"), suffix=".png", max_inflation=_DEFLATE,
+            holds=_deep_image,
         ),
         Codec(
-            "yuv420", f"{_OPEN}.yuv420:open_rows", in_place=True, planar=True, lossy=True, holds=_planes_hold,
+            "yuv420", f"{_OPEN}.yuv420:open_rows", in_place=True, planar=True, lossy=True, holds=_color_image,
             stored_shape=_flat_planes,
         ),
         Codec(
             "yuv420_deflate", f"{_OPEN}.yuv420:open_deflated_rows", index=("chunk",), planar=True, lossy=True,
-            max_inflation=_DEFLATE, holds=_planes_hold, stored_shape=_flat_planes,
+            max_inflation=_DEFLATE, holds=_color_image, stored_shape=_flat_planes,
         ),
     )
 }  # fmt: skip
-"""The codecs that come with rawpack."""
+"""The built-in codecs."""
 
 _RAW = frozenset({"raw", "yuv420"})
 
@@ -143,11 +143,11 @@ FORMATS: dict[str, Format] = {
         ),
     )
 }  # fmt: skip
-"""The formats that come with rawpack."""
+"""The built-in formats."""
 
 
 def codec_of(name: str) -> Codec:
-    """The codec of this name. Raises StoreError where no installed package has it."""
+    """The codec with this name. Raises StoreError where no installed package has it."""
     found = CODECS.get(name) or added(CODEC_GROUP, name)
     if not isinstance(found, Codec):
         raise StoreError(f"the encoding {name!r} is unknown ({', '.join(CODECS)}): {_CURE}")
@@ -155,7 +155,7 @@ def codec_of(name: str) -> Codec:
 
 
 def format_of(name: str) -> Format:
-    """The format of this name. Raises StoreError where no installed package has it."""
+    """The format with this name. Raises StoreError where no installed package has it."""
     found = FORMATS.get(name) or added(FORMAT_GROUP, name)
     if not isinstance(found, Format):
         raise StoreError(f"the format {name!r} is unknown ({', '.join(FORMATS)}): {_CURE}")
@@ -174,7 +174,7 @@ def added(group: str, name: str) -> object | None:
         try:
             row: object = entry.load()
             return row
-        except Exception as error:  # a package of strangers may raise anything
+        except Exception as error:  # third-party code may raise anything
             raise StoreError(f"{entry.value}, which adds {name!r} to {group}, cannot be imported: {error}") from error
     return None
 

@@ -1,4 +1,4 @@
-"""The formats, read: one module each, and the contract they keep. Their rows are in `rawpack.disk.tables`."""
+"""Reading the formats: one module each, and the contract that they keep. `rawpack.disk.tables` lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a field of a shard is read: the one contract that every format keeps."""
+"""How a field of a shard is read: the contract that every format and codec keeps."""
 
 from __future__ import annotations
 
@@ -17,40 +17,39 @@ Box = tuple[int, int, int, int]
 
 
 class FieldReader(Protocol):
-    """One image or mask field of one shard. Holds no state between calls: any number of threads may call at once."""
+    """One image or mask field of one shard. It keeps no state between calls: any number of threads may use it."""
 
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
-        """Fill out[i], or out[at[i]], with the sample at rows[i], in one call.
+        """Fill out[i], or out[at[i]] where `at` is given, with the sample at rows[i]. Uniform fields only.
 
-        rows: int64 (n,), rows of the shard; others raise IndexError. out: C order, (n, *shape), the field's dtype; the
-        caller's. at: int64 (n,), where `out` holds samples of other shards too. Only for fields whose samples have one
-        shape.
+        rows, at: int64 (n,). out: the caller's, C order, (n, *shape) or longer, of the field's dtype. Raises IndexError
+        for rows that the shard does not have.
         """
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        """One sample, or its part `box`, then reduced by `scale` (1, 2, 4, 8).
+        """One sample, or its part `box`, reduced by `scale` (1, 2, 4 or 8).
 
-        A read-only view of the mapped file where the bytes allow it, else a new array; `out` where one is given.
+        Returns `out` where it is given, else a new array, or a read-only view of the mapped file.
         """
 
     def readahead(self, rows: Rows, /) -> None:
-        """Ask the disk for these samples, so that it reads them while other work is done. Returns at once."""
+        """Ask the system to read these samples from the disk in the background. Returns at once."""
 
     def is_cached(self, row: int, /) -> bool:
-        """Whether the sample's first byte is in the page cache, as far as the system says; nothing is read."""
+        """Whether the sample's first byte is in the page cache; True where the system does not say. Reads nothing."""
 
     def shape(self, row: int, /) -> tuple[int, ...]:
-        """Shape of one sample, from the index: nothing is decoded."""
+        """Shape of one sample, from the index. Decodes nothing."""
 
     def stored(self, row: int, /) -> NDArray[np.uint8]:
-        """The sample's bytes as they are stored (decompressed, not decoded): what its checksum is taken over."""
+        """The sample's stored bytes, decompressed but not decoded: those that its checksum covers."""
 
 
 def check_rows(rows: Rows, count: int) -> None:
-    """Raise IndexError for rows outside 0 .. count - 1: a gather that clips would return a wrong sample."""
+    """Raise IndexError for rows outside 0 .. count - 1."""
     if not len(rows):
         return
-    # One pass: a negative row is a very large one without its sign. By argmax, which takes half as long as max.
+    # One pass: as unsigned numbers, negative rows are very large. argmax takes half as long as max.
     unsigned = rows.view(np.uint64)
     if unsigned.item(unsigned.argmax()) >= count:
         bad = rows[(rows < 0) | (rows >= count)][0]
@@ -58,18 +57,18 @@ def check_rows(rows: Rows, count: int) -> None:
 
 
 def check_row(row: int, count: int) -> None:
-    """As `check_rows`, for one."""
+    """Raise IndexError for a row outside 0 .. count - 1."""
     if not 0 <= row < count:
         raise IndexError(f"row {row} in a shard of {count} rows")
 
 
 def places(rows: Rows, at: Rows | None) -> Iterable[tuple[int, int]]:
-    """(index in out, row) of each sample to be read."""
+    """(index in `out`, row) of each sample, as `FieldReader.read_into` describes them."""
     return enumerate(rows.tolist()) if at is None else zip(at.tolist(), rows.tolist(), strict=True)
 
 
 def cut(image: Array, box: Box | None, scale: int) -> Array:
-    """The part `box` of an image, reduced by `scale` by averaging (area); a view where scale is 1."""
+    """The part `box` of an image, reduced by `scale` by averaging. A view where scale is 1."""
     if box is not None:
         check_box(box, (image.shape[0], image.shape[1]))
         y, x, h, w = box
@@ -86,20 +85,20 @@ def cut(image: Array, box: Box | None, scale: int) -> Array:
 
 
 def check_box(box: Box, size: tuple[int, int]) -> None:
-    """Raise UsageError for a box that is not inside an image of this size."""
+    """Raise UsageError for a box that is not inside an image of size (height, width)."""
     y, x, h, w = box
     if y < 0 or x < 0 or h < 1 or w < 1 or y + h > size[0] or x + w > size[1]:
         raise UsageError(f"box {box} is not inside an image of {size[0]}x{size[1]} (height x width)")
 
 
 def check_out(out: Array | None, shape: tuple[int, ...]) -> None:
-    """Raise UsageError where a sample of this shape does not go into `out`."""
+    """Raise UsageError where `out` is given and has another shape."""
     if out is not None and out.shape != shape:
         raise UsageError(f"out has shape {out.shape}; the sample has {shape}")
 
 
 def deliver(image: Array, out: Array | None) -> Array:
-    """`image`, or `out` filled with it."""
+    """`image` itself; where `out` is given, `out` with its pixels."""
     check_out(out, image.shape)
     if out is None:
         return image

@@ -1,9 +1,9 @@
-"""Rows of many shards in one call: all shards of a raw field, mapped side by side in one range of addresses.
+"""Reading rows of many shards in one call, by mapping all shards of a raw field into one range of addresses.
 
-`np.take` is as fast as memory, but it takes one array. Shards are many files, and a loop over rows costs more than the
-copies, and makes threads queue for the GIL. So each shard is mapped, in whole pages, where its rows are a whole number
-of rows away from those of the others: the rows of all shards are then in one array with one stride, with rows between
-them that nobody asks for. Addresses are plenty: 128 TiB, of which this takes what the shards have, and the gaps.
+`np.take` is as fast as memory, but it works on one array, and shards are many files. A Python loop over rows takes
+longer than copying them, and makes threads wait for the GIL. So all shards are mapped into one range of addresses, each
+at a page where the distance to the rows of the others is a whole number of rows. All rows are then in one array; the
+gaps are rows of that array which nobody requests. A process has 128 TiB of addresses, so gaps cost nothing.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _MAX_SPAN = 1 << 45
 
 @dataclass(frozen=True)
 class RawShard:
-    """One shard of a raw field, as `Gather` needs to know it."""
+    """One shard of a raw field: what `Gather` needs to know."""
 
     rows: int
     size: int
-    """Bytes of its file."""
+    """Of the file, in bytes."""
     offset: int
-    """Of its first row in the file."""
+    """Of the first row in the file, in bytes."""
     open: Callable[[], tuple[int, int]]
-    """Checks the shard; gives a descriptor, for the caller to close, and where in it the file begins: whole pages."""
+    """Checks the shard. Returns a descriptor, which the caller closes, and the offset at which the file begins there, a
+    multiple of the page size."""
 
 
 class Gather:
-    """The rows of one field of one shape, over many shards, of one store or of several. Shards are mapped when a row of
-    theirs is first asked for. Any number of threads may call at once."""
+    """All rows of a uniform field, over many shards of one or more stores. A shard is mapped when one of its rows is
+    first read. Any number of threads may use one."""
 
     def __init__(
         self, shards: Sequence[RawShard], dtype: np.dtype[np.generic], shape: tuple[int, ...], *, random_access: bool
     ) -> None:
         """random_access: see `map_file`.
 
-        Raises OSError where the system does not give so many addresses, and where the first rows are at such offsets
-        of their files that no pages bring them a whole number of rows apart.
+        Raises OSError where the system cannot reserve the range, and where the rows of all shards cannot be aligned.
         """
         row_bytes = dtype.itemsize * math.prod(shape)
         base, self._places = place(shards, row_bytes)
@@ -70,7 +70,7 @@ class Gather:
         self._mapped = np.zeros(len(shards), np.bool_)
 
     def read_into(self, rows: Rows, out: Array) -> None:
-        """Fill out[i] with the sample at rows[i], counted through all shards; others raise IndexError. out: C order."""
+        """Fill out[i], in C order, with the sample at rows[i], counted through all shards. Raises IndexError."""
         shards = np.searchsorted(self._ends, rows, side="right")
         if len(rows) and (rows.min() < 0 or shards.max() == len(self._shards)):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._ends[-1]}")
@@ -82,7 +82,7 @@ class Gather:
         )
 
     def _map(self, number: int) -> None:
-        """Put a shard at its place. Two threads may both do it: the second mapping replaces the first, of the same."""
+        """Map a shard. Two threads may both do so: the second mapping replaces the first one with the same bytes."""
         shard, start = self._shards[number], self._places[number]
         descriptor, begin = shard.open()
         try:
@@ -95,10 +95,10 @@ class Gather:
 
 
 def place(shards: Sequence[RawShard], row_bytes: int) -> tuple[int, list[int]]:
-    """(base, where each shard's file begins), in bytes of one range: files begin pages and do not overlap, and rows
-    are whole numbers of rows after `base`. Raises OSError where that is impossible."""
+    """(base, start of each shard's file), in bytes of one range: each file starts at a page, files do not overlap, and
+    every row is a whole number of rows after `base`. Raises OSError where that is impossible."""
     page = mmap.PAGESIZE
-    # A file that begins at page t has its first row where page * t + offset = base, modulo the bytes of a row.
+    # Page t is a start for a file if page * t + offset equals base modulo row_bytes.
     common = math.gcd(page, row_bytes)
     step = math.lcm(page, row_bytes)
     inverse = pow(page // common, -1, row_bytes // common)

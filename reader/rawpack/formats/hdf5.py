@@ -1,8 +1,8 @@
-"""The HDF5 format: a plain HDF5 file whose image chunks are read at their offsets, without any HDF5 call.
+"""The HDF5 format: plain HDF5 files, whose image chunks are read at their offsets, without any HDF5 call.
 
-So no lock of the HDF5 library is ever waited for, and nothing in a damaged or hostile file is followed: links,
-external storage and virtual datasets have no meaning here. That offsets and datasets agree is what
-`rawpack inspect --verify` checks, in a process of its own.
+Reading therefore never waits for the HDF5 library's lock, and follows nothing in a damaged or hostile file: no links,
+no external storage, no virtual datasets. `rawpack inspect --verify` checks, in a process of its own, that offsets and
+datasets agree.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rawpack.formats.shard_field import ShardField, open_rows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _VERSION_AT, _END_AT = 8, {0: 40, 1: 44, 2: 28, 3: 28}
-"""Of the superblock: its version, and by that the end of what the file holds."""
+"""Offsets in the superblock: of its version, and for each version, of the address at which the file's contents end."""
 
 
 def used_bytes(data: NDArray[np.uint8]) -> int:
-    """The bytes that a file holds by its own header. Raises DamagedStoreError where there is none."""
+    """The bytes that a file uses by its own header. Raises DamagedStoreError where it has none."""
     end = _END_AT.get(int(data[_VERSION_AT])) if data[:8].tobytes() == _SIGNATURE and len(data) > 64 else None
     if end is None:
         raise DamagedStoreError("it has no HDF5 header that rawpack knows")

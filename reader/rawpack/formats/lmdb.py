@@ -1,7 +1,7 @@
-"""The LMDB format: JPEG files, and PNG files of masks, read at the offsets that packing recorded.
+"""The LMDB format: JPEG files, and masks as PNG files, read at the offsets that packing recorded.
 
-liblmdb is not called: a damaged page would kill the process, and it refuses to open one file twice. That offsets and
-database agree is what `rawpack inspect --verify` checks, in a process of its own.
+liblmdb is not called: a damaged page would kill the process, and liblmdb refuses to open one file twice.
+`rawpack inspect --verify` checks, in a process of its own, that offsets and database agree.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rawpack.formats.shard_field import ShardField, open_rows
 _MAGIC = (0xBEEFC0DE).to_bytes(4, "little")
 _MAGIC_AT = 16  # after the page header
 _PAGE_BYTES_AT, _LAST_PAGE_AT, _TRANSACTION_AT = 40, 136, 144
-"""Of each of the two first pages, which are the header: the later of two transactions counts."""
+"""Offsets in each of the first two pages, which are the header: the page of the later transaction counts."""
 
 
 def used_bytes(data: NDArray[np.uint8]) -> int:
-    """The bytes that a file holds by its own header. Raises DamagedStoreError where there is none."""
+    """The bytes that a file uses by its own header. Raises DamagedStoreError where it has none."""
 
     def number(at: int, size: int = 8) -> int:
         return int.from_bytes(data[at : at + size].tobytes(), "little")

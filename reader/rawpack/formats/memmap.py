@@ -1,6 +1,7 @@
 """The memmap format: each shard file is one `.npy` array that `np.load(..., mmap_mode="r")` opens.
 
-Samples of one shape are its rows; others are in a flat array one after another, at the index's offsets.
+Samples of one shape are the rows of that array. Samples of different shapes are one after another in a flat array, at
+the offsets in the index.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from rawpack.formats.shard_field import ShardField, open_rows
 
 
 def open_field(part: ShardField) -> FieldReader:
-    """The reader of one image or mask field of one shard; the `.npy` header must say what the manifest says."""
+    """The reader of one image or mask field of one shard. Raises DamagedStoreError where header and manifest differ."""
     dtype, shape, offset = npy.parse(part.data, part.where)
     expected = (part.rows, *part.stored_shape) if part.uniform else (part.placement.bytes // part.dtype.itemsize,)
     if dtype != part.dtype or shape != expected or offset != part.placement.offset:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.disk.tables import resolve
-from rawpack.formats.field_reader import FieldReader, Rows
+from rawpack.formats.field_reader import FieldReader
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ShardField:
     field: Field
     placement: Placement
     index: dict[str, NDArray[Any]]
-    """"offset", "bytes", "shape" and "chunk", as far as the encoding has them: this shard's rows only."""
+    """The shard's rows of "offset", "bytes", "shape" and "chunk": those that the encoding has, see `Field.index`."""
 
     @property
     def uniform(self) -> bool:
@@ -38,36 +38,20 @@ class ShardField:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of every sample as it is read; only where the field is uniform."""
+        """Shape of every sample as it is read. Uniform fields only."""
         return tuple(n for n in self.field.shape if n is not None)
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Of every sample as it is stored; only where the field is uniform."""
+        """Shape of every sample as it is stored. Uniform fields only."""
         return self.field.stored_shape
 
     @property
     def sample_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.stored_shape)
 
-    @property
-    def offsets(self) -> Rows:
-        return self.index["offset"]
-
-    @property
-    def sizes(self) -> Rows:
-        return self.index["bytes"]
-
-    @property
-    def shapes(self) -> NDArray[np.int32]:
-        return self.index["shape"]
-
-    @property
-    def chunks(self) -> NDArray[np.int64]:
-        return self.index["chunk"]
-
 
 def open_rows(part: ShardField) -> FieldReader:
-    """The reader of a field by its codec, for formats whose header has been checked."""
+    """The reader of a field by its codec. For formats, once they have checked the file's header."""
     reader: FieldReader = resolve(part.field.codec.open)(part)
     return reader

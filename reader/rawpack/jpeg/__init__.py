@@ -3,19 +3,10 @@
     from rawpack import jpeg
 
     jpeg.decode(data)                                   # uint8 (H, W, 3), RGB
-    jpeg.decode(data, box=(y, x, h, w), out=crop)       # only the rows of blocks that are needed, into memory of yours
+    jpeg.decode(data, box=(y, x, h, w), out=crop)       # decodes only the rows of blocks that the box needs
     jpeg.decode(data, color="gray", scale=4)
 
-| file | holds |
-|---|---|
-| `decoder.py` | the contract, and what is the same for every library |
-| `with_simplejpeg.py`, `with_turbojpeg.py`, `with_opencv.py` | one library each |
-| `choice.py` | which of them is used; RAWPACK_JPEG overrides |
-| `header.py` | the header, read before every decode |
-| `decoder_warnings.py` | what libjpeg's messages mean: which lose a sample, which do not |
-| `region.py` | a box, cut out of the file at its restart markers |
-
-Encoding is not here: the packer does it, always by OpenCV.
+RAWPACK_JPEG chooses the library. Encoding is in the packer, which always uses OpenCV.
 """
 
 from __future__ import annotations
@@ -53,8 +44,8 @@ def decode(
 ) -> Pixels:
     """The image, or its part `box` = (y, x, h, w) in stored pixels, then reduced by `scale` (1, 2, 4 or 8).
 
-    As `JpegDecoder.decode` and, with a box, `rawpack.jpeg.region.decode_box` say. What the chosen decoder does not
-    support another may: simplejpeg refuses unusual sampling factors, OpenCV CMYK.
+    See `JpegDecoder.decode`, and `rawpack.jpeg.region.decode_box` for boxes. A file that the chosen decoder does not
+    support is passed to the others: simplejpeg refuses unusual sampling factors, OpenCV refuses CMYK.
     """
     if box is None:
         return _decode_whole(data, color=color, scale=scale, out=out, warnings=warnings)
@@ -62,18 +53,14 @@ def decode(
 
 
 def read_header(data: Data) -> JpegHeader:
-    """Size, components and build of a JPEG, without decoding it. Raises DecodeError."""
+    """Size, components and structure of a JPEG, without decoding it. Raises DecodeError."""
     return _read_header(as_bytes(data))
 
 
 def _decode_whole(
-    data: Data,
-    *,
-    color: Color = "rgb",
-    scale: int = 1,
-    out: Pixels | None = None,
-    warnings: list[str] | None = None,
+    data: Data, *, color: Color = "rgb", scale: int = 1, out: Pixels | None = None, warnings: list[str] | None = None
 ) -> Pixels:
+    """See `JpegDecoder.decode`: by the first decoder that supports the file."""
     try:
         return decoder().decode(data, color=color, scale=scale, out=out, warnings=warnings)
     except DecodeError as error:

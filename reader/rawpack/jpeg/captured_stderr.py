@@ -1,15 +1,14 @@
-"""What C libraries print to file descriptor 2 because their callers cannot be told otherwise."""
+"""Capturing what C libraries print to file descriptor 2 when they report it in no other way."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO
 
+from rawpack.system.memory import anonymous_file
 from rawpack.system.writing import write_all
 
 _STDERR = 2
@@ -18,10 +17,10 @@ _capture = threading.Lock()
 
 @contextmanager
 def captured_stderr(wanted: Callable[[str], object]) -> Iterator[list[str]]:
-    """Catch what is written to file descriptor 2: lines that are `wanted` are in the list at the end, others are passed
-    on to where they were meant to go. One thread at a time: others wait."""
+    """Capture what is written to file descriptor 2. At the end of the block, the list has the lines that are `wanted`;
+    all other lines are passed on. One thread at a time: others wait."""
     lines: list[str] = []
-    with _capture, _memory_file() as captured:
+    with _capture, os.fdopen(anonymous_file(0), "r+b", buffering=0) as captured:
         try:
             stderr = os.dup(_STDERR)
         except OSError:  # closed, as in some daemons
@@ -40,14 +39,8 @@ def captured_stderr(wanted: Callable[[str], object]) -> Iterator[list[str]]:
                 if wanted(text):
                     lines.append(text)
                 elif stderr is not None:
-                    # Words that nobody takes end no training.
+                    # A message that cannot be passed on must not stop the training.
                     with contextlib.suppress(OSError):
                         write_all(stderr, line)
             if stderr is not None:
                 os.close(stderr)
-
-
-def _memory_file() -> IO[bytes]:
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("rawpack-stderr"), "r+b", buffering=0)
-    return tempfile.TemporaryFile(buffering=0)

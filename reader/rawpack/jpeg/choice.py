@@ -1,7 +1,7 @@
 """Which JPEG decoder this process uses: the first in `BACKENDS` that works, or the one that RAWPACK_JPEG names.
 
-simplejpeg comes first although the three are equally fast: it carries its own libjpeg-turbo, so that pixels do not
-depend on what the system has installed.
+The three are equally fast. simplejpeg comes first because its wheel includes libjpeg-turbo, so pixels do not depend on
+what is installed on the system.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ VARIABLE = "RAWPACK_JPEG"
 
 @dataclass(frozen=True, slots=True)
 class BackendReport:
-    """How one backend fares on this machine."""
+    """Whether one backend works on this machine, and its version."""
 
     name: str
     works: bool
     chosen: bool
-    """Whether `decoder()` is this one."""
+    """Whether `decoder()` returns this one."""
     version: str | None
     """Of the Python package; None where it does not work."""
     library: str | None
-    """The C library and its version, "libjpeg-turbo 3.1.2"; None where it cannot be told."""
+    """The C library and its version, "libjpeg-turbo 3.1.2"; None where it is unknown."""
     why_not: str | None
-    """Why it does not work, on one line."""
+    """Why it does not work, in one line."""
 
 
 @cache
 def decoder() -> JpegDecoder:
     """The decoder of this process, chosen at the first call.
 
-    Raises UsageError where RAWPACK_JPEG names no backend, RawpackError where the named one, or every one, does not
-    work.
+    Raises UsageError where RAWPACK_JPEG is not the name of a backend, RawpackError where that backend does not work, or
+    none does.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted and wanted not in BACKENDS:
@@ -67,24 +67,24 @@ def decoder() -> JpegDecoder:
 
 @cache
 def others() -> list[JpegDecoder]:
-    """The other decoders that work here, for what the chosen one does not support."""
+    """The other decoders that work here, for files that the chosen one does not support."""
     opened = [open_backend(name) for name in BACKENDS if name != decoder().name]
     return [backend for backend in opened if isinstance(backend, JpegDecoder)]
 
 
 @cache
 def open_backend(name: str) -> JpegDecoder | str:
-    """The backend of that name, tried out on a small JPEG; or why it does not work, on one line."""
+    """The backend of this name, once it has decoded a small JPEG; else why it does not work, in one line."""
     try:
         backend = BACKENDS[name]()
         _try_out(backend)
-    except Exception as error:  # loading a C library fails in as many ways as there are libraries
+    except Exception as error:  # loading a C library may fail in any way
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return backend
 
 
 def survey() -> list[BackendReport]:
-    """Every backend, in the order of preference. Raises nothing, whatever is installed."""
+    """A report on every backend, in the order of preference. Raises nothing."""
     try:
         chosen = decoder().name
     except RawpackError:
@@ -101,18 +101,18 @@ def survey() -> list[BackendReport]:
 
 
 def _try_out(backend: JpegDecoder) -> None:
-    """Raise RawpackError unless the backend decodes a JPEG of 8 x 8 mid-gray pixels and refuses it without its end."""
-    image = backend.decode(_MID_GREY)
+    """Raise RawpackError unless the backend decodes a JPEG of 8 x 8 mid-gray pixels, and refuses it truncated."""
+    image = backend.decode(_MID_GRAY)
     if image.shape != (8, 8, 3) or image.min() != 128 or image.max() != 128:
         raise RawpackError(f"decodes mid-gray pixels to {image.min()}..{image.max()}, {image.shape}")
     try:
-        backend.decode(_MID_GREY[:-2])
+        backend.decode(_MID_GRAY[:-2])
     except DecodeError:
         return
     raise RawpackError("does not notice a truncated file")
 
 
-_MID_GREY = base64.b64decode(
+_MID_GRAY = base64.b64decode(
     "/9j/2wBDAP//////////////////////////////////////////////////////////////////////////////////////"
     "wAALCAAIAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8AP//Z"
 )

@@ -1,21 +1,21 @@
-"""What libjpeg complains of, and what that means for the pixels.
+"""What libjpeg warns about, and whether the pixels are complete nevertheless.
 
-libjpeg goes on after most damage: it fills in gray, and leaves a *warning*. Only the first warning of a file is ever
-told. So a file that draws a warning is never simply accepted: a harmless warning's cause is removed from a copy of the
-bytes, which are then decoded again under the same strictness, so that a second fault behind the first one shows.
+After most kinds of damage libjpeg continues: it fills in gray and issues a *warning*, and reports only the first
+warning of a file. So a file with a warning is never simply accepted. Where the warning is harmless, its cause is
+removed from a copy of the bytes, and the copy is decoded again, just as strictly, so that a second fault is found too.
 
-Harmless, the pixels are complete:
+Harmless warnings, which leave the pixels complete:
 
-- an unknown JFIF revision, an unknown Adobe transform code (libjpeg decodes as if it were the usual one);
-- junk between the segments of the header, and an ICC profile in pieces that do not fit;
+- an unknown JFIF revision or Adobe transform code (libjpeg decodes as if it were the usual one);
+- junk between the segments of the header, and an ICC profile whose pieces do not fit together;
 - junk between the last block of the image and the end marker.
 
-Everything else loses the sample: "truncated" where the file ends early (also where only its end marker is missing),
+Everything else loses the sample: "truncated" where the file ends early (even if only the end marker is missing),
 "unsupported" for kinds of JPEG that libjpeg does not decode, "corrupt" for the rest: bad Huffman codes, data that
 runs out before a marker, restart markers out of order, junk inside or between scans.
 
-Nobody, libjpeg included, sees damage that happens to be a valid code, and a multi-scan file cut between two scans that
-was given an end marker again.
+Two kinds of damage cannot be detected: damage that happens to be a valid code, and a multi-scan file that was cut
+between two scans and given a new end marker.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ WARNING = re.compile(
     r"Unknown Adobe color transform code .*|Warning: unknown JFIF revision number .*|"
     r"Invalid SOS parameters for sequential JPEG"
 )
-"""A line that libjpeg writes as a warning, for those who find it among other lines."""
+"""A line that libjpeg prints as a warning, to find it among other lines."""
 
 JUNK_BEFORE_END = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9")
-"""The one harmless warning that is also the last that a file can draw: nothing can hide behind it."""
+"""The harmless warning that is also the last one a file can cause: no other can follow it."""
 
 _UNSUPPORTED = re.compile(
     r"unsupported|not supported|not implemented|omitted at compile time|maximum supported|"
@@ -45,39 +45,40 @@ _UNSUPPORTED = re.compile(
 
 
 class LibjpegError(Exception):
-    """libjpeg's own message, error or warning, on its way from a backend to `JpegDecoder.decode`."""
+    """libjpeg's message, an error or a warning. Backends raise it, `JpegDecoder.decode` handles it."""
 
 
 def decode_error(data: memoryview, message: str) -> DecodeError:
-    """The error for a file of which libjpeg said something that is no harmless warning."""
+    """The error for a file with this message of libjpeg's, which is not a harmless warning."""
     if PREMATURE_END in message or not has_end(data):
         return DecodeError("truncated", message)
     return DecodeError("unsupported" if _UNSUPPORTED.search(message) else "corrupt", message)
 
 
 def without_cause(data: memoryview, message: str) -> memoryview | None:
-    """A copy of the file without the cause of a harmless warning; None where the warning is none of these."""
-    for pattern, mend in _MENDS:
+    """A copy of the file without the cause of a harmless warning; None for any other message."""
+    for pattern, repair in _REPAIRS:
         if pattern.fullmatch(message):
-            mended = mend(data)
-            return None if mended == data else memoryview(mended)
+            repaired = repair(data)
+            return None if repaired == data else memoryview(repaired)
     return None
 
 
+def _with_byte(data: memoryview, marker: int, name: bytes, offset: int, value: int) -> bytes:
+    """A copy with `value` at `offset` of all segments with this marker and name."""
+    repaired = bytearray(data)
+    for found, at, end in segments(data):
+        if found == marker and end - at >= 16 and bytes(data[at + 4 : at + 9]) == name:
+            repaired[at + offset] = value
+    return bytes(repaired)
+
+
 def _with_known_revision(data: memoryview) -> bytes:
-    mended = bytearray(data)
-    for marker, at, end in segments(data):
-        if marker == 0xE0 and end - at >= 16 and bytes(data[at + 4 : at + 9]) == b"JFIF\x00":
-            mended[at + 9] = 1
-    return bytes(mended)
+    return _with_byte(data, 0xE0, b"JFIF\x00", 9, 1)
 
 
 def _with_known_transform(data: memoryview) -> bytes:
-    mended = bytearray(data)
-    for marker, at, end in segments(data):
-        if marker == 0xEE and end - at >= 16 and bytes(data[at + 4 : at + 9]) == b"Adobe":
-            mended[at + 15] = 2 if read_header(data).components == 4 else 1
-    return bytes(mended)
+    return _with_byte(data, 0xEE, b"Adobe", 15, 2 if read_header(data).components == 4 else 1)
 
 
 def _without_header_junk(data: memoryview) -> bytes:
@@ -93,7 +94,7 @@ def _without_profile(data: memoryview) -> bytes:
     return bytes(kept + data[end:])
 
 
-_MENDS = (
+_REPAIRS = (
     (re.compile(r"Corrupt JPEG data: bad ICC marker"), _without_profile),
     (re.compile(r"Warning: unknown JFIF revision number .*"), _with_known_revision),
     (re.compile(r"Unknown Adobe color transform code .*"), _with_known_transform),

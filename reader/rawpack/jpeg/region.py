@@ -1,16 +1,16 @@
-"""A box of a JPEG, decoding only the rows of blocks that it needs.
+"""Decoding a box of a JPEG, and only the rows of blocks that the box needs.
 
-Where a restart marker ends every row of MCUs (as in the files that rawpack packs), rows of MCUs are independent of
-one another: the header with another height, some rows, their markers numbered anew and an end marker make a valid
-small JPEG, which any decoder decodes. Where chroma is subsampled vertically, decoding interpolates between rows, so
-a box that touches the edge of its MCU rows takes in one row more. A file of any other build is decoded whole and
-sliced; the result is the same to the bit.
+Where a restart marker ends every row of MCUs, as in the files that rawpack packs, rows of MCUs are independent of one
+another. The header with another height, some of the rows with renumbered markers, and an end marker are then a valid
+small JPEG, which any decoder decodes. Where chroma is subsampled vertically, decoding interpolates between rows, so a
+box that touches the edge of its MCU rows needs one row more. Any other file is decoded completely and sliced; the
+result is identical to the bit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,27 +27,15 @@ _HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
 _LEAST_ROWS, _LEAST_SHARE = 2, 1 / 16
-"""What a cut must leave out of the MCU rows: to find the markers and copy the rest costs as much as to decode these."""
-
-
-class Decode(Protocol):
-    """The method `JpegDecoder.decode`."""
-
-    def __call__(
-        self,
-        data: Data,
-        *,
-        color: Color = "rgb",
-        scale: int = 1,
-        out: Pixels | None = None,
-        warnings: list[str] | None = None,
-    ) -> Pixels: ...
+"""How many MCU rows a cut must leave out: decoding so few is as fast as finding the markers and copying the others."""
+Decode = Callable[..., Pixels]
+"""A function with the parameters of `JpegDecoder.decode`."""
 
 
 def restart_interval(width: int, subsampling: str) -> int:
-    """MCUs in a row of an image `width` pixels wide: the restart interval that lets `decode_box` cut it between rows.
+    """MCUs in a row of an image `width` pixels wide: the restart interval with which `decode_box` can cut between rows.
 
-    `subsampling`: "444", "422", "420", "440", "411", or "gray". Raises UsageError for another one.
+    `subsampling`: "444", "422", "420", "440", "411" or "gray". Raises UsageError for any other.
     """
     if subsampling not in _MCU_WIDTH:
         raise UsageError(f"subsampling {subsampling!r}: choose one of {', '.join(map(repr, _MCU_WIDTH))}")
@@ -64,11 +52,11 @@ def decode_box(
     out: Pixels | None = None,
     warnings: list[str] | None = None,
 ) -> Pixels:
-    """The part `box` = (y, x, h, w) of the image that `decode` makes of `data`; else as `JpegDecoder.decode`.
+    """The part `box` = (y, x, h, w) of the image that `decode` returns for `data`; else as `JpegDecoder.decode`.
 
     With `scale`, the reduced image is sliced from (y // scale, x // scale), h and w divided by `scale` and rounded up.
     Without `out`, the result may be a view of a larger array, with gaps between its rows. Damage outside the rows that
-    the box needs may pass unseen. Raises UsageError for a box that does not lie within the image.
+    the box needs may remain unnoticed. Raises UsageError for a box that is not within the image.
     """
     check_options(color, scale)
     view = as_bytes(data)
@@ -100,17 +88,17 @@ def decode_box(
 
 
 def _decode_cleanly(decode: Decode, cut: bytearray, color: Color, scale: int) -> Pixels | None:
-    """The image of a cut; None where anything is odd about it, which decoding the whole file will judge."""
-    oddities: list[str] = []
+    """The image of a cut; None after an error or a warning, which the whole file will show to be serious or not."""
+    warnings: list[str] = []
     try:
-        image = decode(cut, color=color, scale=scale, warnings=oddities)
+        image = decode(cut, color=color, scale=scale, warnings=warnings)
     except DecodeError:
         return None
-    return None if oddities else image
+    return None if warnings else image
 
 
 def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> bytearray | None:
-    """A JPEG of the MCU rows first:end; None where the file is not built for that, or too little would be saved."""
+    """A JPEG of the MCU rows first:end; None where the file cannot be cut, or cutting would save too little."""
     mcu_height, mcu_width = header.mcu_shape
     rows = -(-header.height // mcu_height)
     if rows - (end - first) < max(_LEAST_ROWS, rows * _LEAST_SHARE):
@@ -140,9 +128,9 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> byt
 
 
 def _row_ends(scan: NDArray[np.uint8], rows: int) -> NDArray[np.intp] | None:
-    """Where each of `rows` rows ends in the entropy-coded bytes: at its restart marker, the last one at the end marker.
+    """Where each row ends in the entropy-coded bytes: at its restart marker, the last row at the end marker.
 
-    None unless the markers are exactly these, in their order, and the end marker is the end of the data.
+    None unless there are exactly these markers, in order, and the data ends with the end marker.
     """
     prefixes: NDArray[np.intp] = np.flatnonzero(scan[:-1] == 0xFF)
     codes = scan[prefixes + 1]

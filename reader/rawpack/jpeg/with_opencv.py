@@ -1,4 +1,4 @@
-"""OpenCV: the last resort, and the one that decodes every combination of sampling factors."""
+"""OpenCV: the last choice, and the only decoder for every combination of sampling factors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.captured_stderr import captured_stderr
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels
+from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape
 from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, PREMATURE_END, WARNING, LibjpegError
 from rawpack.jpeg.header import has_end
 
@@ -17,11 +17,11 @@ _own_log = re.compile(r"\[ *(WARN|ERROR|INFO):.*(imdecode|loadsave|grfmt).*")
 
 
 class OpencvDecoder(JpegDecoder):
-    """Decodes one image at a time: threads wait for each other, so processes serve better here.
+    """Decodes one image at a time. Threads wait for each other, so worker processes are faster here.
 
-    OpenCV has no error for damage that libjpeg warns of: it returns the picture, gray parts and all, and libjpeg
-    prints the warning to file descriptor 2. So that descriptor is captured during a call, and a warning
-    found there is the error. Lines of other threads are passed on, after the call.
+    OpenCV raises no error for damage that libjpeg only warns about: it returns the image, gray parts included, and
+    libjpeg prints the warning to file descriptor 2. So that descriptor is captured during a call, and a warning there
+    becomes the error. Lines of other threads are passed on after the call.
     """
 
     name = "opencv"
@@ -31,16 +31,6 @@ class OpencvDecoder(JpegDecoder):
 
         self._cv2 = cv2
         self.package_version = cv2.__version__
-        self._flags = {
-            ("rgb", 1): cv2.IMREAD_COLOR,
-            ("rgb", 2): cv2.IMREAD_REDUCED_COLOR_2,
-            ("rgb", 4): cv2.IMREAD_REDUCED_COLOR_4,
-            ("rgb", 8): cv2.IMREAD_REDUCED_COLOR_8,
-            ("gray", 1): cv2.IMREAD_GRAYSCALE,
-            ("gray", 2): cv2.IMREAD_REDUCED_GRAYSCALE_2,
-            ("gray", 4): cv2.IMREAD_REDUCED_GRAYSCALE_4,
-            ("gray", 8): cv2.IMREAD_REDUCED_GRAYSCALE_8,
-        }
 
     @cached_property
     def library(self) -> str | None:
@@ -48,29 +38,25 @@ class OpencvDecoder(JpegDecoder):
         return f"{found[1]} {found[2]}" if found else None
 
     def _decode(
-        self,
-        view: memoryview,
-        shape: tuple[int, int, int],
-        color: Color,
-        scale: int,
-        out: Pixels | None,
-        junk_before_end: bool,
+        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
     ) -> Pixels:
         cv2 = self._cv2
         if color == "cmyk":
             raise DecodeError("unsupported", "OpenCV does not return the planes of a CMYK JPEG; simplejpeg does")
-        flags = self._flags[color, scale] | cv2.IMREAD_IGNORE_ORIENTATION
-        with captured_stderr(_of_opencv) as said:
+        kind = "COLOR" if color == "rgb" else "GRAYSCALE"
+        name = f"IMREAD_{kind}" if scale == 1 else f"IMREAD_REDUCED_{kind}_{scale}"
+        flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
+        with captured_stderr(_of_opencv) as printed:
             try:
                 image = cv2.imdecode(np.frombuffer(view, np.uint8), flags)
             except cv2.error as error:
                 raise LibjpegError(str(error)) from None
-        for message in filter(WARNING.fullmatch, said):
+        for message in filter(WARNING.fullmatch, printed):
             if not (junk_before_end and JUNK_BEFORE_END.fullmatch(message)):
                 raise LibjpegError(message)
         if image is None:
-            raise LibjpegError("OpenCV cannot decode it, for unknown reasons")
-        if not has_end(view):  # OpenCV keeps an image whose last line came before the fault
+            raise LibjpegError("OpenCV cannot decode it and does not say why")
+        if not has_end(view):  # OpenCV accepts an image whose last line is complete
             raise LibjpegError(PREMATURE_END)
         if color == "rgb":
             return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out), np.uint8)

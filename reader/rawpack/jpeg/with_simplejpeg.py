@@ -1,21 +1,21 @@
-"""simplejpeg: a thin layer over the libjpeg-turbo that its wheel carries. The default: alike on every machine."""
+"""simplejpeg: a thin layer over libjpeg-turbo, which its wheel includes. The default: the same on every machine."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import cast
 
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
+from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape, turbo_version
 from rawpack.jpeg.decoder_warnings import LibjpegError
 
 _COLORSPACE = {"rgb": "RGB", "gray": "GRAY", "cmyk": "CMYK"}
 
 
 class SimplejpegDecoder(JpegDecoder):
-    """Decodes straight into `out`. Refuses unusual sampling factors ("unsupported").
+    """Decodes directly into `out`. Refuses unusual sampling factors ("unsupported").
 
-    `scale` picks the smallest of libjpeg's scales that gives the result's shape: an image of no side above 6 pixels
-    may be reduced with a coarser filter than by the other backends.
+    `scale` selects the smallest of libjpeg's scales that gives the result's shape. An image with no side above 6 pixels
+    may therefore be reduced with a coarser filter than in the other backends.
     """
 
     name = "simplejpeg"
@@ -33,13 +33,7 @@ class SimplejpegDecoder(JpegDecoder):
         return turbo_version(_jpeg.__file__)
 
     def _decode(
-        self,
-        view: memoryview,
-        shape: tuple[int, int, int],
-        color: Color,
-        scale: int,
-        out: Pixels | None,
-        junk_before_end: bool,
+        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
     ) -> Pixels:
         least_height, least_width = (0, 0) if scale == 1 else shape[:2]
         try:

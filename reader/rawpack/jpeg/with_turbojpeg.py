@@ -1,4 +1,4 @@
-"""PyTurboJPEG: a ctypes layer over the system's libturbojpeg. 1.x works with libjpeg-turbo 2, 2.x with 3."""
+"""PyTurboJPEG: a ctypes layer over the system's libturbojpeg. Version 1 needs libjpeg-turbo 2, version 2 needs 3."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, turbo_version
+from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape, turbo_version
 from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, LibjpegError
 
 _SONAME = "libturbojpeg.so.0"
 
 
 class TurbojpegDecoder(JpegDecoder):
-    """Decodes straight into `out` with PyTurboJPEG 1.8 and later."""
+    """Decodes directly into `out` with PyTurboJPEG 1.8 and later, by a copy with earlier versions."""
 
     name = "turbojpeg"
 
@@ -28,26 +28,23 @@ class TurbojpegDecoder(JpegDecoder):
         import turbojpeg
 
         class Strict(turbojpeg.TurboJPEG):  # type: ignore[misc]
-            # The package hands libjpeg's warnings to warnings.warn, whose filters are shared by all threads.
-            def _TurboJPEG__report_error(self, handle: Any) -> None:  # noqa: N802
-                raise LibjpegError(self._TurboJPEG__get_error_string(handle))
+            junk_before_end = False
 
-        class AllowingJunkBeforeEnd(turbojpeg.TurboJPEG):  # type: ignore[misc]
+            # The package passes libjpeg's warnings to warnings.warn, whose filters are shared by all threads.
             def _TurboJPEG__report_error(self, handle: Any) -> None:  # noqa: N802
                 message = self._TurboJPEG__get_error_string(handle)
-                if not JUNK_BEFORE_END.fullmatch(message):
+                if not (self.junk_before_end and JUNK_BEFORE_END.fullmatch(message)):
                     raise LibjpegError(message)
+
+        class AllowingJunkBeforeEnd(Strict):
+            junk_before_end = True
 
         self.package_version = version("PyTurboJPEG")
         path = _library_path(turbojpeg.DEFAULT_LIB_PATHS)
         self._strict = Strict(path)
         self._allowing_junk_before_end = AllowingJunkBeforeEnd(path)
         self._decodes_into_out = "dst" in inspect.signature(turbojpeg.TurboJPEG.decode).parameters
-        self._pixel_format = {
-            "rgb": turbojpeg.TJPF_RGB,
-            "gray": turbojpeg.TJPF_GRAY,
-            "cmyk": turbojpeg.TJPF_CMYK,
-        }
+        self._pixel_format = {"rgb": turbojpeg.TJPF_RGB, "gray": turbojpeg.TJPF_GRAY, "cmyk": turbojpeg.TJPF_CMYK}
 
     @cached_property
     def library(self) -> str | None:
@@ -59,13 +56,7 @@ class TurbojpegDecoder(JpegDecoder):
         return turbo_version(paths[0]) if paths else None
 
     def _decode(
-        self,
-        view: memoryview,
-        shape: tuple[int, int, int],
-        color: Color,
-        scale: int,
-        out: Pixels | None,
-        junk_before_end: bool,
+        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
     ) -> Pixels:
         library = self._allowing_junk_before_end if junk_before_end else self._strict
         factor = None if scale == 1 else (1, scale)
@@ -77,10 +68,10 @@ class TurbojpegDecoder(JpegDecoder):
 
 
 def _library_path(known: Mapping[str, Sequence[str]]) -> str | None:
-    """What PyTurboJPEG is to load; None lets it search.
+    """The library for PyTurboJPEG to load; None lets it search.
 
-    On Linux its search asks `ctypes.util.find_library`, which runs gcc and writes temporary files where no library is
-    found. The loader needs neither. Raises OSError where there is none.
+    On Linux, its search calls `ctypes.util.find_library`, which runs gcc and writes temporary files where it finds no
+    library. Loading by name needs neither. Raises OSError where there is no library.
     """
     if sys.platform != "linux":
         return None

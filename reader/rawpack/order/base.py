@@ -1,4 +1,4 @@
-"""What every order is: a pure function from (epoch, position) to a sample."""
+"""The base of every order: a pure function from (epoch, position) to a sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rawpack.order.keys import whole_number
 MAX_SAMPLES = 1 << 62
 
 REGION = 4096
-"""Samples that the disk is asked for together by one rank, unless the order itself goes from region to region."""
+"""Samples that one rank requests from the disk together, unless the order has regions of its own."""
 
 Samples = NDArray[np.int64]
 """Samples, int64 (n,)."""
@@ -23,19 +23,19 @@ Samples = NDArray[np.int64]
 class Order(ABC):
     """Which sample comes at which position of which epoch.
 
-    The same arguments give the same samples in every process, on every machine and in every release with the
-    same `version`. An order is computed window by window of positions, and the last two windows are kept: threads
-    may share it (the worst of a race is a window computed twice), and by pickle it travels without them.
+    The same arguments give the same samples in every process, on every machine and in every release with the same
+    `version`. An order is computed in windows of positions, and the last two windows are kept. Threads may share it: at
+    worst, a window is computed twice. Pickles do not include the windows.
     """
 
     version: ClassVar[int] = 1
-    """Goes up when the same arguments would give other samples. A resume compares it."""
+    """Increases when the same arguments would give other samples. Compared on resume."""
 
     foreseeable: bool = True
-    """Whether it may be asked for an epoch before that epoch begins: not where it calls what a user wrote."""
+    """Whether an epoch may be computed before it begins: not if that calls the user's code."""
 
     _kept: tuple[tuple[int, int, int, Samples], ...] = ()
-    """(epoch, start, stop, samples) of the last windows."""
+    """(epoch, start, stop, samples) of the last two windows."""
 
     @abstractmethod
     def length(self, epoch: int) -> int:
@@ -43,17 +43,16 @@ class Order(ABC):
 
     @abstractmethod
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
-        """The window that holds `position`: its first position and its samples, in a new array."""
+        """The window with `position` in it: its first position, and its samples in a new array."""
 
     def __len__(self) -> int:
-        """The number of positions in epoch 0: in every epoch, but for a sampler that varies it."""
+        """The number of positions in epoch 0, and in every epoch unless a sampler varies it."""
         return self.length(0)
 
     def samples(self, epoch: int, start: int, stop: int) -> Samples:
-        """The samples at positions start..stop-1 of `epoch`, int64 (stop - start,).
+        """The samples at positions start..stop-1 of `epoch`, int64 (stop - start,), possibly a read-only view.
 
-        May be a read-only view of what the order keeps: copy it before writing.
-        UsageError unless epoch >= 0 and 0 <= start <= stop <= length(epoch).
+        Raises UsageError unless epoch >= 0 and 0 <= start <= stop <= length(epoch).
         """
         for of, low, high, samples in self._kept:
             if of == epoch and low <= start <= stop <= high:
@@ -76,12 +75,12 @@ class Order(ABC):
         return gathered
 
     def region_end(self, epoch: int, position: int, ranks: int = 1) -> int:
-        """Up to which position the samples from `position` on are best asked of a disk together, by so many ranks each
-        for its own: see `Readahead`."""
+        """The end of the region from `position` on that `ranks` ranks should request from the disk together. See
+        `Readahead`."""
         return min(position + REGION * ranks, self.length(epoch))
 
     def _keep(self, epoch: int, position: int) -> tuple[int, Samples]:
-        """`_window`, kept."""
+        """`_window`, from the last two or computed and kept."""
         for of, low, high, samples in self._kept:
             if of == epoch and low <= position < high:
                 return low, samples
@@ -92,7 +91,7 @@ class Order(ABC):
         return low, samples
 
     def _check(self, name: str, low: int | None = None, high: int | None = None) -> None:
-        """Hold the field `name` of a frozen order as a plain int within [low, high], or raise UsageError."""
+        """Convert field `name` of a frozen order to an int within [low, high]. Raises UsageError."""
         object.__setattr__(self, name, whole_number(name, getattr(self, name), low, high))
 
     def __getstate__(self) -> dict[str, Any]:

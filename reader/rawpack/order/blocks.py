@@ -1,4 +1,4 @@
-"""The block shuffle: a random order whose reads stay in a few regions of the disk at a time."""
+"""The block shuffle: a random order that reads only a few regions of the disk at a time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from rawpack.order.permutation import sorted_shuffle
 from rawpack.order.shuffled import Shuffled
 
 MAX_WINDOW_SAMPLES = 1 << 22
-"""A window is computed and kept as a whole: 32 MiB of int64."""
+"""A window is computed and kept completely: 32 MiB of int64."""
 
 
 @dataclass(frozen=True)
 class BlockShuffled(Order):
     """Blocks of consecutive samples in random order, then shuffled within windows of several blocks.
 
-    A window's samples lie in `window` regions of the store, and no other part is read until they are used up, so
-    reads stay local where the window fits into the page cache. Where blocks begin, their order and the windows'
-    contents are drawn anew in each epoch. Memory is O(block * window).
+    A window reads from `window` regions of the store, and from no other part until it is used up. So reads stay local
+    where a window fits into the page cache. Each epoch has other blocks, in another order. Memory is O(block * window).
 
-    How random that is, by `mixing`, for 1,280,000 samples of 1,000 classes that lie one after another, in
-    batches of 256 (`near` is 1 and 1 class without a shuffle; every row here has a displacement of 1/3):
+    How random that is, by `mixing`, for 1,280,000 samples in 1,000 classes that are stored one class after another, in
+    batches of 256. (Without a shuffle, `near` is 1 and a batch has 1 class. The displacement is 1/3 in every row.)
 
     | order      | samples in a window | near  | classes in a batch |
     |------------|---------------------|-------|--------------------|
@@ -37,18 +36,18 @@ class BlockShuffled(Order):
     | 64 x 64    | 4,096               | 0.035 | 65                 |
     | 256 x 16   | 4,096               | 0.079 | 19                 |
 
-    What counts is the number of blocks in a window: a batch hardly holds more classes than that. Where classes
-    lie one after another, take many small blocks; where the store's order is mixed already, large ones do.
+    What counts is the number of blocks in a window: a batch rarely has more classes than that. Use many small blocks
+    for a store that is sorted by class; large ones are enough for a store in mixed order.
     """
 
     n: int
     """Number of samples, 0 to 2**62."""
 
     seed: int = 0
-    """Any integer, negative or long as well."""
+    """Any integer."""
 
     block: int = 32
-    """Consecutive samples that stay in one window, 1 or more."""
+    """Consecutive samples in a block, 1 or more."""
 
     window: int = 256
     """Blocks that are shuffled together, 1 or more; block * window at most 4,194,304 samples."""
@@ -78,7 +77,7 @@ class BlockShuffled(Order):
 
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
         full, short = divmod(self.n, self.block)
-        # One block has fewer samples. Without any it comes, empty, after all others.
+        # One block may be short. An empty one comes after all others.
         short_place = self._draw("short block", epoch, full + 1) if short else full
         place = position // self.block
         if place >= short_place:
@@ -91,7 +90,7 @@ class BlockShuffled(Order):
         samples = np.add.outer(blocks * self.block, np.arange(self.block)).ravel()
         if first <= short_place < last:
             samples = np.append(samples, np.arange(full * self.block, self.n))
-        # Cut elsewhere in each epoch, so that neighbors are parted and each sample is as likely anywhere.
+        # Blocks begin elsewhere in each epoch, which separates neighbors and makes each sample equally likely anywhere.
         samples += self._draw("cut", epoch, self.n)
         samples[samples >= self.n] -= self.n
         key = derive_key("window", self.n, self.seed, self.block, self.window, epoch, window)

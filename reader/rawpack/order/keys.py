@@ -1,6 +1,6 @@
-"""Keys: every random choice of an order comes from a 64-bit key, and a key from (purpose, seed, epoch, ...).
+"""Keys: every random choice of an order depends on a 64-bit key, which is derived from (purpose, seed, epoch, ...).
 
-The arithmetic is splitmix64's, on Python's own integers: the same on every machine, whatever numpy does.
+The arithmetic is splitmix64's, in Python integers: the same on every machine and with every numpy.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SHIFTS = (30, 27, 31)
 
 
 def mix(word: int) -> int:
-    """splitmix64's finalizer: a bijection of [0, 2**64) that spreads each bit over all."""
+    """splitmix64's finalizer: a bijection of [0, 2**64) in which each bit affects all others."""
     word = ((word ^ (word >> SHIFTS[0])) * MULTIPLIERS[0]) & WORD
     word = ((word ^ (word >> SHIFTS[1])) * MULTIPLIERS[1]) & WORD
     return word ^ (word >> SHIFTS[2])
 
 
 def stream(key: int) -> Iterator[int]:
-    """The endless outputs of splitmix64 started at `key`, each in [0, 2**64)."""
+    """The endless outputs of splitmix64 from `key` on, each in [0, 2**64)."""
     while True:
         key = (key + GAMMA) & WORD
         yield mix(key)
@@ -33,7 +33,7 @@ def stream(key: int) -> Iterator[int]:
 
 @lru_cache(maxsize=1024)
 def derive_key(purpose: str, *numbers: int) -> int:
-    """A key in [0, 2**64) for one purpose; numbers are any integers, negative or longer than 64 bits."""
+    """A key in [0, 2**64) for one purpose. `numbers` are any integers, negative or longer than 64 bits."""
     state = 0
     for number in (int.from_bytes(purpose.encode(), "little"), *numbers):
         rest = abs(number)
@@ -46,7 +46,7 @@ def derive_key(purpose: str, *numbers: int) -> int:
 
 
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
-    """`value` as an int within [low, high]; UsageError names it where it is none."""
+    """`value` as an int within [low, high]. Raises UsageError with `name` for anything else."""
     limits = "" if low is None else f" >= {low}" if high is None else f" between {low} and {high}"
     try:
         if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The rank of this process, as the launcher that started it says in the environment."""
+"""The rank of this process, from the environment variables of the launcher that started it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LAUNCHERS = {
     "MPICH or Intel MPI": ("PMI_RANK", "PMI_SIZE"),
     "SLURM": ("SLURM_PROCID", "SLURM_NTASKS"),
 }
-"""Launcher -> its variables, the innermost first: torchrun and mpirun are often started by SLURM, which then
-counts nodes, not processes."""
+"""Launcher -> its variables, the innermost first: SLURM often starts torchrun and mpirun, and then counts nodes, not
+processes."""
 
 CURE = "start the processes by torchrun, mpirun or srun, or give rank= and world_size="
 
@@ -24,10 +24,10 @@ CURE = "start the processes by torchrun, mpirun or srun, or give rank= and world
 def resolve_rank(
     rank: int | Literal["auto"] = 0, world_size: int = 1, environ: Mapping[str, str] | None = None
 ) -> tuple[int, int]:
-    """(rank, world_size), checked; with rank="auto", from `environ` (os.environ): (0, 1) without a launcher.
+    """(rank, world_size), checked; with rank="auto", from `environ` (os.environ), or (0, 1) without a launcher.
 
-    UsageError for a rank outside the world, for a launcher that says only one of its two numbers or says
-    nonsense, and for a world_size other than 1 that the launcher contradicts.
+    Raises UsageError for a rank outside the world, for variables of a launcher that are incomplete or invalid, and for
+    a world_size other than 1 that differs from the launcher's.
     """
     if rank != "auto":
         world_size = whole_number("world_size", world_size, 1)
@@ -41,13 +41,13 @@ def resolve_rank(
 
 
 def ranks_here(world_size: int, environ: Mapping[str, str] | None = None) -> int:
-    """How many ranks of the world run on this machine: as torchrun says in `environ` (os.environ); else maybe all."""
+    """How many ranks run on this machine, by torchrun's variable in `environ` (os.environ); all where it is not set."""
     text = (os.environ if environ is None else environ).get("LOCAL_WORLD_SIZE", "")
     return int(text) if text.isdecimal() and 0 < int(text) <= world_size else world_size
 
 
 def _read(environ: Mapping[str, str]) -> tuple[int, int]:
-    """What the first launcher that says both numbers says, unless half of an earlier one contradicts it."""
+    """Rank and world size of the first launcher that set both. Raises UsageError where an earlier one disagrees."""
     halves: dict[str, int] = {}
     for rank_name, size_name in LAUNCHERS.values():
         given = {name: _number(name, environ[name]) for name in (rank_name, size_name) if name in environ}
@@ -56,13 +56,13 @@ def _read(environ: Mapping[str, str]) -> tuple[int, int]:
             continue
         rank, world_size = given[rank_name], given[size_name]
         if not 0 <= rank < world_size:
-            raise UsageError(f"the environment's {_said(given)} are inconsistent; {CURE}")
+            raise UsageError(f"the environment's {_listed(given)} are inconsistent; {CURE}")
         for name, number in halves.items():
             if number != (rank if "RANK" in name else world_size):
-                raise UsageError(f"the environment's {_said({name: number})} contradicts {_said(given)}; {CURE}")
+                raise UsageError(f"the environment's {_listed({name: number})} contradicts {_listed(given)}; {CURE}")
         return rank, world_size
     if halves:
-        raise UsageError(f"the environment has {_said(halves)} without its partner; {CURE}")
+        raise UsageError(f"the environment has {_listed(halves)} without its partner; {CURE}")
     return 0, 1
 
 
@@ -73,5 +73,5 @@ def _number(name: str, text: str) -> int:
         raise UsageError(f"the environment's {name}={text!r} is not a whole number; {CURE}") from None
 
 
-def _said(given: Mapping[str, int]) -> str:
+def _listed(given: Mapping[str, int]) -> str:
     return " and ".join(f"{name}={number}" for name, number in given.items())

@@ -1,4 +1,4 @@
-"""How random an order is, in numbers that mean something for training."""
+"""How random an order is, in numbers that matter for training."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ BATCHES = 1000
 
 @dataclass(frozen=True)
 class Mixing:
-    """Means over up to 1,000 batches, spread evenly over an epoch."""
+    """Averages over up to 1,000 batches, evenly spaced over an epoch."""
 
     displacement: float
-    """Distance between a sample's position and its row, as a share of all samples: 1/3 where all are shuffled."""
+    """Distance between a sample's position and its row, as a share of all samples: 1/3 with a full shuffle."""
 
     near: float
-    """Share of neighbors in a batch whose rows are at most 1 % of all samples apart: 0.02 where shuffled."""
+    """Share of neighbors in a batch whose rows are at most 1 % of all samples apart: 0.02 with a full shuffle."""
 
     classes: float
-    """Different classes in a batch, where classes of equal sizes lie one after another in the store."""
+    """Different classes in a batch, for classes of equal size that are stored one after another."""
 
 
 def mixing(order: Order, batch_size: int, classes: int, epoch: int = 0) -> Mixing:
-    """Measure an order of n >= batch_size >= 2 samples that gives each sample once."""
+    """Measure an order that has each sample once, with n >= batch_size >= 2."""
     n = len(order)
     whole_number("batch_size", batch_size, 2, n)
     whole_number("classes", classes, 1)

@@ -1,4 +1,4 @@
-"""Keyed permutations of range(n): by a sort, or by a bijection any part of which is computed alone."""
+"""Keyed permutations of range(n): by a sort, or by a bijection of which any part can be computed alone."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from rawpack.order.base import Samples
 from rawpack.order.keys import GAMMA, MULTIPLIERS, SHIFTS, stream
 
 CHUNK_BYTES = 1 << 16
-"""Computed at once: little enough to stay in a core's cache, and to be had from the allocator without the system."""
+"""Computed at once: fits into a core's cache, and the allocator provides it without a system call."""
 
 ROUNDS = 7
 """Chosen by how often each difference occurs between samples at power-of-two distances, as z-scores against true
-permutations, whose own worst is 4.5. The worst of 500 keys at 17 bits, the fewest in use: 133 after 4 rounds, 5.4
-after 5, 4.5 after 6. Of 2,000 keys at 13 bits: 37 after 5, one key with 12.6 after 6, 4.5 after 7."""
+permutations, whose own worst is 4.5. Worst of 500 keys at 17 bits, the fewest in use: 133 after 4 rounds, 5.4 after 5,
+4.5 after 6. Worst of 2,000 keys at 13 bits: 37 after 5 rounds, 12.6 after 6 (one key), 4.5 after 7."""
 
 
 def sorted_shuffle(n: int, key: int) -> Samples:
-    """range(n) in the order of keyed hashes, int64 (n,), n < 2**32. Takes O(n) memory."""
+    """range(n) in the order of keyed hashes, int64 (n,), for n < 2**32. Memory is O(n)."""
     low = np.uint64((1 << n.bit_length()) - 1)
     words = np.empty(n, np.uint64)
     chunk = CHUNK_BYTES // words.itemsize
     for start in range(0, n, chunk):
         position = np.arange(start, min(start + chunk, n), dtype=np.uint64)
         word = splitmix(position, key)
-        # The position takes the hash's low bits: no two are equal, so every sorting algorithm gives the same.
+        # The position replaces the low bits: no two words are equal, so every sorting algorithm gives the same result.
         word &= ~low
         word |= position
         words[start : start + chunk] = word
@@ -39,18 +39,17 @@ def sorted_shuffle(n: int, key: int) -> Samples:
 def _ranked(words: NDArray[np.uint64]) -> Samples:
     """`words.argsort()` for up to 65,536 different words that are random above their low bits.
 
-    Two radix sorts of 16 bits each, which numpy has for 16 bits only: less than half as long as its general sort takes
-    where that does not use the CPU's vectors.
+    Two radix sorts, which numpy has for 16 bits only, take less than half the time of its general sort without SIMD.
     """
     order = (words >> np.uint64(32)).astype(np.uint16).argsort(kind="stable")
     order = order.take((words >> np.uint64(48)).astype(np.uint16).take(order).argsort(kind="stable"))
     ranked = words.take(order)
-    # Some two are alike in their upper 32 bits in a third of all such sets.
+    # In a third of all such sets, some two words have equal upper 32 bits.
     return (order if (ranked[1:] > ranked[:-1]).all() else words.argsort()).astype(np.int64, copy=False)
 
 
 def splitmix(index: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
-    """The outputs number `index`, from 0, of `stream(key)`."""
+    """The outputs of `stream(key)` at the positions `index`, from 0."""
     word = index + np.uint64(1)
     word *= np.uint64(GAMMA)
     word += np.uint64(key)
@@ -61,17 +60,17 @@ def splitmix(index: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
 
 
 class KeyedPermutation:
-    """A permutation of range(n), 1 <= n < 2**63, any part of which is computed alone, in O(1) memory.
+    """A permutation of range(n), 1 <= n < 2**63, of which any part can be computed alone, in O(1) memory.
 
-    Positions go through rounds of multiply, add and xor-shift, each a bijection of [0, 2**bits), the least power
-    of two that holds n. What lands outside range(n) goes through again until it lands inside (cycle walking),
-    which keeps the whole a permutation.
+    Positions go through rounds of multiply, add and xor-shift, each a bijection of [0, 2**bits), the smallest power of
+    two not below n. A result outside range(n) goes through again until it is inside (cycle walking), so the whole
+    remains a permutation.
     """
 
     def __init__(self, n: int, key: int) -> None:
         bits = max(2, (n - 1).bit_length())
         mask = (1 << bits) - 1
-        # The low bits of a product need no more than 32 where there are no more: half the memory to move.
+        # The low bits of a product depend on low bits only, so 32 bits are enough: half the memory traffic.
         self._dtype = np.dtype(np.uint32 if bits <= 32 else np.uint64)
         word = self._dtype.type
         self._last, self._mask, self._shift = word(n - 1), word(mask), word(bits // 2)
@@ -96,7 +95,7 @@ class KeyedPermutation:
         return samples
 
     def _walk(self, samples: Samples, where: NDArray[np.intp], x: NDArray[np.unsignedinteger]) -> None:
-        """Send x, the values at `where` that lie outside the set, through again until each lies inside."""
+        """Send x, the values at `where` that are outside range(n), through again until each is inside."""
         while where.size:
             for at in range(0, x.size, self._chunk):
                 self._mix(x[at : at + self._chunk])
@@ -106,7 +105,7 @@ class KeyedPermutation:
 
     def _mix(self, x: NDArray[np.unsignedinteger]) -> None:
         """The bijection of [0, 2**bits), in place."""
-        # Without this first xor-shift, positions half an epoch apart stay related for one round more.
+        # Without this first xor-shift, positions half an epoch apart remain related for one more round.
         half = x >> self._shift
         x ^= half
         for multiplier, addend in self._rounds:

@@ -1,8 +1,8 @@
-"""Which positions of an epoch each rank takes in each step.
+"""Which positions of an epoch each rank reads in each step.
 
-All ranks together take the next batch_size * world_size positions, each its contiguous slice of them, so that
-what has been consumed is always a prefix of the epoch: one number, the position counted over all ranks, is all
-that a resume needs, and the world size may be another one.
+All ranks together read the next batch_size * world_size positions, each rank a contiguous slice of them. What has been
+read is therefore always a prefix of the epoch: a resume needs one number only, the position counted over all ranks, and
+may have another world size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Uneven = Literal["pad", "keep"]
 
 @dataclass(slots=True)
 class Span:
-    """The positions start..stop-1 of an epoch; those from its length on are its first ones again."""
+    """The positions start..stop-1 of an epoch, which wrap around at its end."""
 
     start: int
     stop: int
@@ -32,7 +32,7 @@ class Span:
         return self.stop - self.start
 
     def pieces(self) -> list[tuple[int, int]]:
-        """The span as (start, stop) within the epoch, one after another; more than one where it wraps."""
+        """The span as one or more (start, stop) within the epoch; more than one where it wraps around."""
         pieces, at = [], self.start
         while at < self.stop:
             low = at % self.length
@@ -42,7 +42,7 @@ class Span:
         return pieces
 
     def samples(self, order: Order, epoch: int) -> Samples:
-        """The samples at these positions, int64 (len(self),); read-only where the order says so."""
+        """The samples at these positions, int64 (len(self),), possibly read-only."""
         if self.stop <= self.length:
             return order.samples(epoch, self.start, self.stop)
         return np.concatenate([order.samples(epoch, start, stop) for start, stop in self.pieces()])
@@ -52,13 +52,13 @@ class Span:
 class RankSplit:
     """How one rank's batches are cut from an epoch.
 
-    The last step has fewer than batch_size * world_size positions left, r of them, divided contiguously:
+    Fewer than batch_size * world_size positions may remain for the last step. These r are divided contiguously:
 
-    - uneven="pad": each rank takes ceil(r / world_size), the last ones filled up from the epoch's start. All
-      ranks have equally many batches of equal sizes; with one rank nothing is filled, its last batch is shorter.
-    - uneven="keep": r is divided as evenly as it goes, nothing is filled. The first ranks may have one sample
-      more; where r < world_size, the last ranks have no batch in this step.
-    - drop_last=True, with either: no rank takes them.
+    - uneven="pad": each rank reads ceil(r / world_size), and the last ranks are filled up from the start of the epoch.
+      All ranks have the same number of batches, of the same sizes. A single rank has a shorter last batch.
+    - uneven="keep": r is divided as evenly as possible, without filling. The first ranks may have one sample more; if
+      r < world_size, the last ranks have no batch in this step.
+    - drop_last=True, with either: no rank reads them.
     """
 
     length: int
@@ -84,14 +84,14 @@ class RankSplit:
         return self.count()
 
     def count(self, position: int = 0) -> int:
-        """The number of this rank's batches from `position`, 0 or what a resume says, to the epoch's end."""
+        """The number of this rank's batches from `position`, which is not 0 after a resume, to the end of the epoch."""
         whole_number("position", position, 0, self.length)
         full, left = divmod(self.length - position, self.batch_size * self.world_size)
         low, high = self._last(left)
         return full + (low < high)
 
     def batch(self, step: int, position: int = 0) -> Span:
-        """This rank's batch in the given step, counted from 0 at `position`; IndexError where it has none."""
+        """This rank's batch in a step, counted from 0 at `position`. Raises IndexError where it has none."""
         step_size = self.batch_size * self.world_size
         start = position + step * step_size
         if start + step_size <= self.length:
@@ -103,11 +103,11 @@ class RankSplit:
         return Span(start + low, start + high, self.length)
 
     def reached(self, steps: int, position: int = 0) -> int:
-        """The position after so many steps of all ranks: what to resume from. Never beyond the epoch's end."""
+        """The position after so many steps of all ranks, from which to resume. At most the epoch's length."""
         return min(position + steps * self.batch_size * self.world_size, self.length)
 
     def _last(self, left: int) -> tuple[int, int]:
-        """This rank's part [low, high) of an uneven last step; `high` beyond `left` where it is filled up."""
+        """This rank's slice [low, high) of an uneven last step. `high` exceeds `left` where it is filled up."""
         if left <= 0 or self.drop_last:
             return 0, 0
         if self.uneven == "pad":

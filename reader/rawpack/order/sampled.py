@@ -1,4 +1,4 @@
-"""An order of the user's own: weighted, balanced, bucketed, or whatever else draws indices."""
+"""An order from the user's own sampler: weighted, balanced, bucketed, or any other."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ PIECE = 1 << 16
 
 
 class Sampled(Order):
-    """The samples that a user's sampler names, in its order; repeated and left-out samples are allowed.
+    """The samples of a user's sampler, in its order. It may repeat samples, and leave some out.
 
-    source: an array of indices (the same in every epoch), an iterable that gives an epoch's indices each time
-        it is iterated (a torch Sampler), or a function from the epoch to either.
-    n: number of samples; each index is checked to lie in 0..n-1.
+    source: an array of indices (the same in every epoch), an iterable that yields an epoch's indices each time it is
+        iterated (a torch Sampler), or a function that returns either for an epoch.
+    n: number of samples; each index must be in 0..n-1.
 
-    An epoch is drawn as a whole when it is first asked for, 8 bytes per index, and the last two are kept. An
-    iterable that draws at random gives another order each time it is iterated: it must be asked in one process
-    and by one thread, and only an array, or a function of nothing but the epoch, resumes exactly.
+    An epoch is drawn completely when it is first needed, 8 bytes per index, and the last two are kept. An iterable that
+    draws at random yields another order each time. It must be used in one process and by one thread. Only an array, or
+    a function of nothing but the epoch, resumes exactly.
 
-    Raises UsageError, here or when an epoch is drawn, for what is no one-dimensional run of indices, for an
-    index outside the samples, and for an epoch without any.
+    Raises UsageError, here or when an epoch is drawn, for anything but one-dimensional indices, for an index out of
+    range, and for an empty epoch.
     """
 
     def __init__(self, source: Indices | Callable[[int], Indices], n: int) -> None:
@@ -41,7 +41,7 @@ class Sampled(Order):
         if isinstance(source, Iterator):
             raise UsageError(
                 f"sampler={source!r} can be iterated only once, so a second epoch would be empty: pass a list,"
-                " an iterable that starts anew each time, or a function of the epoch that returns one"
+                " an iterable that can be iterated again, or a function of the epoch that returns one"
             )
         if _is_array(source):
             self._fixed = self._indices(_from_array(source), "sampler")
@@ -51,17 +51,17 @@ class Sampled(Order):
 
     @property
     def digest(self) -> str | None:
-        """What tells one array of indices from another; None for what draws anew each epoch."""
+        """A checksum of an array of indices; None for samplers that draw each epoch."""
         return None if self._fixed is None else xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._fixed).data)
 
     def length(self, epoch: int) -> int:
-        """The number of indices of `epoch`, which is drawn if it was not one of the last two."""
+        """The number of indices of `epoch`, which is drawn unless it is one of the last two."""
         return self._keep(epoch, 0)[1].size
 
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
         if self._fixed is not None:
             return 0, self._fixed
-        # An iterable that can also be called is taken for what it is iterated for.
+        # An iterable that is also callable is iterated.
         iterable = isinstance(self._source, Iterable)
         source = self._source if iterable else cast(Callable[[int], Indices], self._source)(epoch)
         what = f"the sampler's epoch {epoch}"
@@ -71,19 +71,19 @@ class Sampled(Order):
             raise UsageError(f"{what} must be indices, or an iterable of them, not {source!r}")
         indices = cast(Iterator[SupportsIndex], iter(source))
         pieces = [np.empty(0, np.int64)]
-        # Checked piece by piece: one that never ends is found out by its first index outside the samples.
+        # Checked piece by piece: an endless one fails at its first index out of range.
         while (piece := _from_iterator(indices, what)).size:
             pieces.append(self._indices(piece, what))
         return 0, self._indices(np.concatenate(pieces), what)
 
     def _indices(self, indices: NDArray[Any], what: str) -> Samples:
-        """`indices` as int64, a copy of its own, if they are a run of indices of samples."""
+        """A copy of `indices` as int64. Raises UsageError for anything but one-dimensional indices of samples."""
         if indices.ndim != 1:
             raise UsageError(f"{what} must be one-dimensional, not of shape {indices.shape}")
         if indices.dtype == np.bool_:
             raise UsageError(f"{what} is a mask, not indices: pass np.flatnonzero(mask)")
         if not indices.size:
-            raise UsageError(f"{what} is empty: a sampler must give at least one index, in each epoch")
+            raise UsageError(f"{what} is empty: a sampler must give at least one index in each epoch")
         if indices.dtype.kind not in "iu":
             raise UsageError(f"{what} must be whole numbers, not {indices.dtype}")
         wrong = np.flatnonzero((indices < 0) | (indices >= self.n))

@@ -11,7 +11,7 @@ from rawpack.order.keys import derive_key
 from rawpack.order.permutation import KeyedPermutation, sorted_shuffle
 
 WINDOW = 1 << 16
-"""Positions that are computed at once, and the largest set that is sorted: 512 KiB of int64."""
+"""Positions that are computed together, and the largest set that is sorted: 512 KiB of int64."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,17 @@ class Sequential(Order):
 
 @dataclass(frozen=True)
 class Shuffled(Order):
-    """All samples in random order, another one in each epoch. Keeps 1 MiB, whatever n.
+    """All samples in random order, a different one in each epoch. Keeps 1 MiB, whatever n is.
 
-    A keyed bijection of few bits is not uniform: there are far fewer ways to choose its constants than there are
-    permutations. So sets of up to 65,536 samples are sorted by keyed hashes, which takes half a millisecond, as
-    long as the bijection needs for as many.
+    A keyed bijection of few bits is not uniform: it has far fewer keys than there are permutations. So up to 65,536
+    samples are sorted by keyed hashes instead, which takes half a millisecond, as long as the bijection would.
     """
 
     n: int
     """Number of samples, 0 to 2**62."""
 
     seed: int = 0
-    """Any integer, negative or long as well. Neighboring seeds give unrelated orders."""
+    """Any integer. Neighboring seeds give unrelated orders."""
 
     def __post_init__(self) -> None:
         self._check("n", 0, MAX_SAMPLES)

@@ -1,1 +1,1 @@
-"""Arithmetic on images: resizing, geometry, planes of YCbCr, PNG files of masks."""
+"""Image arithmetic: resizing, geometry, planes of YCbCr, and PNG files of masks."""

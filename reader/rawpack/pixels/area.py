@@ -1,13 +1,12 @@
-"""Shrinking by averaging, as OpenCV's INTER_AREA, at half its cost: each axis is a product with a banded matrix.
+"""Shrinking by averaging, like OpenCV's INTER_AREA in half the time, by products with banded matrices.
 
-OpenCV adds up weighted pixels one after another. Here the rows of the result are made a few at a time, each few by one
-small matrix product over the source rows that they cover: BLAS does that with vectors. The other axis is the same after
-a transpose.
+OpenCV adds up weighted pixels one after another. Here, a few rows of the result at a time are one small matrix product
+over the source rows that they cover, for which BLAS uses SIMD. The other axis works the same way after a transpose.
 
-Weights are multiples of 2**-14, so that every product and sum is exact in float32: the result does not depend on the
-order of additions, nor on the machine. It is within one level of the exact average.
+Weights are multiples of 2**-14, so that every product and sum is exact in float32: the result depends neither on the
+order of additions nor on the machine. It is within one level of the exact average.
 
-Imported only by what resizes: it brings OpenCV with it.
+Imported only where images are resized, because it loads OpenCV.
 """
 
 from __future__ import annotations
@@ -21,24 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 VERSION = 1
-"""Another one where any pixel comes out otherwise: stores record it."""
+"""Changes with the value of any pixel. Stores record it."""
 Bytes = NDArray[np.uint8]
 _ONE = 1 << 14
-"""The sum of the weights of a pixel: 255 times that has 22 bits, and float32 holds 24."""
+"""The sum of a pixel's weights: 255 times this has 22 bits, and float32 holds 24."""
 _BAND = 8
-"""Rows of the result in one product: more have longer rows of weights, most of them 0; fewer cost more calls."""
-
-
+"""Rows of the result in one product. More rows have more weights that are 0; fewer need more calls."""
 MOST_CHANNELS = 128
-"""OpenCV's CV_CN_MAX: it takes an image of more for an array of three axes, and resizes none."""
+"""OpenCV's CV_CN_MAX: an array with more channels is not an image to it."""
 _MOST_TURNED = 4
-"""Channels: of more, OpenCV does not transpose any number."""
+"""The most channels with which OpenCV always transposes."""
 _MOST_KEPT_BYTES = 32 << 20
 _local = threading.local()
 
 
 class Band(NamedTuple):
-    """A few rows of the result, and the source rows that they are made of."""
+    """A few rows of the result, and the source rows that they average."""
 
     start: int
     stop: int
@@ -49,16 +46,16 @@ class Band(NamedTuple):
 
 
 def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] | None = None) -> Bytes:
-    """The image (H, W, C) averaged to size (height, width), neither more than it has. A new array, unless equal.
+    """The image (H, W, C) averaged to size (height, width), each at most the image's. A new array, unless equal.
 
-    box: the part (top, left, height, width) of the result that is wanted: the rest is not made.
+    box: the only part (top, left, height, width) of the result to compute.
     """
     height, width, channels = image.shape
     top, left, rows, columns = box or (0, 0, *size)
     if size == (height, width):
         return image if box is None else image[top : top + rows, left : left + columns]
     if height % size[0] == 0 and width % size[1] == 0 and channels <= MOST_CHANNELS:
-        # Whole blocks: OpenCV has a way of its own for them, which is as exact and faster.
+        # OpenCV has a special case for whole blocks, which is faster and just as exact.
         y, x = height // size[0], width // size[1]
         blocks = image[top * y : (top + rows) * y, left * x : (left + columns) * x]
         made: Any = cv2.resize(blocks, (columns, rows), interpolation=cv2.INTER_AREA)
@@ -71,7 +68,7 @@ def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] |
 
 
 def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
-    """The rows of these bands; the image begins with row `first` of the source."""
+    """The rows of these bands. `image` starts at row `first` of the source."""
     _, width, channels = image.shape
     image = image[bands[0].first - first : bands[-1].last - first]
     first, start, old, height = bands[0].first, bands[0].start, len(image), bands[-1].stop - bands[0].start
@@ -87,7 +84,7 @@ def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
 
 
 def _scratch(count: int) -> NDArray[np.float32]:
-    """Memory for so many floats, this thread's own: taken anew each time, it would cost as much as the work."""
+    """This thread's own memory for floats: allocating it each time would take as long as the work."""
     kept: NDArray[np.float32] | None = getattr(_local, "floats", None)
     if kept is not None and len(kept) >= count:
         return kept
@@ -106,7 +103,7 @@ def _transposed(image: Bytes) -> Bytes:
 
 @lru_cache(maxsize=512)
 def _bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
-    """How rows begin to end of `new` rows are made of `old` ones."""
+    """How to average `old` rows to rows begin..end-1 of `new` rows."""
     edges = np.arange(new + 1) * (old / new)
     bands = []
     for start in range(begin, end, _BAND):
@@ -115,7 +112,7 @@ def _bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
         pixel = np.arange(first, last)
         covered = np.minimum(edges[start + 1 : stop + 1, None], pixel + 1) - np.maximum(edges[start:stop, None], pixel)
         weights = np.rint(covered.clip(0) * (new / old * _ONE))
-        # What rounding took or gave goes to the largest weight, so that gray stays gray.
+        # The rounding error goes to the largest weight, so that gray stays gray.
         weights[np.arange(stop - start), weights.argmax(axis=1)] += _ONE - weights.sum(axis=1)
         bands.append(Band(start, stop, first, last, (weights / _ONE).astype(np.float32)))
     return tuple(bands)

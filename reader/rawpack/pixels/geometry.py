@@ -1,13 +1,12 @@
-"""The geometry of images, in whole numbers of pixels: sizes are (height, width), boxes (y, x, height, width)."""
+"""The geometry of images in whole pixels: sizes are (height, width), boxes are (y, x, height, width)."""
 
 from __future__ import annotations
 
 
 def cover_size(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
-    """The size to which an image of `size` is scaled, so that it covers `target` and keeps its shape.
+    """The size to which an image of `size` is scaled so that it covers `target` and keeps its proportions.
 
-    One side is exactly the target's; the other is rounded down, as torchvision's Resize does for the shorter side,
-    and is never less than the target's.
+    One side is exactly the target's. The other is rounded down, as in torchvision's Resize, but not below the target's.
     """
     (height, width), (target_height, target_width) = size, target
     if target_height * width >= target_width * height:  # the height needs the larger scale, or both the same
@@ -16,7 +15,7 @@ def cover_size(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int
 
 
 def crop_box(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The box of `target`'s size in the center of `size`, which covers it, placed as torchvision's CenterCrop does."""
+    """The box of size `target` in the center of `size`, placed as by torchvision's CenterCrop."""
     (height, width), (target_height, target_width) = size, target
     top = round((height - target_height) / 2.0)
     left = round((width - target_width) / 2.0)
@@ -24,7 +23,7 @@ def crop_box(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, 
 
 
 def chroma_size(size: tuple[int, int]) -> tuple[int, int]:
-    """The size of a chroma plane of 4:2:0: one value for each two by two pixels, of which the last may lie outside."""
+    """The size of a chroma plane of 4:2:0: one value for each two by two pixels, also at odd edges."""
     return -(-size[0] // 2), -(-size[1] // 2)
 
 

@@ -1,7 +1,7 @@
-"""The PNG files of masks: the few kinds that rawpack writes, decoded with nothing but zlib and numpy.
+"""PNG files of masks: the few kinds that rawpack writes, read with zlib and numpy only.
 
-Rows are stored as they are, or as differences from the row above, the same in all rows: both are undone by numpy for
-the whole image at once, and a damaged file is an error, never a half-empty picture.
+All rows are stored as they are, or all rows as differences from the row above. numpy reverses that for the whole image
+at once. A damaged file raises an error, and never gives a partial picture.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IHDR = struct.Struct(">IIBBBBB")
 def decode(data: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The pixels of a PNG file: a new array of `shape` (H, W, C) and `dtype` (uint8 or uint16).
 
-    Raises DecodeError where the file is damaged, or does not hold just that; before it takes memory for the pixels.
+    Raises DecodeError where the file is damaged or has other pixels, before it allocates memory for them.
     """
     height, width, channels = shape
     packed, header = [], None
@@ -61,11 +61,11 @@ def decode(data: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]
 
 
 def encode(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """A PNG file (n,) of an image (H, W, C): uint8 or uint16, 1 or 3 channels. Equal on one version of zlib."""
+    """A PNG file (n,) of an image (H, W, C): uint8 or uint16, 1 or 3 channels. Its bytes depend on zlib's version."""
     height, width, channels = image.shape
     big = np.ascontiguousarray(image, image.dtype.newbyteorder(">"))
     pixels = big.reshape(height, -1).view(np.uint8)
-    # Whole numbers of 16 bits are mostly depths, which change little from row to row; labels repeat as they are.
+    # Masks of 16 bits are mostly depths, which change little from row to row. Labels compress best as they are.
     method = UP if image.dtype.itemsize == 2 else NO_FILTER
     rows = np.full((height, 1 + pixels.shape[1]), method, np.uint8)
     rows[:, 1:] = pixels
@@ -77,7 +77,7 @@ def encode(image: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def holds(shape: tuple[int | None, ...], dtype: str) -> bool:
-    """Whether a PNG can hold such images."""
+    """Whether a PNG can hold images of this shape and dtype."""
     return dtype in ("uint8", "uint16") and len(shape) == 3 and shape[2] in COLORS and 0 not in shape
 
 
@@ -86,7 +86,7 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Type and body of each chunk up to IEND, its checksum checked."""
+    """Type and body of each chunk up to IEND. Raises DecodeError for a wrong checksum."""
     if data[:8] != SIGNATURE:
         raise DecodeError("corrupt", "no PNG signature")
     at, kind = 8, b""

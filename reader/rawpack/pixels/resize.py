@@ -1,6 +1,6 @@
-"""Resizing to a size: scaled to cover and cropped, or stretched.
+"""Resizing images: scaled to cover a size and cropped, or stretched to it.
 
-Imported only by what resizes: it brings OpenCV with it.
+Imported only where images are resized, because it loads OpenCV.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ _CODES = {
 }
 
 _MAX_COVER_PIXELS = 1 << 24
-"""An enlarged image of more pixels than this, of which most is cropped away, is never made."""
-
+"""An enlarged image of more pixels, most of which would be cropped, is never created."""
 _MOST_CHANNELS = 4
-"""With more, OpenCV knows not every dtype and interpolation."""
-
+"""The most channels for which OpenCV has all dtypes and interpolations."""
 _MARGIN = 8
-"""Source pixels around a part that any interpolation may look at."""
+"""Source pixels around a part that an interpolation may read."""
 
 
 def fit(
@@ -49,16 +47,15 @@ def fit(
 ) -> tuple[Pixels, bool]:
     """Resize (H, W, C) to size (height, width). Returns the image and whether it was enlarged on either axis.
 
-    "cover" scales until the size is covered and crops the center, rounding as torchvision's Resize and CenterCrop;
-    "stretch" scales each axis by itself. "area" averages where it shrinks, so that nothing aliases, and is bilinear
-    where it enlarges; "linear", "cubic" and "lanczos" look at a few source pixels only, whatever the scale.
+    "cover" scales the image to cover the size and crops the center, rounding like torchvision's Resize and CenterCrop;
+    "stretch" scales each axis separately. "area" averages where it shrinks, which avoids aliasing, and is bilinear
+    where it enlarges. "linear", "cubic" and "lanczos" read only a few source pixels, whatever the scale.
 
-    An image that has the size already is returned itself, any other as a new contiguous array. The pixels do not
-    depend on the number of OpenCV's threads. Memory is that of the source and the result, a small multiple of them
-    at most: of an extreme shape (1 x 10,000 to 256 x 256), only the part that is kept gets enlarged.
+    An image that already has the size is returned itself, any other as a new contiguous array. The pixels do not depend
+    on the number of OpenCV's threads. Memory is a small multiple of source and result at most: for an extreme shape
+    (1 x 10,000 to 256 x 256), only the part that is kept is enlarged.
 
-    full: (height, width) of what `image` is a reduced decode of: its proportions, which the reduced sides are rounded
-    off, then say what is scaled and cropped.
+    full: the full (height, width), where `image` was decoded at reduced size. Its proportions are the exact ones.
     """
     stored = image.shape[0], image.shape[1]
     if stored == size:
@@ -71,7 +68,11 @@ def fit(
     if interpolation == "area" and image.dtype == np.uint8 and not enlarged:
         return np.ascontiguousarray(shrink(image, scaled, box)), False
     top, left, height, width = box
-    return np.ascontiguousarray(_scale(image, scaled, interpolation)[top : top + height, left : left + width]), enlarged
+    if interpolation == "area":
+        resized = to_size(image, scaled, "linear")
+    else:
+        resized = to_size(image, scaled, interpolation, antialias=False)
+    return np.ascontiguousarray(resized[top : top + height, left : left + width]), enlarged
 
 
 def to_size(
@@ -81,11 +82,11 @@ def to_size(
     antialias: bool = True,
     out: Pixels | None = None,
 ) -> Pixels:
-    """Resize (H, W, C) to exactly size (height, width), each axis by itself; into `out`, (*size, C), where it is given.
+    """Resize (H, W, C) to exactly size (height, width), each axis separately; into `out`, (*size, C), if given.
 
-    antialias: average along the axes that shrink, interpolate along those that grow; False interpolates there too. Not
-    for "nearest". "area": what OpenCV's INTER_AREA does, average where both axes shrink, and nowhere else.
-    An image that has the size already is returned itself. It may be a view with gaps between its rows.
+    antialias: average along the axes that shrink, and interpolate along those that grow; False interpolates along both.
+    Ignored for "nearest". "area" is OpenCV's INTER_AREA: it averages only where both axes shrink.
+    An image that already has the size is returned itself, even if it is a view with gaps between its rows.
     """
     code = _CODES[interpolation]
     height, width = image.shape[:2]
@@ -96,35 +97,23 @@ def to_size(
     smaller = min(size[0], height), min(size[1], width)
     if not antialias or interpolation == "nearest" or smaller == (height, width):
         return _resize(image, size, code, out)
-    return _resize(_shrunk(image, smaller), size, code, out)
+    shrunk = shrink(image, smaller) if image.dtype == np.uint8 else _resize(image, smaller, cv2.INTER_AREA)
+    return _resize(shrunk, size, code, out)
 
 
 def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover") -> NDArray[Any]:
-    """As `fit`, for a mask (H, W, ...) of any dtype: each pixel is that of the source nearest to its center.
+    """As `fit`, for a mask (H, W, ...) of any dtype: each pixel is the source pixel nearest to its center.
 
-    No value is mixed with another, and an enlarged image is never made. A new array.
+    Never mixes values, and never creates an enlarged image. Returns a new array.
     """
     stored = image.shape[0], image.shape[1]
     scaled = cover_size(stored, size) if fit == "cover" else size
     top, left, height, width = crop_box(scaled, size)
-    # Center of pixel i of the result, (i + 1/2) * stored / scaled of the source, in whole numbers.
+    # The center of pixel i of the result is at (i + 1/2) * stored / scaled of the source, here in whole numbers.
     rows = (2 * np.arange(top, top + height) + 1) * stored[0] // (2 * scaled[0])
     columns = (2 * np.arange(left, left + width) + 1) * stored[1] // (2 * scaled[1])
     nearest: NDArray[Any] = image[rows[:, None], columns]
     return nearest
-
-
-def _scale(image: Pixels, size: tuple[int, int], interpolation: Interpolation) -> Pixels:
-    """Scale all of an image."""
-    if interpolation != "area":
-        return _resize(image, size, _CODES[interpolation])
-    smaller = min(size[0], image.shape[0]), min(size[1], image.shape[1])
-    return _resize(_shrunk(image, smaller), size, cv2.INTER_LINEAR)
-
-
-def _shrunk(image: Pixels, size: tuple[int, int]) -> Pixels:
-    """Average an image, neither axis becoming longer."""
-    return shrink(image, size) if image.dtype == np.uint8 else _resize(image, size, cv2.INTER_AREA)
 
 
 def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None = None) -> Pixels:
@@ -140,7 +129,7 @@ def _resize(image: Pixels, size: tuple[int, int], code: int, out: Pixels | None 
 
 
 def _by_channels(image: Pixels) -> list[Pixels]:
-    """The image, as many channels at a time as OpenCV takes; never two, which it rounds otherwise than one or four."""
+    """The image in groups of 4 channels and single ones: OpenCV rounds two channels differently."""
     whole = image.shape[2] // _MOST_CHANNELS * _MOST_CHANNELS
     ends = [*range(_MOST_CHANNELS, whole + 1, _MOST_CHANNELS), *range(whole + 1, image.shape[2] + 1)]
     return [np.ascontiguousarray(part) for part in np.split(image, ends[:-1], axis=2)]
@@ -149,7 +138,7 @@ def _by_channels(image: Pixels) -> list[Pixels]:
 def _enlarge_part(
     image: Pixels, scaled: tuple[int, int], box: tuple[int, int, int, int], interpolation: Interpolation
 ) -> Pixels:
-    """The box of the image scaled to `scaled`, which is not made: each pixel is interpolated where it comes from."""
+    """The box of the image scaled to `scaled`, interpolated from the source without creating the scaled image."""
     if image.shape[2] > (_MOST_CHANNELS if interpolation in ("cubic", "lanczos") else MOST_CHANNELS):
         return np.concatenate([_enlarge_part(part, scaled, box, interpolation) for part in _by_channels(image)], axis=2)
     code = {"area": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}.get(interpolation, _CODES[interpolation])

@@ -1,10 +1,10 @@
-"""Planes of YCbCr 4:2:0 into RGB: what `--color yuv420` stores is one and a half bytes a pixel.
+"""Converting planes of YCbCr 4:2:0 to RGB: `--color yuv420` stores 1.5 bytes per pixel.
 
-A sample is flat: the luma Y of every pixel, then Cb, then Cr, of each two by two pixels. The values are those of JFIF:
-BT.601, full range, chroma in the middle of its four pixels. Chroma is brought to the pixels by the triangle filter (3/4
-of the nearer, 1/4 of the farther, on both axes), which is what libjpeg does, and torch's bilinear interpolation.
+A sample is flat: the luma Y of every pixel, then Cb, then Cr, one value for each two by two pixels. The values are
+those of JFIF: BT.601, full range, with chroma in the middle of its four pixels. Chroma is enlarged by the triangle
+filter (3/4 of the nearer and 1/4 of the farther value, on both axes), as in libjpeg and torch's bilinear interpolation.
 
-Imported only by what converts: it brings OpenCV with it.
+Imported only where images are converted, because it loads OpenCV.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Box = tuple[int, int, int, int]
 
 
 def planes_of(stored: Bytes, size: tuple[int, int]) -> tuple[Bytes, Bytes]:
-    """Views of a stored sample (n,) of that size: Y (H, W); Cb and Cr (2, ceil(H / 2), ceil(W / 2))."""
+    """Views of a stored sample (n,) of size (H, W): Y (H, W); Cb and Cr (2, ceil(H / 2), ceil(W / 2))."""
     luma = size[0] * size[1]
     return stored[:luma].reshape(size), stored[luma:].reshape(2, *chroma_size(size))
 
 
 def to_rgb(stored: Bytes, size: tuple[int, int], box: Box | None = None, out: Bytes | None = None) -> Bytes:
-    """The RGB pixels (h, w, 3) of a stored sample (n,), or of its part `box` (y, x, h, w): exactly those that the whole
-    has there. Into `out`, C order, where it is given. Any number of threads may call at once."""
+    """The RGB pixels (h, w, 3) of a stored sample (n,), or of its part `box` (y, x, h, w): exactly the pixels of the
+    whole image. In `out`, C order, where it is given. Any number of threads may call this."""
     y, x, height, width = box or (0, 0, *size)
     luma, chroma = planes_of(stored, size)
-    # One row and column of chroma more on each side, where there are any: what the filter looks at.
+    # The filter needs one more row and column of chroma on each side, where there are any.
     top, left = max(0, (y - 1) // 2), max(0, (x - 1) // 2)
     part = chroma[:, top : (y + height) // 2 + 1, left : (x + width) // 2 + 1]
     inside = slice(y - 2 * top, y - 2 * top + height), slice(x - 2 * left, x - 2 * left + width)
@@ -46,9 +46,9 @@ def to_rgb(stored: Bytes, size: tuple[int, int], box: Box | None = None, out: By
 def _upsampled(chroma: Bytes) -> list[Bytes]:
     """Each plane of (k, n, m) as (2 n, 2 m).
 
-    Each value is repeated for its two by two pixels, and 1 2 1 over 4 on both axes is the triangle filter. OpenCV
-    makes that in integers, each pixel the same wherever a box begins; its linear interpolation is hardly faster, and a
-    level off here and there.
+    Each value is repeated for its two by two pixels; weights of 1 2 1 over 4 on both axes are then the triangle filter.
+    OpenCV computes that in integers, so pixels do not depend on where a box begins. Its linear interpolation is hardly
+    faster, and sometimes off by one level.
     """
     count, rows, columns = chroma.shape
     flat = chroma.reshape(count * rows, columns)

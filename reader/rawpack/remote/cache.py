@@ -1,15 +1,15 @@
-"""The cache: a folder of fetched files, shared by all processes of the machine, with a limit in bytes.
+"""The cache: a folder of fetched files, which all processes of the machine share, with a size limit.
 
     CACHE/
-      lock                          held by a process for the moment in which it looks and decides
-      leases/<process>-<random>     what a reader needs right now: locked as long as the reader lives
+      lock                          held by a process while it looks at the cache and decides
+      leases/<process>-<random>     what a reader needs right now; locked as long as the reader lives
       <digest of a store>/          a store: store.json, columns-1/, and the shards that were fetched
         shard-00007.npy
-        shard-00008.npy.268435456.part    on its way, and of how many bytes: locked by the process that fetches it
+        shard-00008.npy.268435456.part    being fetched, with its final size; locked by the process that fetches it
 
-Locks are the system's (`flock`), so that they end with their process, however it ends. A file gets its name when it is
-complete and checked. The mtime of a shard says when it was last needed; to make room, the least recently needed ones
-are removed first, and never one that a reader needs right now.
+Locks are the system's (`flock`): they end with their process, however that ends. A file gets its name when it is
+complete and checked. The mtime of a shard is the last time it was needed. To make room, the least recently needed
+shards are removed first, but never one that a reader needs right now.
 """
 
 from __future__ import annotations
@@ -43,60 +43,59 @@ _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES = re.compile(r"\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE)
 
 Key = tuple[str, str]
-"""Digest of a store, and the name of one of its files."""
+"""(digest of a store, name of one of its files)."""
 
 
 @dataclass(frozen=True)
 class NoRoom:
-    """A file cannot be fetched now: everything else in the cache is needed."""
+    """A file cannot be fetched now: too much of the cache is needed by readers."""
 
     held: int
-    """Bytes that may not be removed."""
-    limit: int
+    """Bytes that cannot be removed."""
 
 
+@dataclass(frozen=True)
 class Busy:
     """Another process is fetching the file."""
 
+    fetched: int
+    """Bytes that it has so far; 0 before the first."""
+
 
 class Download:
-    """A file that this process alone is fetching into the cache."""
+    """A file that only this process is fetching into the cache."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self.descriptor = path, descriptor
 
     def close(self) -> None:
-        """To be called by whoever began it: then others may continue it."""
+        """Let others continue it. Called by whoever began it."""
         os.close(self.descriptor)
 
     @property
     def ours(self) -> bool:
-        """Whether the file still lies there: another process takes over from one that seems to be dead."""
-        return _lies_at(self.descriptor, self.path)
+        """Whether the file is still there: another process may take over from one that seems to be dead."""
+        return _is_at(self.descriptor, self.path)
 
 
 class Cache:
-    """One folder and its bound. Any number of processes and threads may use a folder at once."""
+    """One folder with its limit. Any number of processes and threads may use the same folder."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
-        """folder: made where it is missing; None is `default_folder()`. limit: in bytes, of all that lies there; None
-        is half of what is free there and in it already. Raises UsageError where neither makes sense."""
+        """folder: created if missing; None is `default_folder()`. limit: in bytes; None is half of the sum of the free
+        space and the cache's present size. Raises UsageError for an unusable folder and an invalid limit."""
         named = folder
         try:
             self.folder = named = (default_folder() if folder is None else Path(folder).expanduser()).absolute()
             self._make()
             os.close(os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666))
-        except (OSError, RuntimeError) as error:  # RuntimeError: a home that is not known
+        except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
             raise UsageError(
                 f"the cache {named or ''} cannot be used: {getattr(error, 'strerror', None) or error}; name a folder "
                 "with cache= or RAWPACK_CACHE that this process may write to"
             ) from None
         free = shutil.disk_usage(self.folder).free
         self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else byte_count("cache_bytes", limit)
-
-    def store(self, digest: str) -> Path:
-        """The folder of a store."""
-        return self.folder / digest
 
     def path(self, key: Key) -> Path:
         """Where a file is, or will be."""
@@ -112,11 +111,9 @@ class Cache:
 
     @contextmanager
     def locked(self, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
-        """Within this block no other process or thread decides anything about the cache. A folder that was removed is
-        made anew.
+        """Within this block, no other process or thread changes the cache. Recreates a folder that was removed.
 
-        Raises StoreError where another one does so all the time, and for every OSError within the block: what is done
-        there is done to the cache.
+        Raises StoreError where another process does not release the lock, and for every OSError within the block.
         """
         try:
             descriptor = self._lock(wait_s)
@@ -128,7 +125,7 @@ class Cache:
             raise self.refused(error) from error
 
     def refused(self, error: OSError) -> StoreError:
-        """What to raise where the system does not let the cache be used."""
+        """The error to raise where the system refuses an operation on the cache."""
         what = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreError(
@@ -136,45 +133,39 @@ class Cache:
                 "or name another folder with cache="
             )
         at = f" ({error.filename})" if error.filename else ""
-        return StoreError(f"the cache {self.folder} cannot be written: {what}{at}; or name another with cache=")
+        return StoreError(f"the cache {self.folder} cannot be written: {what}{at}; fix it, or name another with cache=")
 
     def keep_manifest(self, digest: str, manifest_bytes: bytes) -> None:
-        """Put a store's manifest there. Within `locked`."""
+        """Write a store's manifest into the cache. Within `locked`."""
         path = self.path((digest, NAME))
         with contextlib.suppress(OSError):
             if path.read_bytes() == manifest_bytes:
                 return
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{NAME}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        temporary = path.with_name(f"{NAME}.tmp")
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            try:
-                write_all(descriptor, manifest_bytes)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with temporary.open("wb", buffering=0) as file:
+                write_all(file.fileno(), manifest_bytes)
+                os.fsync(file.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def discard(self, key: Key) -> None:
-        """Remove a file whose bytes are not those that were packed. Within `locked`."""
-        self.path(key).unlink(missing_ok=True)
-
     def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Download | NoRoom | Busy | None:
-        """Begin to fetch a file, or continue: room is made for it, and nobody else fetches it meanwhile.
+        """Begin or continue to fetch a file, for which room is made. None where it is there already. Within `locked`.
 
-        None: it is there. Within `locked`. keep: files that must not make room, beside those that a reader needs now.
-        lease: the caller's, whose files `keep` names as far as they are to stay.
+        keep: files that must not be removed, besides those on the leases of other readers. lease: the caller's own.
         """
         if self.has(key, record):
             return None
-        path = self.path(key)
-        part = path.with_name(f"{path.name}.{record.bytes}.part")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        part = self._part(key, record)
+        part.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _try_lock(part)
         if descriptor is None:
-            return Busy()
+            try:
+                return Busy(part.stat().st_size)
+            except FileNotFoundError:
+                return Busy(0)
         room = self._make_room(key, record.bytes, set(keep) | self._leased(lease))
         if room is not None:
             if not os.fstat(descriptor).st_size:
@@ -184,45 +175,40 @@ class Cache:
         return Download(part, descriptor)
 
     def commit(self, part: Download, key: Key) -> bool:
-        """Give a complete file its name; False where another process has taken it over. Within `locked`."""
+        """Give a complete file its name. False where another process has taken it over. Within `locked`."""
         if not part.ours:
             return False
         part.path.replace(self.path(key))
         return True
 
     def take_over(self, key: Key, record: FileRecord) -> None:
-        """Have a file fetched again whose transfer makes no progress. Within `locked`."""
-        path = self.path(key)
-        path.with_name(f"{path.name}.{record.bytes}.part").unlink(missing_ok=True)
-
-    def progress(self, key: Key, record: FileRecord) -> int:
-        """How many bytes of a file have come that is on its way; -1 where none is."""
-        path = self.path(key)
-        try:
-            return path.with_name(f"{path.name}.{record.bytes}.part").stat().st_size
-        except FileNotFoundError:
-            return -1
+        """Drop the download of another process, which makes no progress. Within `locked`."""
+        self._part(key, record).unlink(missing_ok=True)
 
     def touch(self, keys: Iterable[Key]) -> None:
-        """These files are needed: they are removed last."""
+        """Note that these files are needed now, so that they are removed last."""
         for key in keys:
             with contextlib.suppress(OSError):
                 os.utime(self.path(key))
 
+    def _part(self, key: Key, record: FileRecord) -> Path:
+        """The path of a file while it is being fetched."""
+        return self.folder / key[0] / f"{key[1]}.{record.bytes}.part"
+
     def _make(self) -> None:
-        """Have the folder, and what tells what it is."""
+        """Create the folder, and the tag that excludes it from backups."""
         (self.folder / _LEASES).mkdir(parents=True, exist_ok=True)
         if not (self.folder / _TAG).exists():
             (self.folder / _TAG).write_text(_TAGGED)
 
     def _lock(self, wait_s: float) -> int:
-        """The descriptor of the lock, once this caller has it. Raises OSError, and as `locked`."""
+        """Acquire the lock and return its descriptor. Raises OSError, and as `locked`."""
         until = time.monotonic() + wait_s
         while (descriptor := _try_lock(self.folder / _LOCK)) is None:
             if time.monotonic() > until:
                 raise StoreError(
-                    f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: if it is stopped, end it; or "
-                    "name another cache"
+                    f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: if it is suspended, end it; "
+                    "or name another cache"
                 )
             if self.folder.is_dir():
                 time.sleep(_LOOK_EVERY_S / 10)
@@ -231,7 +217,7 @@ class Cache:
         return descriptor
 
     def _sizes(self) -> dict[Key, int]:
-        """Every file of every store, and its bytes: those that it will have, where it is on its way."""
+        """Every file of every store, with its bytes; its final size while it is being fetched."""
         found: dict[Key, int] = {}
         for store in _entries(self.folder):
             if not _STORE.fullmatch(store.name) or not store.is_dir(follow_symlinks=False):
@@ -249,7 +235,7 @@ class Cache:
     def _make_room(self, key: Key, size: int, keep: set[Key]) -> NoRoom | None:
         """Remove the least recently needed files until there is room for one more."""
         sizes = self._sizes()
-        # The file that room is made for is on its way already.
+        # The file itself may be there in part.
         total = sum(sizes.values()) - sizes.get((key[0], f"{key[1]}.{size}.part"), 0)
         if total + size <= self.limit:
             return None
@@ -257,7 +243,7 @@ class Cache:
         candidates = [one for one in sizes if one not in keep and self._may_go(one, stores_in_use)]
         held = total - sum(sizes[one] for one in candidates)
         if held + size > self.limit:
-            return NoRoom(held, self.limit)
+            return NoRoom(held)
         for one in sorted(candidates, key=self._last_needed):
             if total + size <= self.limit:
                 break
@@ -265,14 +251,14 @@ class Cache:
                 self.path(one).unlink()
             total -= sizes[one]
             if one[1] == NAME:
-                shutil.rmtree(self.store(one[0]), ignore_errors=True)
+                shutil.rmtree(self.folder / one[0], ignore_errors=True)
         return None
 
     def _may_go(self, key: Key, stores_in_use: set[str]) -> bool:
-        """Whether a file that nobody needs now may be removed: manifest and columns stay as long as their store is in
-        use, and what is on its way as long as somebody fetches it."""
+        """Whether a file that is not needed now may be removed. Manifest and columns stay as long as their store is in
+        use, and a partial file as long as somebody is fetching it."""
         digest, name = key
-        if name == NAME or "/" in name:
+        if _is_small(name):
             return digest not in stores_in_use
         if _PART.fullmatch(name):
             descriptor = _try_lock(self.path(key), make=False)
@@ -282,14 +268,14 @@ class Cache:
         return True
 
     def _last_needed(self, key: Key) -> tuple[bool, float]:
-        """Sort key of removal: shards, and then what else is left of stores."""
+        """Sort key for removal: shards first, then manifests and columns."""
         try:
-            return key[1] == NAME or "/" in key[1], self.path(key).stat().st_mtime
+            return _is_small(key[1]), self.path(key).stat().st_mtime
         except OSError:
             return False, 0.0
 
     def _leased(self, but: Lease) -> set[Key]:
-        """What all readers need now, `but` one, on this machine; leases of readers that are gone are removed."""
+        """What all other readers on this machine need now. Removes the leases of readers that have ended."""
         found: set[Key] = set()
         for entry in _entries(self.folder / _LEASES):
             if Path(entry.path) == but.path:
@@ -306,7 +292,7 @@ class Cache:
 
 
 class Lease:
-    """What one reader needs right now, as all processes can see it; until the reader or its process is gone."""
+    """What one reader needs right now, visible to all processes until the reader or its process ends."""
 
     def __init__(self, cache: Cache) -> None:
         self.path = cache.folder / _LEASES / f"{os.getpid()}-{secrets.token_hex(8)}"
@@ -316,16 +302,16 @@ class Lease:
 
     @property
     def is_there(self) -> bool:
-        """Whether others can see it: not where the cache was removed."""
-        return _lies_at(self._held[0], self.path)
+        """Whether other processes can see it: not if the cache was removed."""
+        return _is_at(self._held[0], self.path)
 
     def renew(self) -> None:
-        """Begin it again where it was removed; nothing is on it then. Within `Cache.locked`."""
+        """Create it again, empty, after the cache was removed. Within `Cache.locked`."""
         before, self._held[0] = self._held[0], self._begin()
         os.close(before)
 
     def write(self, keys: Iterable[Key]) -> None:
-        """From now on these are needed, and nothing else. Within `Cache.locked`."""
+        """Replace its contents by these files. Within `Cache.locked`."""
         text = "".join(f"{digest}/{name}\n" for digest, name in keys).encode()
         os.ftruncate(self._held[0], 0)
         os.lseek(self._held[0], 0, os.SEEK_SET)
@@ -335,13 +321,13 @@ class Lease:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _try_lock(self.path)
         if descriptor is None:
-            # Nobody else knows the name, so its folder went at this very moment.
+            # Nobody else knows the name, so its folder was removed at this moment.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
         return descriptor
 
 
 def default_folder() -> Path:
-    """`RAWPACK_CACHE`, or `rawpack` in the user's folder of caches."""
+    """`RAWPACK_CACHE`, or `rawpack` in the user's cache folder."""
     named = os.environ.get("RAWPACK_CACHE")
     if named:
         return Path(named).expanduser()
@@ -350,18 +336,18 @@ def default_folder() -> Path:
 
 
 def is_cached_store(path: Path) -> bool:
-    """Whether a folder is that of a store in a cache: it has no provenance, and shards as far as they were fetched."""
+    """Whether a folder is a store in a cache, which has no provenance, and only the shards that were fetched."""
     path = path.absolute()
     return bool(_STORE.fullmatch(path.name)) and (path.parent / _LEASES).is_dir() and (path.parent / _LOCK).is_file()
 
 
 def is_coming(name: str) -> bool:
-    """Whether a file in such a folder is one on its way."""
+    """Whether a file in such a folder is still being fetched."""
     return bool(_PART.fullmatch(name)) or (name.startswith(f"{NAME}.") and name.endswith(".tmp"))
 
 
 def byte_count(name: str, value: object) -> int:
-    """A number of bytes: 200_000_000_000, "200GB", "1.5 TiB". Raises UsageError."""
+    """A number of bytes, such as 200_000_000_000, "200GB" or "1.5 TiB". Raises UsageError."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     match = _BYTES.fullmatch(value) if isinstance(value, str) else None
@@ -373,9 +359,14 @@ def byte_count(name: str, value: object) -> int:
     return count
 
 
+def _is_small(name: str) -> bool:
+    """Whether a file is a manifest or a column."""
+    return name == NAME or "/" in name
+
+
 def _try_lock(path: Path, *, make: bool = True) -> int | None:
-    """The descriptor of a file that is now locked by this caller alone; None where somebody else has it, or where it is
-    missing and not to be made."""
+    """Lock a file, and return its descriptor. None where somebody else has locked it, or where it is missing and not to
+    be created."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0), 0o666)
@@ -384,11 +375,11 @@ def _try_lock(path: Path, *, make: bool = True) -> int | None:
         except PermissionError:
             if make:
                 raise
-            return None  # another user's, who may be using it
+            return None  # of another user, who may be using it
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # It may have been removed or renamed since it was opened: a lock on it would keep nobody out.
-            if _lies_at(descriptor, path):
+            # If it was removed or renamed after it was opened, the lock would keep nobody out.
+            if _is_at(descriptor, path):
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -400,7 +391,7 @@ def _try_lock(path: Path, *, make: bool = True) -> int | None:
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder; nothing where it is gone."""
+    """The contents of a folder; empty where it was removed."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -408,8 +399,8 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _lies_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file is the one of that name."""
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one at this path."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False

@@ -1,8 +1,8 @@
-"""What is fetched next: threads of the process that asks for batches bring files into the cache, the urgent ones first.
+"""Background downloads: threads of the process that asks for batches fetch files, most urgent ones first.
 
 Each reader has a *ticket*, which says which files it needs now and which to prefetch. A file that is needed now is on
-the reader's lease, so that it is not evicted; others are prefetched as far as there is room. Threads end when nothing
-is left to be fetched.
+the reader's lease, so that it is not evicted. Others are prefetched while there is room. Threads end when there is
+nothing left to fetch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rawpack.remote.cache import Busy, Cache, Download, Key, Lease, NoRoom
 from rawpack.remote.transfer import Remote
 
 CONNECTIONS = 8
-"""Files that are fetched at once, and so many more where they are needed now."""
+"""Files that are fetched at the same time; up to twice as many while some are needed now."""
 _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
 _DROP_WAIT_S = 0.1
 _LINGER_S = 1.0
-"""How long a file stays on the lease after it was needed: with a full shuffle it is needed again at once, and writing
-a lease for each batch would cost more than the batch."""
+"""How long a file stays on the lease after it was needed. A full shuffle needs it again soon, and writing a lease for
+each batch would take longer than the batch."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,21 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the cache keeps of a store as long as the store is in use."""
+    """The files that the cache keeps while a store is in use."""
 
     digest: str
     manifest_bytes: bytes
-    """The manifest."""
     small: tuple[RemoteFile, ...]
-    """Its columns, and what was rejected."""
+    """Its columns and rejects."""
 
     @property
     def size(self) -> int:
-        """Of all of it, in bytes."""
+        """In bytes, with the manifest."""
         return len(self.manifest_bytes) + sum(item.record.bytes for item in self.small)
 
 
 class Ticket:
-    """What one reader needs. Used by one thread."""
+    """The files that one reader needs. Used by one thread."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
@@ -65,41 +64,41 @@ class Ticket:
         self.closed = False
 
     def want(self, now: Iterable[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> None:
-        """These files are needed now, and these are to be prefetched, in this order; no others anymore."""
+        """Replace the files that are needed now, and those to prefetch, in this order."""
         self._fetcher.want(self, {item.key: item for item in now}, {item.key: item for item in prefetch})
 
     def ready(self) -> bool:
-        """Whether all files that are needed now are in the cache, where they stay until then."""
+        """Whether all files that are needed now are in the cache. They stay there while they are needed."""
         return self._fetcher.has(self.now)
 
     def wait(self) -> None:
-        """Return when all files that are needed now are there. Raises StoreError where one cannot be fetched."""
+        """Wait until all files that are needed now are there. Raises StoreError where one cannot be fetched."""
         self._fetcher.wait(self)
 
     def close(self) -> None:
-        """Nothing is needed anymore. For finalizers as well: it waits for no lock for long."""
+        """Need nothing anymore. Suitable for finalizers: it never waits long for a lock."""
         self.closed = True
         self._fetcher.drop(self)
 
 
 class Fetcher:
-    """Brings files into a cache. Any number of threads may use one; a forked child has threads of its own."""
+    """Brings files into a cache. Any number of threads may use one; a forked child starts its own threads."""
 
     def __init__(self, cache: Cache, timeout: float) -> None:
         self.cache, self._timeout = cache, timeout
         self._stores: dict[str, Kept] = {}
         self.fetched = 0
-        """Bytes of the files that this process has brought into the cache."""
-        self._own()
+        """Bytes of the files that this process has fetched."""
+        self._start()
 
     @property
     def room(self) -> int:
-        """Bytes that the cache has for shards, beside what it keeps of the stores in use."""
+        """Bytes that the cache has for shards, after the manifests and columns of the stores in use."""
         return self.cache.limit - sum(kept.size for kept in list(self._stores.values()))
 
     def keep_store(self, kept: Kept) -> None:
-        """A store is in use from now on: its manifest and its columns come into the cache, and stay there."""
-        self._look_at_process()
+        """Fetch the manifest and columns of a store, which then stay in the cache."""
+        self._check_process()
         with self._changed:
             self._stores[kept.digest] = kept
             with self.cache.locked():
@@ -109,32 +108,31 @@ class Fetcher:
             pass
 
     def look(self) -> None:
-        """Check whether the cache was removed: then what is wanted is fetched again."""
-        self._look_at_process()
+        """Check whether the cache was removed; if so, fetch the wanted files again."""
+        self._check_process()
         with self._changed:
-            self._look_at_cache()
+            self._check_cache()
             self._work()
 
     def restore(self) -> None:
-        """Bring back what all stores in use need, where the cache was removed. Raises as `wait`."""
-        self._look_at_process()
+        """As `look`, and wait for the manifests and columns of the stores in use. Raises as `wait`."""
+        self.look()
         with self._changed:
-            self._look_at_cache()
             lost = list(self._lost.values())
         if lost:
             with self.held(lost):
                 pass
 
     def discard(self, item: RemoteFile) -> None:
-        """A file in the cache is not the one that was packed: it is fetched anew when it is next needed."""
-        self._look_at_process()
+        """Remove a file with wrong contents from the cache. It is fetched again when it is next needed."""
+        self._check_process()
         with self._changed, self.cache.locked():
-            self.cache.discard(item.key)
+            self.cache.path(item.key).unlink(missing_ok=True)
             self._here.discard(item.key)
 
     def ticket(self) -> Ticket:
-        """A new reader of files."""
-        self._look_at_process()
+        """A new ticket, which needs nothing yet."""
+        self._check_process()
         with self._changed:
             ticket = Ticket(self)
             self._tickets.append(ticket)
@@ -142,7 +140,7 @@ class Fetcher:
 
     @contextmanager
     def held(self, items: Sequence[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> Iterator[None]:
-        """Within this block these files are in the cache."""
+        """Keep these files in the cache within the block."""
         ticket = self.ticket()
         try:
             ticket.want(items, prefetch)
@@ -153,23 +151,22 @@ class Fetcher:
 
     def want(self, ticket: Ticket, now: dict[Key, RemoteFile], prefetch: dict[Key, RemoteFile]) -> None:
         """See `Ticket.want`."""
-        self._look_at_process()
+        self._check_process()
         with self._changed:
-            self._look_at_cache()
+            self._check_cache()
             now = self._lost | now
-            coming = [key for key in prefetch if key not in ticket.prefetch and key not in self._leased]
-            # A file may have been removed in the meantime: what is newly needed is checked again.
-            fresh = [key for key in now if key not in ticket.now]
+            old_now, old_prefetch = ticket.now, ticket.prefetch
             ticket.now, ticket.prefetch = now, prefetch
-            for key in coming:
-                self._look(prefetch[key])
-            for key in fresh:
-                self._failed.pop(key, None)
-                self._look(now[key])
-            new = [key for key in now if key not in self._leased]
-            time_now = time.monotonic()
+            # A file may have been removed in the meantime, so new ones are checked again.
+            for key in prefetch:
+                if key not in old_prefetch and key not in self._leased:
+                    self._look(prefetch[key])
             for key in now:
-                self._leased[key] = time_now
+                if key not in old_now:
+                    self._failed.pop(key, None)
+                    self._look(now[key])
+            new = [key for key in now if key not in self._leased]
+            self._leased |= dict.fromkeys(now, time.monotonic())
             if new:
                 with self.cache.locked():
                     self._write_lease()
@@ -179,7 +176,7 @@ class Fetcher:
             self._work()
 
     def has(self, items: Iterable[Key]) -> bool:
-        """Whether files on the lease are in the cache."""
+        """Whether these files, which must be on the lease, are in the cache."""
         with self._changed:
             return all(key in self._here for key in items)
 
@@ -199,44 +196,44 @@ class Fetcher:
     def drop(self, ticket: Ticket) -> None:
         """See `Ticket.close`."""
         needed, ticket.now, ticket.prefetch = ticket.now, {}, {}
-        # A garbage collection may do this in a thread that holds the lock. Then the next write of the lease does it.
+        # A garbage collection may call this in a thread that holds the lock. The next write of the lease catches up.
         if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
             return
         try:
             if needed and self._lease.is_there:
-                # An idle reader keeps nothing from others; nor does it recreate a cache that was removed.
+                # An idle reader needs no room, and does not recreate a cache that was removed.
                 with contextlib.suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
                     self._write_lease(strictly=True)
             self._tickets[:] = [one for one in self._tickets if not one.closed]
         finally:
             self._changed.release()
 
-    def _own(self) -> None:
-        """Begin without threads, and with a lease of this process."""
+    def _start(self) -> None:
+        """Set the state of a process that has no threads yet, and create its lease."""
         self._process = os.getpid()
         self._changed = threading.Condition(threading.Lock())
         self._tickets: list[Ticket] = []
         self._leased: dict[Key, float] = {}
-        """Files on the lease, and when they were last needed."""
+        """File on the lease -> when it was last needed."""
         self._here: set[Key] = set()
-        """Files that were seen in the cache; those on the lease are still there."""
+        """Files that were in the cache when last checked. Those on the lease are still there."""
         self._lost: dict[Key, RemoteFile] = {}
-        """What of stores in use was in the cache when that was removed, and is not there yet."""
+        """Columns and rejects of stores in use that are missing since the cache was removed."""
         self._busy: set[Key] = set()
         self._failed: dict[Key, RawpackError] = {}
         self._threads = 0
         self._full_until = 0.0
         self._lease = Lease(self.cache)
 
-    def _look_at_process(self) -> None:
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
-            # Threads, locks and the lease are those of the parent.
-            self._own()
+            # Threads, locks and the lease belong to the parent.
+            self._start()
             with self.cache.locked():
                 self._write_lease()
 
-    def _look_at_cache(self) -> None:
-        """Recover where the cache was removed."""
+    def _check_cache(self) -> None:
+        """Recover after the cache was removed."""
         if not self._lease.is_there:
             with self.cache.locked():
                 self._write_lease()
@@ -244,7 +241,7 @@ class Fetcher:
             self._lost = {key: item for key, item in self._lost.items() if not self.cache.has(key, item.record)}
 
     def _renew(self) -> None:
-        """Start again in a cache that was removed. Within `Cache.locked`."""
+        """Start again after the cache was removed. Within `Cache.locked`."""
         self._lease.renew()
         self._here.clear()
         for kept in self._stores.values():
@@ -255,11 +252,14 @@ class Fetcher:
                 self._look(item)
 
     def _write_lease(self, *, strictly: bool = False) -> None:
-        """Tell all processes what is needed now: what lingers goes first. Within `Cache.locked`."""
+        """Write the lease, without the files that are no longer needed. Within `Cache.locked`.
+
+        strictly: leave out even those that were needed less than `_LINGER_S` ago.
+        """
         if not self._lease.is_there:
             self._renew()
         self._tickets[:] = [ticket for ticket in self._tickets if not ticket.closed]
-        needed = {key for ticket in self._tickets for key in ticket.now}
+        needed = self._needed()
         old = time.monotonic() - _LINGER_S
         for key, at in list(self._leased.items()):
             if key not in needed and (strictly or at < old):
@@ -274,7 +274,7 @@ class Fetcher:
             self._here.discard(item.key)
 
     def _work(self) -> None:
-        """Have as many threads as there are files to fetch; what is needed now does not wait for prefetching."""
+        """Start threads for the missing files, within limits. Files that are needed now do not wait for prefetching."""
         missing = list(self._missing())
         urgent = sum(now for _, now in missing)
         while self._threads < min(len(self._busy) + len(missing), CONNECTIONS + min(urgent, CONNECTIONS)):
@@ -287,20 +287,17 @@ class Fetcher:
             self._threads += 1
 
     def _missing(self) -> Iterator[tuple[RemoteFile, bool]]:
-        """Files that nobody is fetching yet, and whether they are needed now; those first."""
-        for ticket in self._tickets:
-            for key, item in ticket.now.items():
-                if key not in self._here and key not in self._busy and key not in self._failed:
-                    yield item, True
-        if time.monotonic() < self._full_until:
-            return
-        for ticket in self._tickets:
-            for key, item in ticket.prefetch.items():
-                if key not in self._here and key not in self._busy and key not in self._failed:
-                    yield item, False
+        """Files that no thread is fetching yet, and whether they are needed now; those come first."""
+        for needed in (True, False):
+            if not needed and time.monotonic() < self._full_until:
+                return
+            for ticket in self._tickets:
+                for key, item in (ticket.now if needed else ticket.prefetch).items():
+                    if key not in self._here and key not in self._busy and key not in self._failed:
+                        yield item, needed
 
     def _run(self) -> None:
-        """Fetch one file after another until there is none."""
+        """Fetch one file after another until none is missing. Runs in a thread."""
         while True:
             with self._changed:
                 item, _ = next(self._missing(), (None, False))
@@ -327,7 +324,7 @@ class Fetcher:
                 self._changed.notify_all()
 
     def _fetch(self, item: RemoteFile) -> bool:
-        """Fetch one file; False where that must wait."""
+        """Fetch one file. False where it is not wanted anymore, or there is no room to prefetch it."""
         until = time.monotonic() + self._timeout
         watched = (-1, 0.0)
         while self._is_wanted(item.key):
@@ -340,45 +337,42 @@ class Fetcher:
                 finally:
                     began.close()
             if isinstance(began, Busy):
-                # The other process may be stopped, or unable to reach the server.
-                come, past = self.cache.progress(item.key, item.record), time.monotonic()
-                if come != watched[0]:
-                    watched = (come, past)
-                elif past - watched[1] > self._timeout:
+                # The other process may be suspended, or unable to reach the server.
+                now = time.monotonic()
+                if began.fetched != watched[0]:
+                    watched = (began.fetched, now)
+                elif now - watched[1] > self._timeout:
                     with self.cache.locked():
                         self.cache.take_over(item.key, item.record)
                 time.sleep(_LOOK_EVERY_S)
                 continue
-            if not self._is_needed(item.key):
+            if not self._is_wanted(item.key, now=True):
                 self._full_until = time.monotonic() + _ROOM_EVERY_S
                 return False
             if time.monotonic() > until:
                 raise StoreError(
                     f"{item.remote.where(item.key[1])} has {item.record.bytes} bytes, and {began.held} of the "
-                    f"{began.limit} that the cache {self.cache.folder} may hold are needed right now by readers on "
-                    "this machine; pass a larger cache_bytes="
+                    f"{self.cache.limit} that the cache {self.cache.folder} may hold are needed right now by readers "
+                    "on this machine; pass a larger cache_bytes="
                 )
             time.sleep(_ROOM_EVERY_S)
         return False
 
     def _begin(self, item: RemoteFile) -> Download | NoRoom | Busy | None:
         with self._changed, self.cache.locked():
-            needed = {key for ticket in self._tickets for key in ticket.now}
+            needed, stores = self._needed(), {(digest, "") for digest in self._stores}
             prefetch = {key for ticket in self._tickets for key in ticket.prefetch}
             self._write_lease(strictly=True)
-            began = self.cache.begin(item.key, item.record, needed | prefetch | set(self._store_keys()), self._lease)
+            began = self.cache.begin(item.key, item.record, needed | prefetch | stores, self._lease)
             if isinstance(began, NoRoom) and item.key in needed:
-                # Evict what was prefetched, rather than wait.
-                began = self.cache.begin(item.key, item.record, needed | set(self._store_keys()), self._lease)
+                # Rather than wait, evict prefetched files.
+                began = self.cache.begin(item.key, item.record, needed | stores, self._lease)
                 self._here -= prefetch - needed
         return began
 
-    def _store_keys(self) -> list[Key]:
-        return [(digest, "") for digest in self._stores]
-
     def _complete(self, item: RemoteFile, part: Download) -> bool:
         try:
-            # Synced before it is renamed: a crash of the machine must not leave the name without the bytes.
+            # `download` syncs before the rename: a crash of the machine must not leave the name without the bytes.
             if not item.remote.download(item.key[1], item.record, part.descriptor, lambda: self._is_wanted(item.key)):
                 return False
         except (FileNotFoundError, DamagedStoreError) as error:
@@ -392,7 +386,7 @@ class Fetcher:
         return True
 
     def _unlike(self, item: RemoteFile, error: Exception) -> StoreError:
-        """The error for a file that is missing, or not what the manifest says."""
+        """The error for a file that is missing, or whose checksum is not the manifest's."""
         remote, (digest, name) = item.remote, item.key
         try:
             manifest_bytes = remote.read(NAME, lambda data: parse(data, remote.where(NAME)))
@@ -406,10 +400,10 @@ class Fetcher:
             f"{remote.where(name)} is missing; the manifest names it with {item.record.bytes} bytes: upload it again"
         )
 
-    def _is_wanted(self, key: Key) -> bool:
+    def _is_wanted(self, key: Key, *, now: bool = False) -> bool:
+        """Whether a file is needed now or, unless `now`, to be prefetched."""
         with self._changed:
-            return any(key in ticket.now or key in ticket.prefetch for ticket in self._tickets)
+            return any(key in ticket.now or (not now and key in ticket.prefetch) for ticket in self._tickets)
 
-    def _is_needed(self, key: Key) -> bool:
-        with self._changed:
-            return any(key in ticket.now for ticket in self._tickets)
+    def _needed(self) -> set[Key]:
+        return {key for ticket in self._tickets for key in ticket.now}

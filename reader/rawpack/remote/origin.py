@@ -1,4 +1,4 @@
-"""An open store behind a URL: its manifest and columns are in the cache, its shards are fetched as they are needed."""
+"""An open store behind a URL: its manifest and columns are in the cache, its shards are fetched when needed."""
 
 from __future__ import annotations
 
@@ -22,33 +22,32 @@ class RemoteStore:
     remote: Remote
     fetcher: Fetcher
     manifest_bytes: bytes
-    """The manifest."""
     manifest: Manifest
     digest: str
 
     @property
     def folder(self) -> Path:
-        """Where its files are, as far as they have been fetched."""
-        return self.fetcher.cache.store(self.digest)
+        """Its folder in the cache, with the files that have been fetched."""
+        return self.fetcher.cache.folder / self.digest
 
     def item(self, record: FileRecord, name: str = "") -> RemoteFile:
-        """A file of the store, for the fetcher. name: where it is not in the store's folder itself."""
+        """A file of the store. name: its path below the store's folder, if it is not directly in it."""
         return RemoteFile(self.remote, (self.digest, name or record.name), record)
 
     @property
     def small(self) -> tuple[RemoteFile, ...]:
-        """All files beside manifest and shards: columns, and what was rejected."""
+        """All files except the manifest and shards: the columns and the rejects."""
         columns = [
             self.item(record, f"{part.folder}/{record.name}") for part in self.manifest.columns for record in part.files
         ]
         return (*columns, self.item(self.manifest.rejects.file))
 
     def discard(self, record: FileRecord) -> None:
-        """A shard file in the cache is not the one that was packed: see `Fetcher.discard`."""
+        """Remove a wrong shard file from the cache: see `Fetcher.discard`."""
         self.fetcher.discard(self.item(record))
 
     def held(self, records: Iterable[FileRecord], prefetch: Iterable[FileRecord] = ()) -> AbstractContextManager[None]:
-        """Within this block these shard files are in the cache; `prefetch` come after them. Raises as `Ticket.wait`."""
+        """Keep these shard files in the cache within the block, and fetch `prefetch` next. Raises as `Ticket.wait`."""
         return self.fetcher.held([self.item(record) for record in records], [self.item(record) for record in prefetch])
 
 
@@ -58,9 +57,9 @@ def open_origins(
     options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> list[RemoteStore]:
-    """The stores at these URLs, which share one fetcher: manifests and columns are fetched now.
+    """Open the stores at these URLs, with one fetcher for all, and fetch their manifests and columns.
 
-    options: fsspec's `storage_options`. timeout: seconds after which a transfer that brings no byte fails.
+    options: fsspec's `storage_options`. timeout: seconds without any byte after which a transfer fails.
     Raises StoreError where there is no store, or it cannot be reached.
     """
     timeout = TIMEOUT_S if timeout is None else timeout
@@ -80,18 +79,16 @@ def _open(remote: Remote, fetcher: Fetcher) -> RemoteStore:
         if remote.has_no_bucket():
             raise UsageError(f"{remote}: there is no such bucket; check its name and the endpoint") from None
         raise StoreError(
-            f"{remote} is not a rawpack store: it has no {NAME}, which is the last file to be packed or copied"
+            f"{remote} is not a rawpack store: it has no {NAME}, which is written or copied last"
         ) from None
     manifest, digest = parse(manifest_bytes, where)
     origin = RemoteStore(remote, fetcher, manifest_bytes, manifest, digest)
     kept = Kept(digest, manifest_bytes, origin.small)
-    need = kept.size
     largest = max((record.bytes for shard in manifest.shards for record in shard.files), default=0)
-    if need + largest > fetcher.cache.limit:
+    if kept.size + largest > fetcher.cache.limit:
         raise UsageError(
-            f"{remote} needs a cache of at least {need + largest} bytes: {need} for its columns, {largest} for its "
-            f"largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger cache_bytes="
+            f"{remote} needs a cache of at least {kept.size + largest} bytes: {kept.size} for its columns, {largest} "
+            f"for its largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger cache_bytes="
         )
-    # With its manifest, so that a store that was fetched completely can be opened as a folder.
     fetcher.keep_store(kept)
     return origin

@@ -1,16 +1,16 @@
-"""Fetching one file of a store behind a URL: in pieces, each retried where that may help, and checked."""
+"""Downloading one file of a store behind a URL: in pieces, with retries, and checked."""
 
 from __future__ import annotations
 
 import errno
 import os
-import queue
 import random
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -21,15 +21,15 @@ from rawpack.system.writing import write_all
 
 T = TypeVar("T")
 TIMEOUT_S = 120.0
-"""Seconds after which a transfer that brings no byte fails, by default."""
+"""Seconds without any byte after which a transfer fails, by default."""
 _STALL_S = 30.0
-"""The longest a request may take; less where the timeout is short."""
+"""The longest that a request may take; less with a short timeout."""
 _PIECE, _LEAST_PIECE, _MOST_PIECE = 2 << 20, 64 << 10, 8 << 20
-"""Bytes that one request asks for, at first and within bounds: so many that asking costs little beside them, so few
-that a slow line brings them before the request is taken for dead."""
+"""Bytes per request: at first, and the limits. Large enough for the overhead of a request to be small, small enough for
+a slow connection to transfer them before the request times out."""
 _QUICK_S = 0.5
 _WRONG = 3
-"""How often a file may come with a checksum that is not its own."""
+"""Downloads with a wrong checksum after which a file is damaged."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 _REFUSED = (400, 405, 501)
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
@@ -38,10 +38,10 @@ _NO_CREDENTIALS = ("Credential", "ProfileNotFound", "TokenRetrieval", "SSOToken"
 
 
 class Remote:
-    """The folder of a store behind a URL. Any number of threads may use one; a forked child as well."""
+    """The folder of a store behind a URL. Any number of threads may use one, and forked children too."""
 
     def __init__(self, url: str, options: Mapping[str, Any], timeout: float) -> None:
-        """options: fsspec's, for the file system of this URL. Raises as `filesystem`."""
+        """options: fsspec's `storage_options` for this URL. Raises as `filesystem`."""
         self.url, self._options, self.timeout = url, dict(options), timeout
         self._ignores_ranges = False
         filesystem(url, self._options)
@@ -56,8 +56,8 @@ class Remote:
     def read(self, name: str, check: Callable[[bytes], Any]) -> bytes:
         """All bytes of a small file.
 
-        check: raises DamagedStoreError where they are not what they should be; then they are fetched again. Raises
-        FileNotFoundError where there is no such file, StoreError where it cannot be had, and what `check` raised last.
+        check: raises DamagedStoreError for wrong bytes, which are then downloaded again. Raises FileNotFoundError where
+        there is no such file, StoreError where it cannot be downloaded, and the last error of `check`.
         """
         attempts, wrong = _Attempts(self, name), 0
         while True:
@@ -75,11 +75,11 @@ class Remote:
                     raise
 
     def download(self, name: str, record: FileRecord, file: int, wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Complete `file`, which holds nothing or the first bytes of file `name`; then the disk has what was packed.
+        """Complete the descriptor `file`, which is empty or has the first bytes of file `name`, and sync it.
 
-        file: a descriptor to read and write by. wanted: asked between pieces; where it says no, False is returned, and
-        what has come stays for another time. Raises StoreError where the file cannot be had, DamagedStoreError where it
-        comes with wrong bytes, OSError where the disk does not take it, or gives back something else.
+        wanted: called between pieces. Where it returns False, so does this, and `file` keeps what it has. Raises
+        StoreError where the file cannot be downloaded, DamagedStoreError where it arrives with wrong bytes, OSError
+        where it cannot be written, or other bytes are read back.
         """
         attempts, wrong, piece = _Attempts(self, name), 0, _PIECE
         while True:
@@ -105,24 +105,24 @@ class Remote:
             if seen.hexdigest() == record.xxh3:
                 _check_disk(file, record)
                 return True
-            # What an earlier run left may be wrong of itself: that says nothing of what comes.
+            # The bytes of an earlier run may have been wrong already: that is not the server's fault.
             wrong += not resumed
             if wrong == _WRONG:
                 raise DamagedStoreError(
-                    f"{self.where(name)} came {wrong} times with bytes that differ from what was packed: checksum "
-                    f"{seen.hexdigest()}, {record.xxh3} in the manifest; upload the file or the store again"
+                    f"{self.where(name)} was downloaded {wrong} times with a checksum other than the manifest's: "
+                    f"{seen.hexdigest()}, not {record.xxh3}; upload the file or the store again"
                 )
             os.ftruncate(file, 0)
 
     def error(self, name: str, error: BaseException, seconds: float = 0.0) -> RawpackError:
-        """What to raise for a request that failed. seconds: how long it was tried."""
+        """The error to raise for a failed request, which was tried for so many seconds."""
         what = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
         where = self.where(name)
         if is_of_options(error):
             return UsageError(wrong_options(where, what, self._options))
         if is_forbidden(error):
             return StoreError(
-                f"{where} may not be read ({what}): check that credentials are set, right and not expired. They come "
+                f"{where} may not be read ({what}): check that credentials are set, correct and not expired. They come "
                 "from the environment, or from storage_options="
             )
         if is_timeout(error):
@@ -131,29 +131,29 @@ class Remote:
         return StoreError(f"{where} cannot be read{tried}: {what}")
 
     def has_no_bucket(self) -> bool:
-        """Whether the bucket of this URL does not exist, as far as its server says so."""
+        """Whether the server says that the bucket of this URL does not exist."""
         if self.url.lower().startswith(("http://", "https://")):
             return False
         system, path = filesystem(self.url, self._options)
         return has_no_bucket(system, path, min(_STALL_S, self.timeout))
 
     def _piece(self, name: str, start: int, size: int, total: int) -> bytes:
-        """`size` bytes from `start` on, or all to the end from a server that knows no ranges."""
+        """`size` bytes from `start`; all bytes from `start` where the server ignores ranges."""
         if self._ignores_ranges:
             data = self._request(name, None, None, self.timeout)
             if len(data) != total:
-                raise _WrongLengthError(f"{len(data)} bytes came, but {total} were packed")
+                raise _WrongLengthError(f"received {len(data)} bytes, but {total} were packed")
             return data[start:]
         data = self._request(name, start, start + size, min(_STALL_S, self.timeout / 3))
         if len(data) == total and total != size:
             self._ignores_ranges = True
             return data[start:]
         if len(data) != size:
-            raise _WrongLengthError(f"{len(data)} bytes came, but {size} were requested, from byte {start} of {total}")
+            raise _WrongLengthError(f"received {len(data)} bytes, but requested {size} from byte {start} of {total}")
         return data
 
     def _request(self, name: str, start: int | None, stop: int | None, seconds: float) -> bytes:
-        """Bytes start..stop-1 of a file, or all. Raises whatever the file system raises, and TimeoutError."""
+        """Bytes start..stop-1 of a file, or all of them. Raises what the file system raises, and TimeoutError."""
         system, path = filesystem(join(self.url, name), self._options)
         data: bytes
         if system.async_impl:
@@ -166,7 +166,7 @@ class Remote:
 
 
 def _resume(file: int, record: FileRecord) -> tuple[int, Any]:
-    """Go to the end of what has come of a file: how many bytes, and their running checksum."""
+    """The bytes that a partly downloaded file has, and their running checksum. Seeks to its end."""
     done, seen = _read_through(file)
     if done <= record.bytes:
         return done, seen
@@ -175,20 +175,19 @@ def _resume(file: int, record: FileRecord) -> tuple[int, Any]:
 
 
 def _check_disk(file: int, record: FileRecord) -> None:
-    """Return when the disk holds the bytes that were packed; OSError where it does not."""
+    """Sync a complete file and read it back. Raises OSError where the disk has other bytes."""
     os.fsync(file)
-    # All that came was right, so what differs was lost on the way to the disk. Read again it is, from the page cache
-    # mostly, at several gigabytes a second: little beside fetching it.
+    # Mostly read from the page cache, at several gigabytes a second, which is fast compared to downloading.
     done, seen = _read_through(file)
     if done != record.bytes or seen.hexdigest() != record.xxh3:
         os.ftruncate(file, 0)
         raise OSError(
-            errno.EIO, f"{record.name} was written with {record.bytes} bytes, but {done} different ones were read back"
+            errno.EIO, f"{record.bytes} bytes of {record.name} were written, but {done} different ones were read back"
         )
 
 
 def _read_through(file: int) -> tuple[int, Any]:
-    """Read a file from its beginning to its end: how many bytes, and their checksum."""
+    """The number of bytes in a file, and their checksum. Seeks to its end."""
     os.lseek(file, 0, os.SEEK_SET)
     done, seen = 0, xxhash.xxh3_64()
     while data := os.read(file, _PIECE):
@@ -202,7 +201,7 @@ class _WrongLengthError(OSError):
 
 
 class _Attempts:
-    """When to retry a file, and when to give up."""
+    """Decides whether to retry a file, and when."""
 
     def __init__(self, remote: Remote, name: str) -> None:
         self._remote, self._name = remote, name
@@ -212,7 +211,7 @@ class _Attempts:
         self._began, self._failed = time.monotonic(), 0
 
     def failed(self, error: Exception) -> None:
-        """Return when it is time to retry. Raises StoreError, or FileNotFoundError, where that makes no sense."""
+        """Wait until it is time to retry. Raises StoreError or FileNotFoundError where a retry is useless."""
         if isinstance(error, RawpackError):
             raise error
         if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
@@ -226,7 +225,7 @@ class _Attempts:
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether credentials are the problem, so that a retry is no use."""
+    """Whether credentials are the problem, so that a retry is useless."""
     kind = type(error).__name__
     return (
         isinstance(error, PermissionError)
@@ -236,23 +235,22 @@ def is_forbidden(error: BaseException) -> bool:
 
 
 def is_hopeless(error: BaseException) -> bool:
-    """Whether the request itself is wrong, so that a retry is no use."""
+    """Whether the request itself is wrong, so that a retry is useless."""
     wrong = is_of_options(error) or isinstance(error, NotImplementedError | ImportError)
     return wrong or is_bucketless(error) or getattr(error, "status", None) in _REFUSED
 
 
 def is_of_options(error: BaseException) -> bool:
-    """Whether a file system could not make sense of the options that it was opened with."""
+    """Whether a file system did not accept its options."""
     return isinstance(error, TypeError | ValueError)
 
 
 def wrong_options(where: str, what: str, options: Mapping[str, Any]) -> str:
-    """A message of options that a file system does not take, or not together; their values may be secret."""
-    named = (
-        f"storage_options ({', '.join(sorted(map(str, options)))})" if options else "the settings of its file system"
-    )
+    """The message for options that a file system does not accept. It names no values: they may be secret."""
+    names = ", ".join(sorted(map(str, options)))
+    named = f"storage_options ({names})" if options else "the settings of its file system"
     return (
-        f"{where} cannot be opened with {named}: {what}; leave out what it does not know, and set each option once, "
+        f"{where} cannot be opened with {named}: {what}; remove unknown options, and set each option only once, "
         "here or in the environment (FSSPEC_...)"
     )
 
@@ -271,9 +269,9 @@ def is_bucketless(error: BaseException | None) -> bool:
 
 
 def has_no_bucket(system: Any, path: str, seconds: float) -> bool:
-    """Whether the bucket of `path` does not exist, as far as its server says so in time."""
+    """Whether the server says in time that the bucket of `path` does not exist."""
     try:
-        # A question for one file is answered alike where the file and where the bucket is missing.
+        # Servers give the same answer for a missing file and a missing bucket, but not for a listing.
         bounded(lambda: system.ls(path, detail=False, refresh=True), seconds)
     except Exception as error:
         return is_bucketless(error)
@@ -282,24 +280,18 @@ def has_no_bucket(system: Any, path: str, seconds: float) -> bool:
 
 def is_timeout(error: BaseException) -> bool:
     """Whether a server has not answered in time."""
-    return isinstance(error, TimeoutError)  # fsspec's and asyncio's are ones too
+    return isinstance(error, TimeoutError)  # so are fsspec's and asyncio's
 
 
 def bounded(call: Callable[[], T], seconds: float) -> T:
-    """What `call` returns or raises; TimeoutError where it takes longer, and is left behind."""
-    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    """The result of `call`. Raises TimeoutError where it takes longer; the call is then left to itself."""
+    answer: Future[T] = Future()
 
     def run() -> None:
         try:
-            answers.put((call(), None))
+            answer.set_result(call())
         except BaseException as error:
-            answers.put((None, error))
+            answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="rawpack-request").start()
-    try:
-        answer, error = answers.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer in {seconds:g} s") from None
-    if error is not None:
-        raise error
-    return cast(T, answer)
+    return answer.result(timeout=seconds)

@@ -1,4 +1,4 @@
-"""URLs: which strings are one, the URLs of a store's files, URLs without credentials, and their file systems."""
+"""URLs: recognizing them, joining file names, removing credentials, and opening their file systems."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _USER = re.compile(r"(://)[^/?#\s]*@")
 _QUERY = re.compile(r"(://[^\s?#]*)[?#][^\s'\")>]*")
 _SECRET = re.compile("secret|token|passw|key|auth|credential|header|cookie|sas|connection_string", re.IGNORECASE)
 _LEAST_SECRET = 6
-"""Characters: shorter values are part of too many words to be removed from a message."""
+"""Characters. Shorter values occur in too many words to be removed from a message."""
 
 
 def is_url(path: object) -> bool:
-    """Whether `path` is a URL, and not a folder of this machine."""
+    """Whether `path` is a URL, other than file://."""
     return isinstance(path, str) and _URL.match(path) is not None and not path.lower().startswith("file://")
 
 
 def refuse_url(path: object) -> None:
-    """Raise UsageError where a URL was given for something that must be on this machine."""
+    """Raise UsageError for a URL, where a local path is needed."""
     if is_url(path):
         raise UsageError(
-            f"{shown(str(path))} is a URL, but this needs local files: `rawpack warm` fetches a store and says "
-            "where to; copy other files here first"
+            f"{shown(str(path))} is a URL, but this needs local files: `rawpack warm` fetches a store and prints "
+            "its folder; copy other files here first"
         )
 
 
@@ -42,19 +42,19 @@ def local_path(path: str | os.PathLike[str]) -> Path:
 
 
 def join(url: str, name: str) -> str:
-    """The URL of file `name` of the store at `url`; a query stays at the end, where servers want their signature."""
+    """The URL of file `name` of the store at `url`. A query stays at the end, where servers expect a signature."""
     end = re.search(r"[?#]", url) if url.lower().startswith(("http://", "https://")) else None
     at = end.start() if end else len(url)
     return f"{url[:at].rstrip('/')}/{name}{url[at:]}"
 
 
 def shown(url: str) -> str:
-    """The URL, or any text with URLs in it, without users, passwords, queries and fragments."""
+    """A URL, or a text with URLs in it, without users, passwords, queries and fragments."""
     return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
 
 
 def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
-    """A message of other code, without the secrets in a URL or in the options that opened it."""
+    """A message of another library, without the secrets in a URL or in the options that opened it."""
     text = shown(text)
     user = re.search(r"://([^/?#\s]*)@", url)
     secrets = set(user[1].split(":")) if user else set()
@@ -67,10 +67,10 @@ def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
 
 
 def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """fsspec's file system for a URL, and the URL's path there.
+    """fsspec's file system for a URL, and the path of the URL in it.
 
-    Made anew in each process: a forked child may not use its parent's. Raises MissingExtraError where fsspec or the
-    protocol's own package is not installed, UsageError for a protocol that fsspec does not know.
+    fsspec creates one in each process: a forked child must not use its parent's. Raises MissingExtraError where fsspec
+    or the package of the protocol is not installed, UsageError for a protocol that fsspec does not know.
     """
     try:
         import fsspec
@@ -82,20 +82,17 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         # fsspec's message names the package.
         what = scrubbed(str(error), url, options)
         raise MissingExtraError(
-            f"{shown(url)}: its protocol needs another package ({what}); rawpack[remote] brings those of s3:// and "
-            "http(s)://"
+            f"{shown(url)}: its protocol needs another package ({what}); rawpack[remote] includes those for s3:// "
+            "and http(s)://"
         ) from None
-    except ValueError as error:
-        what = scrubbed(str(error), url, options)
-        raise UsageError(f"{shown(url)} cannot be opened: {what}") from None
     except Exception as error:
         what = scrubbed(f"{type(error).__name__}: {error}", url, options)
-        raise UsageError(f"{shown(url)} cannot be opened: {what}; are storage_options right?") from None
+        raise UsageError(f"{shown(url)} cannot be opened: {what}; check the URL and storage_options=") from None
     return filesystem, str(path)
 
 
 def _secrets(options: Any, secret: bool = False) -> Iterable[str]:
-    """All texts below names that speak of secrets."""
+    """All strings under names that suggest secrets."""
     if isinstance(options, Mapping):
         for name, value in options.items():
             yield from _secrets(value, secret or bool(_SECRET.search(str(name))))

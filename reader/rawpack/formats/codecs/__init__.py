@@ -1,1 +1,1 @@
-"""How shards hold the bytes of a sample: one module for each codec. Their rows are in `rawpack.disk.tables`."""
+"""How shards hold the bytes of a sample: one module for each codec. `rawpack.disk.tables` lists them."""

@@ -1,11 +1,10 @@
-"""The codec "deflate": samples in compressed chunks, as HDF5's gzip filter makes them.
+"""The codec "deflate": samples in compressed chunks, as HDF5's gzip filter writes them.
 
-They are read without HDF5, so without its global lock.
+They are read without HDF5, and therefore without its global lock.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import zlib
 
@@ -14,60 +13,33 @@ from numpy.typing import NDArray
 
 from rawpack.disk.mapped import readahead
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.codecs.raw import as_image, span
-from rawpack.formats.field_reader import (
-    Array,
-    Box,
-    FieldReader,
-    Rows,
-    check_row,
-    check_rows,
-    cut,
-    deliver,
-    places,
-)
+from rawpack.formats.codecs.file_rows import span
+from rawpack.formats.codecs.raw import as_image
+from rawpack.formats.field_reader import Array, Box, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.formats.shard_field import ShardField
 from rawpack.system.memory import is_cached
 
 _recent = threading.local()
-"""The chunks of each thread's latest sample: what is checked is then read, and the next sample is often in them."""
-
-
-def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`. Raises DamagedStoreError where the chunks do not hold all rows."""
-    placement = part.placement
-    index = None if part.uniform else (part.offsets, part.sizes, part.shapes)
-    if part.uniform and part.sample_bytes * part.rows > placement.chunks * placement.chunk_bytes:
-        raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
-    shape = part.stored_shape if part.uniform else ()
-    return DeflatedRows(part.data, part.chunks, placement.chunk_bytes, part.dtype, part.rows, shape, index)
+"""The chunks of each thread's latest sample: a sample that was checked is then read, and the next one often shares a
+chunk with it."""
 
 
 class DeflatedRows:
-    """The samples' bytes, one after another, cut into pieces of `chunk_bytes`, each deflated on its own."""
+    """The samples' bytes, one sample after another, cut into chunks of `chunk_bytes` that are deflated separately."""
 
-    def __init__(
-        self,
-        data: NDArray[np.uint8],
-        chunks: NDArray[np.int64],
-        chunk_bytes: int,
-        dtype: np.dtype[np.generic],
-        rows: int,
-        shape: tuple[int, ...],
-        index: tuple[Rows, Rows, NDArray[np.int32]] | None,
-    ) -> None:
-        """data: the mapped file. chunks: (n, 2), offset and bytes of each piece in it.
-
-        shape: of every sample, unless `index` gives offset, bytes and shape of each; offsets count in the
-        decompressed bytes.
-        """
-        self._data, self._chunks, self._chunk_bytes, self._dtype = data, chunks, chunk_bytes, dtype
-        self._rows, self._shape, self._index = rows, shape, index
-        self._row_bytes = dtype.itemsize * math.prod(shape)
+    def __init__(self, part: ShardField) -> None:
+        """Raises DamagedStoreError where the chunks cannot hold all rows."""
+        if part.uniform and part.sample_bytes * part.rows > part.placement.chunks * part.placement.chunk_bytes:
+            raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
+        self._data, self._dtype, self._rows = part.data, part.dtype, part.rows
+        self._chunks, self._chunk_bytes = part.index["chunk"], part.placement.chunk_bytes
+        self._shape, self._row_bytes = (part.stored_shape, part.sample_bytes) if part.uniform else ((), 0)
+        # Offsets count in the decompressed bytes.
+        self._index = None if part.uniform else (part.index["offset"], part.index["bytes"], part.index["shape"])
 
     def readahead(self, rows: Rows, /) -> None:
-        pieces = np.unique([self._where(row)[0] // self._chunk_bytes for row in rows.tolist()])
-        chunks = self._chunks[pieces[pieces < len(self._chunks)]]
+        needed = np.unique([self._where(row)[0] // self._chunk_bytes for row in rows.tolist()])
+        chunks = self._chunks[needed[needed < len(self._chunks)]]
         readahead(self._data, chunks[:, 0], chunks[:, 1])
 
     def is_cached(self, row: int, /) -> bool:
@@ -81,9 +53,9 @@ class DeflatedRows:
     def stored(self, row: int, /) -> NDArray[np.uint8]:
         start, size = self._where(row)
         first, last = start // self._chunk_bytes, max(start, start + size - 1) // self._chunk_bytes
-        pieces = self._pieces(range(first, last + 1))
-        whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return span(whole, start - first * self._chunk_bytes, size, row)
+        chunks = self._inflated(range(first, last + 1))
+        joined = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+        return span(joined, start - first * self._chunk_bytes, size, row)
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         return deliver(cut(as_image(self.stored(row), self._dtype, self.shape(row), row), box, scale), out)
@@ -103,28 +75,28 @@ class DeflatedRows:
             raise DamagedStoreError(f"row {row} of the shard has {size} bytes at {offset}")
         return offset, size
 
-    def _pieces(self, numbers: range) -> list[NDArray[np.uint8]]:
-        known: dict[int, NDArray[np.uint8]] = _recent.pieces if getattr(_recent, "data", None) is self._data else {}
-        pieces = {k: known[k] if k in known else self._inflated(k) for k in numbers}
-        _recent.data, _recent.pieces = self._data, pieces
-        return list(pieces.values())
+    def _inflated(self, numbers: range) -> list[NDArray[np.uint8]]:
+        known: dict[int, NDArray[np.uint8]] = _recent.chunks if getattr(_recent, "data", None) is self._data else {}
+        chunks = {k: known[k] if k in known else self._inflate(k) for k in numbers}
+        _recent.data, _recent.chunks = self._data, chunks
+        return list(chunks.values())
 
-    def _inflated(self, k: int) -> NDArray[np.uint8]:
+    def _inflate(self, k: int) -> NDArray[np.uint8]:
         if k >= len(self._chunks):
-            raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed pieces; number {k} is needed")
+            raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed chunks; number {k} is needed")
         offset, size = self._chunks[k].tolist()
         packed = span(self._data, offset, size, k)
         inflate = zlib.decompressobj()
         try:
             inflated = inflate.decompress(packed.data, self._chunk_bytes)
             if not inflate.eof:
-                # All bytes may be there: the checksum behind them is read only when more is asked for.
+                # zlib reads the checksum behind the data only when more is requested.
                 inflated += inflate.decompress(inflate.unconsumed_tail, 1)
         except zlib.error as error:
-            raise DamagedStoreError(f"compressed piece {k} of the shard is damaged: {error}") from None
+            raise DamagedStoreError(f"compressed chunk {k} of the shard is damaged: {error}") from None
         if len(inflated) != self._chunk_bytes or not inflate.eof:
-            more = "" if inflate.eof else " and more, or breaks off"
+            more = "" if inflate.eof else " and more, or is cut off"
             raise DamagedStoreError(
-                f"compressed piece {k} of the shard holds {len(inflated)} bytes{more}, and not {self._chunk_bytes}"
+                f"compressed chunk {k} of the shard holds {len(inflated)} bytes{more}, not {self._chunk_bytes}"
             )
         return np.frombuffer(inflated, np.uint8)

@@ -1,4 +1,4 @@
-"""What codecs share whose samples each have bytes of their own: JPEG, PNG."""
+"""Samples that are stored at offsets of their own: shared by the codecs whose samples differ in size."""
 
 from __future__ import annotations
 
@@ -8,26 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.mapped import readahead
-from rawpack.formats.codecs.raw import span
-from rawpack.formats.field_reader import (
-    Array,
-    Box,
-    Rows,
-    check_row,
-    check_rows,
-    places,
-)
+from rawpack.errors import DamagedStoreError
+from rawpack.formats.field_reader import Array, Box, Rows, check_row, check_rows, places
 from rawpack.formats.shard_field import ShardField
 from rawpack.system.memory import is_cached
 
 
 class FileRows(ABC):
-    """One file per sample, each at its offset. See `FieldReader`."""
+    """Each sample at its own offset. See `FieldReader`."""
 
     def __init__(self, part: ShardField) -> None:
-        self._data, self._offsets, self._sizes = part.data, part.offsets, part.sizes
-        self._shape = part.shape
-        self._shapes = None if part.uniform else part.shapes
+        self._data, self._offsets, self._sizes = part.data, part.index["offset"], part.index["bytes"]
+        self._dtype, self._shape = part.dtype, part.shape
+        self._shapes = None if part.uniform else part.index["shape"]
 
     def readahead(self, rows: Rows, /) -> None:
         readahead(self._data, self._offsets[rows], self._sizes[rows])
@@ -50,3 +43,10 @@ class FileRows(ABC):
         check_rows(rows, len(self._offsets))
         for i, row in places(rows, at):
             self.read(row, out=out[i])
+
+
+def span(data: NDArray[np.uint8], offset: int, size: int, row: int) -> NDArray[np.uint8]:
+    """`size` bytes at `offset`. Raises DamagedStoreError where `data` does not have them."""
+    if offset < 0 or size < 0 or offset + size > len(data):
+        raise DamagedStoreError(f"row {row} of the shard is outside its file: {size} bytes at {offset}")
+    return data[offset : offset + size]

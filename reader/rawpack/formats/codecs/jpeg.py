@@ -5,17 +5,12 @@ from __future__ import annotations
 from rawpack import jpeg
 from rawpack.errors import DamagedStoreError, DecodeError
 from rawpack.formats.codecs.file_rows import FileRows
-from rawpack.formats.field_reader import Array, Box, FieldReader
+from rawpack.formats.field_reader import Array, Box
 from rawpack.formats.shard_field import ShardField
 
 
-def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
-    return JpegRows(part)
-
-
 class JpegRows(FileRows):
-    """One JPEG per sample: decoded straight into the caller's memory."""
+    """One JPEG per sample, decoded directly into the caller's memory."""
 
     def __init__(self, part: ShardField) -> None:
         super().__init__(part)
@@ -24,12 +19,12 @@ class JpegRows(FileRows):
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         data, shape = self.stored(row), self.shape(row)
         try:
-            # Without `out`, the decoder takes memory by the JPEG's own header, which it has checked.
+            # Without `out`, the decoder allocates by the JPEG's own header, which it has checked.
             image = jpeg.decode(data, box=box, scale=scale, out=out, color=self._color)
         except DecodeError as error:
             raise DamagedStoreError(f"row {row} of the shard does not decode: {error}") from error
         except ValueError as error:
-            raise DamagedStoreError(f"row {row} of the shard is no image of {shape}: {error}") from error
+            raise DamagedStoreError(f"row {row} of the shard is not an image of {shape}: {error}") from error
         if out is None and box is None and scale == 1 and image.shape != shape:
             raise DamagedStoreError(f"row {row} of the shard is an image of {image.shape}; {shape} was packed")
         return image

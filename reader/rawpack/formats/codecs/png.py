@@ -1,25 +1,15 @@
-"""The codec "png": each mask is a PNG file, which loses nothing."""
+"""The codec "png": each mask is a PNG file, which is lossless."""
 
 from __future__ import annotations
 
 from rawpack.errors import DamagedStoreError, DecodeError
 from rawpack.formats.codecs.file_rows import FileRows
-from rawpack.formats.field_reader import Array, Box, FieldReader, cut, deliver
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.field_reader import Array, Box, cut, deliver
 from rawpack.pixels import png
 
 
-def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
-    return PngRows(part)
-
-
 class PngRows(FileRows):
-    """One PNG per sample: decoded whole, whatever part of it is asked for."""
-
-    def __init__(self, part: ShardField) -> None:
-        super().__init__(part)
-        self._dtype = part.dtype
+    """One PNG per sample. All of it is decoded, whichever part is requested."""
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         try:

@@ -1,4 +1,4 @@
-"""The codecs "yuv420" and "yuv420_deflate": planes of YCbCr 4:2:0, read as RGB. See `rawpack.pixels.yuv420`."""
+"""The codecs "yuv420" and "yuv420_deflate": planes of YCbCr 4:2:0, read as RGB (see `rawpack.pixels.yuv420`)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
+from rawpack.formats import field_reader
 from rawpack.formats.codecs import deflate, raw
-from rawpack.formats.field_reader import (
-    Array,
-    Box,
-    FieldReader,
-    Rows,
-    check_box,
-    check_out,
-    check_row,
-    check_rows,
-    cut,
-    deliver,
-    places,
-)
+from rawpack.formats.field_reader import Array, Box, FieldReader, Rows, check_row, check_rows, cut, deliver, places
 from rawpack.formats.shard_field import ShardField
 from rawpack.pixels import yuv420
 from rawpack.pixels.geometry import planar_bytes
@@ -27,24 +16,20 @@ from rawpack.pixels.geometry import planar_bytes
 
 def open_rows(part: ShardField) -> FieldReader:
     """See `Codec.open`."""
-    return _converted(part, raw.open_rows(part))
+    return PlanarRows(raw.open_rows(part), part.rows, part.shape if part.uniform else None)
 
 
 def open_deflated_rows(part: ShardField) -> FieldReader:
     """See `Codec.open`."""
-    return _converted(part, deflate.open_rows(part))
-
-
-def _converted(part: ShardField, planes: FieldReader) -> FieldReader:
-    return PlanarRows(planes, part.rows, part.shape if part.uniform else None)
+    return PlanarRows(deflate.DeflatedRows(part), part.rows, part.shape if part.uniform else None)
 
 
 class PlanarRows:
-    """See `FieldReader`. Planes are converted in place: only the rows of them that are needed are read."""
+    """See `FieldReader`. Converts only the part of the planes that is requested."""
 
     def __init__(self, planes: FieldReader, rows: int, shape: tuple[int, ...] | None) -> None:
-        """planes: reads the samples as they are stored, of `rows` rows. shape: (H, W, 3) of every image, or None where
-        `planes` says that of each."""
+        """planes: reads `rows` samples as they are stored. shape: (H, W, 3) of every image; None where they differ, and
+        `planes` has the shape of each."""
         self._planes, self._rows, self._shape = planes, rows, shape
 
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
@@ -58,9 +43,9 @@ class PlanarRows:
         if len(stored) != planar_bytes(size) or min(size) < 1:
             raise DamagedStoreError(f"row {row} of the shard has {len(stored)} bytes; its shape {shape} does not fit")
         if box is not None:
-            check_box(box, size)
+            field_reader.check_box(box, size)
         if scale == 1:
-            check_out(out, (*(size if box is None else box[2:]), 3))
+            field_reader.check_out(out, (*(size if box is None else box[2:]), 3))
             return yuv420.to_rgb(stored, size, box, out)
         return deliver(cut(yuv420.to_rgb(stored, size, box), None, scale), out)
 
