@@ -1,4 +1,4 @@
-"""Names of the packer's files in a store's folder. The reader's side of it is `rawpack.disk.manifest`."""
+"""Names of the packer's files in a store's folder; `rawpack.disk.manifest` has those that readers need."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from rawpack.disk.manifest import NAME, Manifest
 
 WORK = ".rawpack"
-"""The folder inside the destination that holds what packing needs until the manifest is written: the job, records of
+"""The folder in the destination that holds what packing needs until the manifest is written: the job, records of
 finished parts, locks."""
 JOB = "job"
-"""In WORK: what is packed, and how. It tells that the folder is ours."""
+"""In WORK: what is packed, and how. It shows that the folder is ours."""
 APPEND = "append"
-"""In WORK, in place of JOB: what is appended to the finished store, and to which state of it."""
+"""In WORK, in place of JOB: what is appended, and to which state of the finished store."""
 RUN = "run"
 """In WORK: the run whose workers on other machines may write there."""
 COLUMNS = "columns-1"
@@ -26,10 +26,10 @@ _RUN = re.compile(r"rejects-([1-9]\d{0,8})\.jsonl")
 
 
 def of_run(name: str, run: int) -> str:
-    """What run `run` calls its own of COLUMNS, REJECTS, PROVENANCE and STATES.
+    """The name under which run `run` writes its COLUMNS, REJECTS, PROVENANCE or STATES, such as "rejects-2.jsonl".
 
-    Run 1 makes the store, each append is one more. It writes files of its own, "rejects-2.jsonl": no file that a
-    manifest names ever changes.
+    Run 1 makes the store, and each append is one more. It writes its own files, so that no file that a manifest names
+    ever changes.
     """
     if name == COLUMNS:
         return f"columns-{run}"
@@ -49,7 +49,7 @@ def is_of_run(name: str) -> bool:
 
 
 def names_of(manifest: Manifest) -> set[str]:
-    """What is in a store's folder by its manifest, what earlier manifests named, and the provenance."""
+    """The names in a store's folder that its manifest, or an earlier one, names, and those of its provenance."""
     runs = range(1, runs_by(manifest.rejects.file.name) + 1)
     own = {of_run(name, run) for run in runs for name in (REJECTS, PROVENANCE, STATES)}
     return {name.split("/")[0] for name, _ in manifest.records()} | own | {NAME}
