@@ -33,7 +33,7 @@ from rawpack_packer.part.part import PartTask, Tick
 
 TICKS = "tick-*"
 _TICK_EVERY_S = 1.0
-UNFIT = "workers of the cluster cannot take parts: they lack this version of rawpack, or a library that it needs:"
+UNFIT = "workers of the cluster cannot take parts, because they lack this rawpack or a library that it needs:"
 _IDLE_S = 10.0
 """How long a packing process waits for its worker's next part."""
 
