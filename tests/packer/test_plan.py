@@ -238,9 +238,9 @@ class Played:
     ("deadline", "best", "curves", "cold"),
     [
         (100.0, 5, 2, 1),  # time for all
-        (14.5, 4, 1, 1),   # three rounds come first, then what there is time for
+        (20.0, 4, 1, 1),   # three rounds come first, then what there is time for
         (9.0, 2, 0, 1),    # no time for the curve
-        (1.0, 1, 0, 0),    # no time for the disk either, but for one of them
+        (6.0, 1, 0, 0),    # no time for the disk either, but for some
         (-1.0, 1, 0, 0),   # packing took it all
     ],
 )  # fmt: skip
@@ -257,7 +257,7 @@ def test_measuring_ends_by_its_deadline(
     assert max(meter.warmed for meter in meters[1::2]) == best
     assert max(meter.warmed for meter in meters[::2]) == curves
     assert min(meter.cooled for meter in meters[1::2]) == cold
-    assert clock.now <= max(deadline, 2.0)
+    assert clock.now <= max(deadline, 1.0)
 
 
 @pytest.mark.parametrize(("deadline", "measured"), [(-1.0, 1), (2.0, 1), (2.25, 2), (100.0, 3)])
@@ -278,7 +278,7 @@ def test_stores_without_time_are_left_without_rounds(
 
 
 @pytest.mark.parametrize(
-    ("took", "budget", "images"), [(0.2, 20.0, 11), (1.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
+    ("took", "budget", "images"), [(0.2, 20.0, 8), (1.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
 )
 def test_large_images_make_a_small_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, budget: float, images: int

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rawpack_packer.tune.measure.interval import Figure, figure
@@ -40,8 +41,8 @@ class Schedule:
     cold_rounds: int = 2
     """0: nothing is dropped from the page cache."""
     deadline: float | None = None
-    """`time.monotonic()` by which all is done: a measurement that might take longer is left out, and cold ones begin
-    only in the first third of the time. One warm measurement is made in any case."""
+    """`time.monotonic()` by which all is done: a measurement that might take longer is left out. One is made in any
+    case; the last third of the time is for cold ones, where each case has its first round by then."""
     all_once: bool = False
     """Measure each case once, but those for the curve, whatever the deadline."""
 
@@ -116,36 +117,44 @@ class Reading:
 
 
 def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], object] = lambda: None) -> list[Reading]:
-    """Measure all cases, first cold and then warm, every second round in reverse. tick: called after each measurement.
+    """Measure all cases, warm and then cold, every second round in reverse. tick: called after each measurement.
 
     With a deadline, readings of some cases may be without rounds.
     """
     readings = [Reading(case) for case in cases]
     main = [reading for reading in readings if not reading.case.curve]
-    began, deadline = time.monotonic(), math.inf if schedule.deadline is None else schedule.deadline
-    for number in range(schedule.cold_rounds):
-        for reading in _turn(main, number):
-            if time.monotonic() <= began + (deadline - began) / 3:
-                cold = reading.case.meter.cold(reading.case.setting, 2 * schedule.seconds)
-                reading.cold += [] if cold is None else [cold]
-                tick()
+    deadline = math.inf if schedule.deadline is None else schedule.deadline
+    warm_by = deadline if schedule.deadline is None else (time.monotonic() + 2 * deadline) / 3
     longest = 0.0
+
+    def measure(what: Callable[[], None], by: float) -> None:
+        nonlocal longest
+        start = time.monotonic()
+        if start + _MARGIN * longest <= by:
+            what()
+            longest = max(longest, time.monotonic() - start)
+            tick()
+
     for number in range(schedule.rounds):
         limits: dict[tuple[StoreMeter, int], float] = {}
         for reading in _turn(readings if number >= CURVE_FROM else main, number):
-            start = time.monotonic()
-            due = number == 0 and (schedule.all_once or not longest)
-            if due or start + _MARGIN * longest <= deadline:
-                _measure(reading, schedule, limits)
-                longest = max(longest, time.monotonic() - start)
-                tick()
+            by = warm_by if number else math.inf if schedule.all_once or not longest else deadline
+            measure(partial(_add_warm, reading, schedule, limits), by)
+    for number in range(schedule.cold_rounds):
+        for reading in _turn([one for one in main if one.warm], number):
+            measure(partial(_add_cold, reading, schedule), deadline)
     for case in cases:
         case.meter.close()
     return readings
 
 
-def _measure(reading: Reading, schedule: Schedule, limits: dict[tuple[StoreMeter, int], float]) -> None:
-    """Add one warm round to a reading. limits: those measured in this round, by store and threads."""
+def _add_cold(reading: Reading, schedule: Schedule) -> None:
+    cold = reading.case.meter.cold(reading.case.setting, 2 * schedule.seconds)
+    reading.cold += [] if cold is None else [cold]
+
+
+def _add_warm(reading: Reading, schedule: Schedule, limits: dict[tuple[StoreMeter, int], float]) -> None:
+    """limits: those measured in this round, by store and threads."""
     meter, setting = reading.case.meter, reading.case.setting
     reading.warm.append(meter.warm(setting, schedule.seconds))
     if setting.untouched and meter.limit is not None:

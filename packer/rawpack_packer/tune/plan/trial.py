@@ -36,9 +36,9 @@ _FEWEST, _LEAST, _MOST = 2, 32, 8192
 """Images in a sample: at least of large ones, at least of others, and at most."""
 _LEAST_S = 4.0
 """Seconds that packing the least sample may take."""
-_PROBING, _PACKING, _COMPARING, _DISK = 0.1, 0.35, 0.05, 0.05
+_PROBING, _PACKING, _COMPARING, _DISK = 0.1, 0.25, 0.05, 0.05
 """Shares of the budget for the steps before reading."""
-_PACKED_BY = 0.6
+_PACKED_BY = 0.65
 """Share of the budget after which no further candidate is packed."""
 _SHORT_S = 10.0
 """With a shorter budget, every candidate is tried once, however long that takes."""
