@@ -600,7 +600,7 @@ def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (int("Recommended" not in ran.out), ""), ran
     assert re.search(r"\n  memmap 32 \*? +\d+ kB ", ran.out)
     assert "limit: bare copying or decoding" in ran.out
-    assert "memory: 1 kB for files. memmap 32, hdf5 32 do not fit" in ran.out
+    assert "memory: 1 kB for files; too little for memmap 32, hdf5 32: read from the disk." in ran.out
     assert not list(tmp_path.iterdir())
 
 

@@ -1,1 +1,1 @@
-"""Which store on which machine: measured, compared, recommended."""
+"""Measurements of stores on this machine, and the recommendation of one."""

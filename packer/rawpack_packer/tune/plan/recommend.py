@@ -1,6 +1,6 @@
-"""Which candidate to take: the smallest that is fast enough, and why not each other one.
+"""The recommendation: the smallest candidate that is fast enough, and why not each other one.
 
-Fast enough is what `--target` says. Without it, what this machine shows: half of what the fastest candidate gives.
+Fast enough means `--target`; without it, half the speed of the fastest candidate.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from rawpack_packer.tune.measure.interval import Figure, rounded
 from rawpack_packer.tune.plan.predict import Prediction
 
 _AS_LARGE = 0.01
-"""Stores that differ by less are of one size."""
+"""Stores that differ by less count as equally large."""
 ENOUGH = 0.5
 """Without a target: the share of the fastest candidate's speed that is fast enough."""
 
 
 @dataclass(frozen=True)
 class Goals:
-    """What the user asked for."""
+    """The user's limits."""
 
     target: float | None = None
-    """Images per second that the training takes."""
+    """Images per second that the training reads."""
     disk: int | None = None
-    """Bytes that the store may have."""
+    """Bytes that the store may take."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to take, if anything."""
+    """The recommended candidate, if any."""
 
     taken: Prediction | None
     why: str
-    """One sentence, also where nothing was taken."""
+    """One sentence, also where nothing is recommended."""
     lost: tuple[tuple[Prediction, str], ...]
     """Every other candidate, the smallest first, and why not."""
 
 
 def recommend(predictions: Sequence[Prediction], goals: Goals) -> Recommendation:
-    """With a target, the smallest candidate whose whole interval reaches it; without one, the smallest whose median is
-    at least half of the fastest candidate's, of those that fit into `--disk`.
+    """Of the candidates that fit into `--disk`: with a target, the smallest whose whole interval reaches it; without
+    one, the smallest whose median is at least half of the fastest candidate's.
 
-    Of candidates that are as large as each other the faster is taken, and where no difference was measured, the first.
+    Of equally large candidates the faster is taken, and where no difference was measured, the first.
     """
     by_size = sorted(predictions, key=lambda one: (one.store_bytes, -_median(one)))
     fitting = [one for one in by_size if not _too_large(one, goals)]
@@ -87,7 +87,7 @@ def recommend(predictions: Sequence[Prediction], goals: Goals) -> Recommendation
 
 
 def by_target(predictions: Sequence[Prediction], disk: int | None) -> list[tuple[float, Prediction]]:
-    """What each target would be answered with: (the most images per second asked for, candidate), rising."""
+    """The recommendation for each target: (the highest target it holds for, candidate), ascending."""
     lows = {one.images_per_s.low for one in predictions if one.images_per_s is not None}
     found: list[tuple[float, Prediction]] = []
     for low in sorted(lows):
@@ -100,7 +100,7 @@ def by_target(predictions: Sequence[Prediction], disk: int | None) -> list[tuple
 
 
 def overlaps(predictions: Sequence[Prediction]) -> list[tuple[str, str]]:
-    """Names of candidates, neighbours by speed, between which no difference was measured."""
+    """Pairs of candidates next to each other by speed between which no difference was measured."""
     known = sorted((one for one in predictions if one.images_per_s is not None), key=_median, reverse=True)
     return [
         (one.candidate.name, other.candidate.name)
@@ -111,7 +111,7 @@ def overlaps(predictions: Sequence[Prediction]) -> list[tuple[str, str]]:
 
 
 def _fastest_of_the_smallest(some: Sequence[Prediction], order: Sequence[Prediction]) -> Prediction:
-    """Of those that are as small as the smallest the fastest; where no difference was measured, the first in order."""
+    """The fastest of the equally smallest; where no difference was measured, the first in `order`."""
     least = min(one.store_bytes for one in some)
     small = [one for one in some if one.store_bytes <= least * (1 + _AS_LARGE)]
     fastest = max(small, key=_median).images_per_s
@@ -123,7 +123,7 @@ def _fastest_of_the_smallest(some: Sequence[Prediction], order: Sequence[Predict
 
 
 def _no_difference(one: Figure, other: Figure) -> bool:
-    """Whether none was measured. A single round has no interval that could show one."""
+    """Whether no difference was measured. A single round has no interval that could show one."""
     return one.error is None or other.error is None or one.overlaps(other)
 
 

@@ -1,4 +1,4 @@
-"""A sample of a source that stands for all of it."""
+"""A sample that represents a source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rawpack_packer.sources.optional import unread_of
 
 @dataclass(frozen=True)
 class _Some:
-    """Some samples, each a part of its own. Picklable: it travels to workers."""
+    """Some samples, each a part of its own; workers get it pickled."""
 
     parts: tuple[Samples, ...]
 
@@ -28,7 +28,7 @@ class _Some:
 
 
 class SampleSource:
-    """Some samples of a source, in its order, as a `Source` of their own."""
+    """Some samples of a source, in its order. See `Source`."""
 
     def __init__(self, source: Source, numbers: NDArray[np.int64]) -> None:
         self._source, self._numbers = source, numbers
@@ -54,15 +54,18 @@ class SampleSource:
 
 
 def draw(source: Source, count: int, seed: int) -> SampleSource:
-    """`count` samples of a source, or all: one at random out of each of so many equal runs of the samples sorted by
-    the size of their files, where each has one. So small and large files are there as often as in the whole."""
+    """`count` samples of a source, or all.
+
+    The samples are sorted by file size, if each has a file, and cut into `count` equal runs, each of which gives one at
+    random. So small and large files are as frequent as in the whole.
+    """
     found = np.setdiff1d(np.arange(len(source)), unread_of(source))
     total = len(found)
     count = min(count, total)
     random = np.random.default_rng(seed)
     states = source.states()
     sizes = states[found, 0] if len(states) >= len(source) else np.zeros(total, np.int64)
-    # Files of one size in random order: a run must not be a stretch of one folder.
+    # Files of the same size in random order: a run must not be a stretch of one folder.
     order = np.lexsort((random.permutation(total), sizes))
     edges = np.arange(count + 1) * total // count
     return SampleSource(source, np.sort(found[order[random.integers(edges[:-1], edges[1:])]]).astype(np.int64))

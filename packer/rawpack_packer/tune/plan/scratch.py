@@ -1,4 +1,4 @@
-"""A temporary folder that is gone afterwards, whatever happens to this process."""
+"""A temporary folder that is removed even if this process is killed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ for _ in range(120):
         break
     time.sleep(0.5)
 """
-"""Reads until whoever started it has ended, also by SIGKILL; then removes the folder, again while workers that have not
+"""Waits until its parent has ended, also by SIGKILL, then removes the folder, repeatedly where workers that have not
 noticed yet still write into it."""
 
 
 @contextmanager
 def scratch_folder(where: str | None) -> Iterator[Path]:
-    """A new folder inside `where`, or where the system has such. Raises UsageError where none can be made."""
+    """A new folder in `where`, or in the system's temporary folder. Raises UsageError where none can be made."""
     try:
         path = Path(tempfile.mkdtemp(prefix="rawpack-plan-", dir=where)).absolute()
     except OSError as error:
         raise UsageError(f"--tmp {where or tempfile.gettempdir()}: {error.strerror or error}") from None
     try:
-        # A session of its own: what ends this process's group must not end the one that cleans up after it.
+        # In its own session, so that what ends this process's group does not end the cleaner.
         sweeper = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _SWEEP, str(path)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
