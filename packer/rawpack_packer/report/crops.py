@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack_packer.report.page import picture
 from rawpack_packer.samples.image import prepare
+from rawpack_packer.sources.view import View
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.loss import as_read, psnr, ssim
-from rawpack_packer.tune.plan.sample import SampleSource
 
 SIDE = 160
 """Pixels of a crop."""
@@ -43,7 +43,7 @@ class Strip:
     crops: tuple[Crop, ...]
 
 
-def strips(sample: SampleSource, candidates: Sequence[Candidate]) -> list[Strip]:
+def strips(sample: View, candidates: Sequence[Candidate]) -> list[Strip]:
     """Crops of a few images where the lowest quality loses most: of the images that lose most, least, and between.
 
     Of candidates that lose something, those of the first size and color; none where there are none.

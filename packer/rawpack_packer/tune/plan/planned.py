@@ -14,11 +14,11 @@ from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.view import View
 from rawpack_packer.tune.measure.cpu import load_per_cpu
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.predict import Prediction, predict
 from rawpack_packer.tune.plan.recommend import Goals, Recommendation, by_target, overlaps, recommend
-from rawpack_packer.tune.plan.sample import SampleSource
 from rawpack_packer.tune.plan.scratch import scratch_folder
 from rawpack_packer.tune.plan.trial import Say, try_out
 
@@ -63,7 +63,7 @@ class Plan:
     """Of the whole source."""
     noun: str
     """What one of them is called: "image", "frame"."""
-    sample: SampleSource
+    sample: View
     memory: int | None
     predictions: list[Prediction]
     left_out: list[Candidate]
@@ -161,18 +161,7 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
     with scratch_folder(asked.tmp) as folder:
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)) for path in source.info.paths):
             raise UsageError(f"{folder.parent} is inside the source {source.info.root}: name another folder with --tmp")
-        tried = try_out(
-            source,
-            asked.candidates,
-            folder,
-            budget=asked.budget,
-            workers=asked.workers,
-            batch=asked.batch,
-            image_size=asked.image_size,
-            transform=asked.transform,
-            seed=asked.seed,
-            say=say,
-        )
+        tried = try_out(source, asked, folder, say)
     predictions = predict(tried.trials, len(source), memory)
     return Plan(
         asked,

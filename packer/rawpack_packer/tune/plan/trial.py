@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,12 +25,16 @@ from rawpack_packer.job.pack import pack
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.image import prepare
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.view import View
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
 from rawpack_packer.tune.measure.rounds import CURVE_FROM, ROUNDS, Case, Reading, Schedule, read_in_turn
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.loss import as_read, psnr, ssim
-from rawpack_packer.tune.plan.sample import SampleSource, draw
+from rawpack_packer.tune.plan.sample import draw
 from rawpack_packer.tune.plan.throughput import PacedEngine
+
+if TYPE_CHECKING:
+    from rawpack_packer.tune.plan.planned import PlanRequest
 
 _FEWEST, _LEAST, _MOST = 2, 32, 8192
 """Images in a sample: at least of large ones, at least of others, and at most."""
@@ -121,27 +125,16 @@ class TriedOut:
     """In the order of the candidates."""
     left_out: list[Candidate]
     """Those for which there was no time."""
-    sample: SampleSource
+    sample: View
 
 
-def try_out(
-    source: Source,
-    candidates: Sequence[Candidate],
-    folder: Path,
-    *,
-    budget: float,
-    workers: Sequence[int],
-    batch: int,
-    image_size: tuple[int, int] | None,
-    transform: tuple[Any, ...],
-    seed: int,
-    say: Say,
-) -> TriedOut:
+def try_out(source: Source, asked: PlanRequest, folder: Path, say: Say) -> TriedOut:
     """Pack a sample of the source into each candidate below `folder`, and read each back.
 
-    budget: seconds for all of it. From 10 s on, candidates and rounds for which there is no time are left out; only the
-    first candidate is packed and read in any case, with a few images.
+    With a budget from 10 s on, candidates and rounds for which there is no time are left out; only the first candidate
+    is packed and read in any case, with a few images.
     """
+    candidates, workers, budget = asked.candidates, asked.workers, asked.budget
     began = time.monotonic()
     deadline, packed_by = began + budget, began + _PACKED_BY * budget
 
@@ -149,8 +142,8 @@ def try_out(
         say(step, max(0.0, deadline - time.monotonic()))
 
     tell(f"looking at some {source.info.noun}s")
-    size = sample_size(source, candidates, folder, budget, probe(source, candidates, budget, seed))
-    sample = draw(source, size, seed)
+    size = sample_size(source, candidates, folder, budget, probe(source, candidates, budget, asked.seed))
+    sample = draw(source, size, asked.seed)
     packed: dict[str, tuple[Trial, StoreMeter]] = {}
     slowest = 0.0
     for candidate in formats_first(candidates):
@@ -169,7 +162,12 @@ def try_out(
         trial.disk_bytes_per_s = meter.disk(min(_DISK_S, _DISK * budget / len(packed)))
     tell("reading")
     cases = [
-        Case(one.name, packed[one.name][1], Setting(batch, count, image_size, transform), curve=count < workers[-1])
+        Case(
+            one.name,
+            packed[one.name][1],
+            Setting(asked.batch, count, asked.image_size, asked.transform),
+            curve=count < workers[-1],
+        )
         for one in tried
         for count in workers
     ]
@@ -231,7 +229,7 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
     return int(max(least, min(len(source), _MOST, by_time, by_space)))
 
 
-def _pack_trial(sample: SampleSource, candidate: Candidate, folder: Path, *, inline: bool) -> tuple[Trial, StoreMeter]:
+def _pack_trial(sample: View, candidate: Candidate, folder: Path, *, inline: bool) -> tuple[Trial, StoreMeter]:
     """Pack the sample into a candidate. inline: start no workers, for a sample that is packed before they are ready."""
     cpus, count = machine.cpus(), len(sample)
     inline = inline or not hasattr(os, "fork")
@@ -279,7 +277,7 @@ def _error(meter: StoreMeter) -> float:
     return float(1.96 * statistics.stdev(sizes) / math.sqrt(len(sizes)) / statistics.mean(sizes))
 
 
-def losses(sample: SampleSource, candidates: Sequence[Candidate], seconds: float) -> list[Loss | None]:
+def losses(sample: View, candidates: Sequence[Candidate], seconds: float) -> list[Loss | None]:
     """PSNR and SSIM of each candidate over some images of the sample that decode; None where nothing is lost.
 
     seconds: after this time no further image is compared, but always one.
