@@ -16,7 +16,7 @@ from rawpack.errors import MissingExtraError, PackError
 from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
-from rawpack_packer.engines.pooled import ANSWER_S, TAKEN_S, Call, PooledEngine
+from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 _EXAMPLE = "tcp://host:8786, where a Dask scheduler listens"
@@ -45,9 +45,7 @@ class DaskEngine(PooledEngine):
         self._own = None
         if where is not None:
             cluster = self._own = _client(distributed, cluster, where, ANSWER_S if timeout is None else timeout)
-        super().__init__(
-            _Dask(distributed, cluster), timeout=TAKEN_S if timeout is None else timeout, patience_s=patience_s
-        )
+        super().__init__(_Dask(distributed, cluster), timeout=timeout, patience_s=patience_s)
 
     def close(self) -> None:
         if self._own is not None:

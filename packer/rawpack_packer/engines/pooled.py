@@ -32,7 +32,7 @@ _SEEN_WITHIN_S = 90.0
 """How long a part that a worker has finished may stay invisible here: NFS may take a minute."""
 ANSWER_S = 10.0
 """How long a cluster may take to answer."""
-TAKEN_S = 60.0
+_TAKEN_S = 60.0
 """How long a worker may take to begin a part."""
 _SAY_AFTER_S = 5.0
 """When the user is told that no worker has begun one yet."""
@@ -77,10 +77,10 @@ class PooledEngine:
     A part that has killed three workers is packed where the job runs, in its own process, after all other parts.
     """
 
-    def __init__(self, pool: Pool, *, timeout: float = TAKEN_S, patience_s: float = 3600.0) -> None:
-        """timeout: seconds without any worker taking a part after which the run ends: there is none, or all are busy.
+    def __init__(self, pool: Pool, *, timeout: float | None = None, patience_s: float = 3600.0) -> None:
+        """timeout: seconds without any worker taking a part after which the run ends; None for 60.
         patience_s: seconds without progress in any part that was taken after which it ends: all workers hang."""
-        self._pool, self._timeout, self._patience_s = pool, timeout, patience_s
+        self._pool, self._timeout, self._patience_s = pool, _TAKEN_S if timeout is None else timeout, patience_s
 
     def close(self) -> None:
         """Leave the cluster, if this engine connected to it."""

@@ -13,7 +13,7 @@ from rawpack.errors import MissingExtraError, PackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
-from rawpack_packer.engines.pooled import ANSWER_S, TAKEN_S, Call, PooledEngine
+from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
 
 _EXAMPLE = "auto, host:6379, or ray://host:10001"
 _CLUSTER = "Ray cluster"
@@ -45,7 +45,7 @@ class RayEngine(PooledEngine):
             _connect(ray, address, where, ANSWER_S if timeout is None else timeout)
         elif not ray.is_initialized():
             raise UsageError("this process is not connected to a Ray cluster: give its address")
-        super().__init__(_Ray(ray), timeout=TAKEN_S if timeout is None else timeout, patience_s=patience_s)
+        super().__init__(_Ray(ray), timeout=timeout, patience_s=patience_s)
 
     def close(self) -> None:
         if self._own:

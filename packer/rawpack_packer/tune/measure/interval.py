@@ -37,10 +37,6 @@ class Figure:
         return _coverage(len(self.values), self._left_out)
 
     @property
-    def ends(self) -> tuple[float, float]:
-        return self.low, self.high
-
-    @property
     def error(self) -> float | None:
         """Half of the interval; None for a single round."""
         return (self.high - self.low) / 2 if len(self.values) > 1 else None

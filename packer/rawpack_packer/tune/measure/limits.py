@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,20 +77,16 @@ def decode_limit(
 
 def _together(work: Callable[[int], Work], threads: int, seconds: float) -> float:
     """Images per second of all threads: the sum of their rates, each over its own time."""
-    rates, ready = [0.0] * threads, threading.Barrier(threads)
+    ready = threading.Barrier(threads)
 
-    def run(number: int) -> None:
+    def rate(number: int) -> float:
         steps = work(number)
         next(steps)
         ready.wait()
         images, began = 0, time.perf_counter()
         while (took := time.perf_counter() - began) < seconds:
             images += next(steps)
-        rates[number] = images / took
+        return images / took
 
-    workers = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(threads)]
-    for thread in workers:
-        thread.start()
-    for thread in workers:
-        thread.join()
-    return sum(rates)
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(rate, range(threads)))

@@ -101,10 +101,6 @@ class Plan:
         """The recommendation for each `--target`, see `recommend.by_target`."""
         return by_target(self.predictions, self.asked.goals.disk)
 
-    @property
-    def overlapping(self) -> list[tuple[str, str]]:
-        return overlaps(self.predictions)
-
     def as_dict(self) -> dict[str, Any]:
         asked, taken = self.asked, self.recommendation.taken
         return {
@@ -131,7 +127,7 @@ class Plan:
             "why": self.recommendation.why,
             "lost": [{"name": one.candidate.name, "why": why} for one, why in self.recommendation.lost],
             "by_target": [{"up_to_images_per_s": most, "name": one.candidate.name} for most, one in self.by_target],
-            "overlapping": [list(pair) for pair in self.overlapping],
+            "overlapping": [list(pair) for pair in overlaps(self.predictions)],
         }
 
     def _candidate(self, one: Prediction) -> dict[str, Any]:

@@ -47,43 +47,37 @@ def recommend(predictions: Sequence[Prediction], goals: Goals) -> Recommendation
     Of equally large candidates the faster is taken, and where no difference was measured, the first.
     """
     by_size = sorted(predictions, key=lambda one: (one.store_bytes, -_median(one)))
-    fitting = [one for one in by_size if not _too_large(one, goals)]
+    taken, why, fastest = _choose(predictions, [one for one in by_size if not _too_large(one, goals)], goals)
+    lost = tuple((one, _why_not(one, goals, taken, fastest)) for one in by_size if one is not taken)
+    return Recommendation(taken, why, lost)
+
+
+def _choose(
+    predictions: Sequence[Prediction], fitting: Sequence[Prediction], goals: Goals
+) -> tuple[Prediction | None, str, Prediction | None]:
+    """The candidate to take and why, and the fastest one where that decides what is fast enough."""
     if not fitting:
-        return Recommendation(
-            None, f"No candidate fits into --disk {text.size(goals.disk or 0)}.", _losers(by_size, goals)
-        )
-    if goals.target is None:
-        known = [one for one in fitting if one.images_per_s is not None]
-        if not known:
-            return Recommendation(
-                None, "No candidate fits into memory, and speed from the disk could not be measured.",
-                _losers(by_size, goals),
-            )  # fmt: skip
-        fastest = max(known, key=_median)
-        enough = [one for one in known if _median(one) >= ENOUGH * _median(fastest)]
-        taken = _fastest_of_the_smallest(enough, predictions)
-        if len(known) == 1:
-            why = "the only candidate" if len(predictions) == 1 else "the only one that fits"
-        elif taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
-            why = f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
-        else:
-            why = "no smaller store reads at least half as fast"
-        return Recommendation(taken, why, _losers(by_size, goals, taken, fastest))
-    fast = [one for one in fitting if one.images_per_s is not None and one.images_per_s.low >= goals.target]
-    if not fast:
+        return None, f"No candidate fits into --disk {text.size(goals.disk or 0)}.", None
+    known = [one for one in fitting if one.images_per_s is not None]
+    if goals.target is not None:
+        fast = [one for one in known if one.images_per_s is not None and one.images_per_s.low >= goals.target]
+        if fast:
+            why = f"the smallest certain to reach {goals.target:,.0f} images/s"
+            return _fastest_of_the_smallest(fast, predictions), why, None
         best = max(fitting, key=_median)
-        return Recommendation(
-            None,
-            f"No candidate is certain to reach {goals.target:,.0f} images/s. The fastest is {best.candidate.name}: "
-            f"{_rate(best)}.",
-            _losers(by_size, goals),
-        )
-    taken = _fastest_of_the_smallest(fast, predictions)
-    return Recommendation(
-        taken,
-        f"the smallest certain to reach {goals.target:,.0f} images/s",
-        _losers(by_size, goals, taken),
-    )
+        why = f"No candidate is certain to reach {goals.target:,.0f} images/s. The fastest is {best.candidate.name}: "
+        return None, f"{why}{_rate(best)}.", None
+    if not known:
+        return None, "No candidate fits into memory, and speed from the disk could not be measured.", None
+    fastest = max(known, key=_median)
+    taken = _fastest_of_the_smallest([one for one in known if _median(one) >= ENOUGH * _median(fastest)], predictions)
+    if len(known) == 1:
+        why = "the only candidate" if len(predictions) == 1 else "the only one that fits"
+    elif taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
+        why = f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
+    else:
+        why = "no smaller store reads at least half as fast"
+    return taken, why, fastest
 
 
 def by_target(predictions: Sequence[Prediction], disk: int | None) -> list[tuple[float, Prediction]]:
@@ -127,15 +121,6 @@ def _no_difference(one: Figure, other: Figure) -> bool:
     return one.error is None or other.error is None or one.overlaps(other)
 
 
-def _losers(
-    by_size: Sequence[Prediction],
-    goals: Goals,
-    taken: Prediction | None = None,
-    fastest: Prediction | None = None,
-) -> tuple[tuple[Prediction, str], ...]:
-    return tuple((one, _why_not(one, goals, taken, fastest)) for one in by_size if one is not taken)
-
-
 def _why_not(one: Prediction, goals: Goals, taken: Prediction | None, fastest: Prediction | None) -> str:
     if _too_large(one, goals):
         return f"{text.size(one.store_bytes)} is more than --disk {text.size(goals.disk or 0)}"
@@ -169,5 +154,6 @@ def _rate(one: Prediction) -> str:
     if rate is None:
         return "unknown"
     where = "" if one.fits else " from the disk, as it does not fit into memory"
-    between = "" if rate.error is None else f" ({' to '.join(f'{rounded(x, rate.error):,.0f}' for x in rate.ends)})"
+    low, high = (rounded(end, rate.error) for end in (rate.low, rate.high))
+    between = "" if rate.error is None else f" ({low:,.0f} to {high:,.0f})"
     return f"{rate.shown:,.0f} images/s{between}{where}"

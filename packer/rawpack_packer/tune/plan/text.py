@@ -12,6 +12,7 @@ from rawpack_packer.tune.measure.cpu import BUSY, cache_bytes
 from rawpack_packer.tune.measure.interval import Figure, rounded
 from rawpack_packer.tune.plan.planned import Plan
 from rawpack_packer.tune.plan.predict import Prediction
+from rawpack_packer.tune.plan.recommend import overlaps
 
 HEAD = (
     "", "whole set", "to pack", "images/s", "limit", "of limit", "a core", "CPUs left", "first batch", "from disk",
@@ -221,7 +222,7 @@ def target_lines(planned: Plan) -> list[str]:
 
 def overlap_lines(planned: Plan) -> list[str]:
     """Which candidates showed no difference in speed."""
-    pairs = [f"{one} and {other}" for one, other in planned.overlapping]
+    pairs = [f"{one} and {other}" for one, other in overlaps(planned.predictions)]
     return [f"No difference in speed was measured between {', nor between '.join(pairs)}."] if pairs else []
 
 
