@@ -77,7 +77,7 @@ def decode_limit(
 
 def _together(work: Callable[[int], Work], threads: int, seconds: float) -> float:
     """Images per second of all threads: the sum of their rates, each over its own time."""
-    ready = threading.Barrier(threads)
+    ready = threading.Barrier(threads, timeout=60)  # not for ever, where one of them fails
 
     def rate(number: int) -> float:
         steps = work(number)
