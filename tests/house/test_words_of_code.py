@@ -27,13 +27,7 @@ OLD = {
 }
 """Words that name nothing in the product any more -> what to write instead (docs/glossary.md)."""
 
-_POOL = "goes with the one supervised pool, when packing uses it"
-KNOWN = {
-    ("dismiss", "rawpack_packer.engines.remote_worker"): _POOL,
-    ("lend", "rawpack_packer.engines.local"): _POOL,
-    ("seat", "rawpack_packer.engines.local"): _POOL,
-    ("seats", "rawpack_packer.engines.local"): _POOL,
-}
+KNOWN: dict[tuple[str, str], str] = {}
 """Where one of them still stands, and why: (word, module) -> the reason."""
 
 

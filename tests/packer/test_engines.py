@@ -306,7 +306,10 @@ def test_an_executor_that_breaks(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with opened("processes") as engine, pytest.raises(PackError, match=r"BrokenProcessPool.*with a new executor goes"):
+    with (
+        opened("processes") as engine,
+        pytest.raises(PackError, match=r"BrokenProcessPool.*new executor resumes"),
+    ):
         run(source, store, engine, Held(100, tmp_path))
     killer.join()
     let_go(tmp_path)
@@ -499,7 +502,7 @@ def test_a_part_that_kills_every_worker_is_packed_here(
 @pytest.mark.usefixtures("hurry")
 def test_a_cluster_on_which_everything_dies(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When part after part kills its workers, the run ends with what they died of, and packs nothing itself."""
-    monkeypatch.setattr(pooled, "_CARED_PARTS", 2)
+    monkeypatch.setattr(pooled, "_DEADLY_PARTS", 2)
 
     def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
         raise UncompletedJobError("the job was ended")
@@ -697,7 +700,8 @@ def test_other_versions_of_rawpack_are_refused(tmp_path: Path) -> None:
 def test_idle_packing_processes_end(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that a worker keeps for its next part goes when there is none."""
     monkeypatch.setattr(remote_worker, "_IDLE_S", 1.0)
-    monkeypatch.setattr(remote_worker, "dismiss", lambda: None)
+    ended = remote_worker.end_idle
+    monkeypatch.setattr(remote_worker, "end_idle", lambda *only: ended(*only) if only else None)
     before = psutil.Process().children()
     with ThreadPoolExecutor(2) as threads:
         run(source, tmp_path / "store", ExecutorEngine(threads))

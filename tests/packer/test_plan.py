@@ -154,61 +154,34 @@ def test_loss_is_measured_by_the_book() -> None:
 # ---------------------------------------------------------------------------------------------- the pace of packing
 
 
-def test_the_pace_of_packing_leaves_out_start_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two workers, 10 samples/s each once they have started; the second starts late and the first ends early."""
-    clock = 0.0
-    monkeypatch.setattr(throughput.time, "perf_counter", lambda: clock)
-
-    class Played:
-        """An engine whose parts tick at given times."""
-
-        def run(self, tasks: Any, report: Any, /) -> None:
-            nonlocal clock
-            score: list[tuple[float, int, int | None]] = [
-                (3.0, 0, 16), (4.0, 1, 10), (6.0, 0, 46), (6.0, 1, 30), (6.5, 0, None),
-                (8.0, 1, 50), (8.0, 2, 15), (9.0, 1, None), (20.0, 2, 60), (20.0, 2, None),
-            ]  # fmt: skip
-            next(tasks), next(tasks)
-            for when, part, samples in score:
-                clock = when
-                if samples is None:
-                    report.finished(part)
-                    next(tasks, None)
-                else:
-                    report.ticked(part, Tick(samples, 0))
-
-    told: list[int] = []
-    report = SimpleNamespace(ticked=lambda number, tick: None, finished=told.append)
-    engine = throughput.PacedEngine(cast(Any, Played()), workers=2)
-    engine.run(iter(cast(Any, ["part 0", "part 1", "part 2"])), cast(Any, report))
-    # From 4 s (both have ticked, 26 samples) to 9 s (the first end after the last part was taken; 111 samples).
-    assert engine.samples_per_s == pytest.approx((46 + 50 + 15 - 26) / 5)
-    assert told == [0, 1, 2]
+def test_the_pace_of_packing_leaves_out_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers, of which the second starts late: what counts is the time from when both have packed something."""
+    score: list[tuple[float, int, int]] = [
+        (3.0, 0, 16), (4.0, 1, 10), (6.0, 0, 46), (6.0, 1, 30), (8.0, 1, 50), (8.0, 2, 15), (14.0, 2, 60),
+    ]  # fmt: skip
+    assert paced(monkeypatch, score) == pytest.approx((46 + 50 + 60 - 26) / 10)
 
 
 def test_a_short_stretch_says_nothing_of_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A burst of few samples between two ticks is not taken for the pace: then that of the whole run counts."""
+    """Where most is packed before all workers have begun, the whole run counts."""
+    assert paced(monkeypatch, [(3.0, 0, 16), (9.0, 1, 16), (9.001, 0, 20), (20.0, 1, 20)]) == pytest.approx(40 / 20)
+
+
+def paced(monkeypatch: pytest.MonkeyPatch, score: list[tuple[float, int, int]]) -> float:
+    """Samples per second of two workers whose parts tick as the score says: (when, part, samples)."""
     clock = 0.0
     monkeypatch.setattr(throughput.time, "perf_counter", lambda: clock)
 
     class Played:
-        """An engine whose second part ends just after it has begun."""
-
         def run(self, tasks: Any, report: Any, /) -> None:
             nonlocal clock
-            next(tasks), next(tasks)
-            for when, part, samples in [(3.0, 0, 16), (9.0, 1, 16), (9.001, 0, 20), (9.001, 0, None), (20.0, 1, 20)]:
+            for when, part, samples in score:
                 clock = when
-                if samples is None:
-                    report.finished(part)
-                    next(tasks, None)
-                else:
-                    report.ticked(part, Tick(samples, 0))
+                report.ticked(part, Tick(samples, 0))
 
-    report = SimpleNamespace(ticked=lambda number, tick: None, finished=lambda number: None)
     engine = throughput.PacedEngine(cast(Any, Played()), workers=2)
-    engine.run(iter(cast(Any, ["part 0", "part 1"])), cast(Any, report))
-    assert engine.samples_per_s == pytest.approx(40 / 20)
+    engine.run(iter(()), cast(Any, SimpleNamespace(ticked=lambda number, tick: None)))
+    return engine.samples_per_s
 
 
 @pytest.mark.parametrize(("start", "expected"), [(0.0, 100.0), (7.0, 107.0)])
@@ -262,53 +235,55 @@ class Played:
 
 
 @pytest.mark.parametrize(
-    ("deadline", "latest", "best", "curves", "cold"),
+    ("deadline", "best", "curves", "cold"),
     [
-        (100.0, 125.0, 5, 5, 1),  # time for all
-        (14.5, 18.0, 3, 1, 1),    # the three that an interval needs come first, then what there is time for
-        (9.0, 18.0, 3, 0, 1),     # no time for the curve
-        (1.0, 4.5, 2, 0, 0),      # no time for the disk either, but for one of them
-        (-2.0, -1.0, 1, 0, 0),    # packing took it all
+        (100.0, 5, 2, 1),  # time for all
+        (20.0, 4, 1, 1),   # three rounds come first, then what there is time for
+        (9.0, 2, 0, 1),    # no time for the curve
+        (6.0, 1, 0, 0),    # no time for the disk either, but for some
+        (-1.0, 1, 0, 0),   # packing took it all
     ],
 )  # fmt: skip
 def test_measuring_ends_by_its_deadline(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, latest: float, best: int, curves: int, cold: int
+    monkeypatch: pytest.MonkeyPatch, deadline: float, best: int, curves: int, cold: int
 ) -> None:
-    """Where each measurement takes a second: what is left out first, and that the end is no later than `latest` by more
-    than each store's one measurement."""
+    """Where each measurement takes a second: what is left out first, and that nothing ends after the deadline but the
+    one measurement that is always made."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(rounds.time, "monotonic", lambda: clock.now)
     meters = [Played(clock) for _ in range(6)]
     cases = [Case(str(k), cast(Any, meter), Setting(1, 1), curve=k % 2 == 0) for k, meter in enumerate(meters)]
-    read_in_turn(cases, Schedule(5, 0.1, 1, deadline, latest))
-    assert min(meter.warmed for meter in meters[1::2]) == min(best, 1 if deadline < 9 else best)
+    read_in_turn(cases, Schedule(5, 0.1, 1, deadline))
     assert max(meter.warmed for meter in meters[1::2]) == best
     assert max(meter.warmed for meter in meters[::2]) == curves
     assert min(meter.cooled for meter in meters[1::2]) == cold
-    assert clock.now <= max(latest, 0.0) + 3
+    assert clock.now <= max(deadline, 1.0)
 
 
-@pytest.mark.parametrize(("end", "measured"), [(-1.0, 1), (2.0, 1), (2.5, 2), (100.0, 3)])
-def test_measuring_ends_by_its_end(monkeypatch: pytest.MonkeyPatch, end: float, measured: int) -> None:
-    """On a machine so slow that not even one round of all stores fits, some are left without; one is always measured.
-    A store is begun where a measurement that takes a quarter longer than the longest so far would still end in time."""
+@pytest.mark.parametrize(("deadline", "measured"), [(-1.0, 1), (2.0, 1), (2.25, 2), (100.0, 3)])
+@pytest.mark.parametrize("all_once", [False, True])
+def test_stores_without_time_are_left_without_rounds(
+    monkeypatch: pytest.MonkeyPatch, deadline: float, measured: int, *, all_once: bool
+) -> None:
+    """A store is begun where a measurement that takes a quarter longer than the longest so far would still end in time;
+    one is always measured, and all are with a budget that is too short to choose."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(rounds.time, "monotonic", lambda: clock.now)
-    meters = [Played(clock) for _ in range(3)]
-    cases = [Case(str(k), cast(Any, meter), Setting(1, 1)) for k, meter in enumerate(meters)]
-    readings = read_in_turn(cases, Schedule(5, 0.1, 2, -1.0, -1.0, end))
-    assert [len(reading.warm) for reading in readings] == [1] * measured + [0] * (3 - measured)
-    assert not any(reading.cold for reading in readings)
-    assert measured == 1 or clock.now <= end
+    cases = [Case(str(k), cast(Any, Played(clock)), Setting(1, 1)) for k in range(3)]
+    readings = read_in_turn(cases, Schedule(1, 0.1, 0, deadline, all_once))
+    assert [len(reading.warm) for reading in readings] == (
+        [1] * 3 if all_once else [1] * measured + [0] * (3 - measured)
+    )
+    assert all_once or measured == 1 or clock.now <= deadline
 
 
 @pytest.mark.parametrize(
-    ("took", "budget", "images"), [(1.0, 20.0, 7), (4.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
+    ("took", "budget", "images"), [(0.2, 20.0, 8), (1.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
 )
 def test_large_images_make_a_small_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, budget: float, images: int
 ) -> None:
-    """Where an image takes seconds to decode, a short budget is kept with few of them."""
+    """Where an image takes long to decode, a short budget is kept with few of them."""
     found = slow_sources(tmp_path, monkeypatch, took)
     source = open_source(tmp_path / "source")
     seen = trial.probe(source, found, budget, 0)
@@ -331,72 +306,18 @@ def slow_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float) -
     return candidates(["memmap", "lmdb"], ["8"], ["75", "90"], ["rgb"], [])
 
 
-def test_candidates_of_large_images_share_what_was_decoded(tmp_path: Path) -> None:
-    """Each store packed from another candidate's pixels holds the very bytes that it has when packed from the files."""
-    for i in range(6):
-        save(tmp_path / "source" / "ab"[i % 2] / f"{i}.jpg", picture(60, 50, i))
-    (tmp_path / "source" / "a" / "bad.jpg").write_bytes(b"no image" * 100)
-    found = candidates(["memmap", "hdf5", "lmdb"], ["32"], ["75"], ["rgb", "yuv420"], ["none", "gzip"])
-    sample = draw(open_source(tmp_path / "source"), 7, 0)
-    for folder, shared in (("shared", {found[0].group}), ("apart", set())):
-        trials = trial.Trials(sample, tmp_path / folder, shared, inline=True)
-        for one in trial.packing_order(found, shared):
-            tried, meter = trials.pack(one)
-            assert (tried.rows, tried.seen, len(meter)) == (6, 7, 6)
-    for one in found:
-        name = one.name.replace(" ", "-")
-        shared_store, own = Reader(tmp_path / "shared" / name), Reader(tmp_path / "apart" / name)
-        for i in range(6):
-            mine, other = shared_store[i], own[i]
-            assert mine.keys() == other.keys()
-            assert all(np.array_equal(mine[field], other[field]) for field in mine)
-        for shard in (tmp_path / "apart" / name).glob("shard-*"):
-            assert (tmp_path / "shared" / name / shard.name).read_bytes() == shard.read_bytes()
-
-
-def test_jpeg_candidates_alone_share_pixels_too(tmp_path: Path) -> None:
-    """Of several qualities without a raw candidate, each image is decoded once, and a pass-through is left alone."""
-    for i in range(4):
-        save(tmp_path / "source" / f"{i}.jpg", picture(60, 50, i))
-    found = candidates(["lmdb"], ["32"], ["75", "90"], ["rgb"], [])
-    decoded: list[int] = []
-
-    class Counted:
-        """The source, which counts what is read of it."""
-
-        def __init__(self) -> None:
-            self._source = open_source(tmp_path / "source")
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._source, name)
-
-        def __len__(self) -> int:
-            return len(self._source)
-
-        def part(self, start: int, stop: int, /) -> Any:
-            decoded.extend(range(start, stop))
-            return self._source.part(start, stop)
-
-    trials = trial.Trials(draw(cast(Any, Counted()), 4, 0), tmp_path, {found[0].group}, inline=True)
-    assert [trials.pack(one)[0].rows for one in found] == [4, 4]
-    assert sorted(decoded) == [0, 1, 2, 3]
-
-
 def test_formats_come_first_where_time_is_short() -> None:
-    """One candidate of each format is tried before the second of any; those of shared pixels after what they share."""
+    """One candidate of each format is tried before the second of any."""
     found = candidates(["lmdb", "memmap", "hdf5"], ["32", "64"], ["75", "90"], ["rgb"], ["none"])
-    ordered = [one.name for one in trial.packing_order(found, set())]
+    ordered = [one.name for one in trial.formats_first(found)]
     assert ordered[:3] == ["lmdb 32 q75", "memmap 32", "hdf5 32"]
     assert sorted(ordered) == sorted(one.name for one in found)
-    ordered = [one.name for one in trial.packing_order(found, {one.group for one in found})]
-    assert ordered[:3] == ["memmap 32", "lmdb 32 q75", "hdf5 32"]
 
 
 def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where packing one candidate takes the whole budget, the others are left out, and the output says which."""
     monkeypatch.setattr(trial, "_SHORT_S", 0.0)
-    monkeypatch.setattr(trial, "_END", 1e6)
-    monkeypatch.setattr(trial.Trials, "expected_s", lambda self, candidate: 1e9)
+    monkeypatch.setattr(trial, "_PACKED_BY", 0.0)
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--tmp", tmp_path, "--wide", images)
     assert ran.code == 0
     assert "Not tried, because --budget 1 s was used up: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
@@ -679,7 +600,7 @@ def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (int("Recommended" not in ran.out), ""), ran
     assert re.search(r"\n  memmap 32 \*? +\d+ kB ", ran.out)
     assert "limit: bare copying or decoding" in ran.out
-    assert "memory: 1 kB for files. memmap 32, hdf5 32 do not fit" in ran.out
+    assert "memory: 1 kB for files; too little for memmap 32, hdf5 32: read from the disk." in ran.out
     assert not list(tmp_path.iterdir())
 
 

@@ -175,7 +175,7 @@ def test_a_bucket_that_is_not_there(server: Server, arrays: Path, tmp_path: Path
     ran = run(arrays)
     assert (ran.code, ran.out) == (2, "")
     line = ran.err.splitlines()[-1]
-    assert line.startswith(f"rawpack: {URL}: there is no such bucket; make it first, or is its name wrong?")
+    assert line.startswith(f"rawpack: {URL}: there is no such bucket; create it first, or correct its name")
     assert server.buckets == {"bukket"}
     assert files_of(tmp_path / "cache") == {}
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under another name, synced, renamed, and the folder synced."""
+"""Files that are complete or missing: written under another name, synced, renamed, and their folder synced."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
@@ -21,30 +22,32 @@ _MANY = 8
 
 
 def commit(temporary: Path, final: Path) -> None:
-    """Give a finished file its name. Both are on one file system; what `final` was before is replaced."""
+    """Give a finished file its final name, on the same file system, replacing what is there."""
     sync_file(temporary)
     temporary.replace(final)
     sync_folder(final.parent)
 
 
 def write_whole(path: Path, data: bytes, temporary: Path) -> None:
-    """Write a small file so that it is there whole or not at all."""
+    """Write a small file atomically."""
     temporary.write_bytes(data)
     commit(temporary, path)
 
 
 def sync_file(path: Path) -> None:
     """Return when the file's bytes are on the disk."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path, os.O_RDWR)
+
+
+def sync_folder(path: Path) -> None:
+    """Return when the names in the folder are on the disk."""
+    if os.name != "nt":  # Windows syncs names with the file system's journal and offers no call
+        _sync(path, os.O_RDONLY)
 
 
 def sync_all(paths: Sequence[Path]) -> None:
     """Return when the bytes of all these files, on one file system, are on the disk."""
-    # One call for the whole file system: a thousand small files took a twentieth of what one call for each took.
+    # For a thousand small files, one call for the whole file system took a twentieth of the time of a call for each.
     if len(paths) < _MANY or not _sync_file_system(paths[0]):
         for path in paths:
             sync_file(path)
@@ -57,10 +60,17 @@ def sync_tree(folder: Path) -> None:
             sync_folder(Path(inner))
 
 
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _sync_file_system(path: Path) -> bool:
-    """Return True when all that was written to the file system of `path` is on the disk; False where there is no such
-    call."""
-    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
+    """Sync everything written to the file system of `path`; False where there is no call for that."""
+    syncfs = _of_linux("syncfs")
     if syncfs is None:
         return False
     descriptor = os.open(path, os.O_RDONLY)
@@ -74,39 +84,33 @@ def _sync_file_system(path: Path) -> bool:
 
 
 def reserve(descriptor: int, start: int, count: int) -> None:
-    """Have the disk keep room for `count` bytes of an open file from `start` on, which it then has. OSError where there
-    is none. A file system that cannot promise promises nothing."""
+    """Extend an open file by `count` bytes from `start` on and reserve the space on the disk. Raises OSError where
+    there is too little; does nothing on a file system that cannot reserve."""
     # Not `posix_fallocate`: where the file system has no such call, that writes into every block.
-    allocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None) if sys.platform == "linux" else None
+    allocate = _of_linux("fallocate64")
     if allocate is not None and allocate(descriptor, 0, ctypes.c_int64(start), ctypes.c_int64(count)):
         number = ctypes.get_errno()
         if number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO):
             raise OSError(number, os.strerror(number))
 
 
-def sync_folder(path: Path) -> None:
-    """Return when the folder's names are on the disk."""
-    if os.name == "nt":
-        return  # Windows syncs names with the file system's journal and offers no call
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _of_linux(name: str) -> Any:
+    """A function of Linux's C library; None elsewhere."""
+    return getattr(ctypes.CDLL(None, use_errno=True), name, None) if sys.platform == "linux" else None
 
 
 def refused(error: OSError | MemoryError, destination: str | Path) -> PackError:
-    """What the system refused to a run that packs into `destination`, as one line that says how to resume."""
+    """An error of the system in a run that packs into `destination`, as one line that says how to resume."""
     if isinstance(error, MemoryError):
         return PackError("out of memory while packing; try fewer --workers; the same command resumes")
-    # Writes into an open file tell no path.
+    # An error of writing into an open file has no path.
     what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
     return PackError(f"packing into {destination} stopped: {what}; once that is fixed, the same command resumes")
 
 
 @contextmanager
 def refusals_named(destination: str | Path) -> Iterator[None]:
-    """Turn what the system refuses inside into `refused`."""
+    """Turn the system's errors in the block into `refused`."""
     try:
         yield
     except (OSError, MemoryError) as error:
@@ -114,7 +118,7 @@ def refusals_named(destination: str | Path) -> Iterator[None]:
 
 
 def record(path: Path, name: str, *, head: bool = False) -> FileRecord:
-    """Size and checksums of a finished file, as the manifest keeps them."""
+    """Size and checksums of a finished file, for the manifest."""
     size = path.stat().st_size
     whole, first = xxhash.xxh3_64(), xxhash.xxh3_64()
     if size:

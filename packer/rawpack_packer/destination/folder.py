@@ -1,11 +1,11 @@
-"""The folder that a store is packed into: whether it may be used, and what is in it already."""
+"""The checks of a destination before packing, and what is already in it."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rawpack.disk import manifest as manifests
@@ -19,13 +19,15 @@ from rawpack_packer.text import listed
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _CLEARING = "clearing"
+"""In WORK while a store is removed."""
 _BEFORE_JOB = {*LOCKS, f"{JOB}.tmp", f"{APPEND}.tmp"}
+"""What can be in WORK before the job is noted."""
 
 
 def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
-    """Raise UsageError where a store may not be packed into `destination`. Nothing is written.
+    """Raise UsageError where a store may not be packed into `destination`. Writes nothing.
 
-    A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or lie
+    A destination may be missing, an empty folder, or this very store, finished or not; it may not be, contain, or be
     inside one of the sources.
     """
     for source in sources:
@@ -53,8 +55,7 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     if (destination / WORK).is_symlink():
         names.append(WORK)
     if names:
-        shown = listed(names, 3)
-        raise UsageError(f"{destination} holds other files ({shown}); name an empty or a new folder")
+        raise UsageError(f"{destination} holds other files ({listed(names, 3)}); name an empty or a new folder")
 
 
 def check_apart(destination: Path, source: str | Path) -> None:
@@ -73,70 +74,73 @@ def is_finished(destination: Path) -> bool:
 
 
 def is_begun(destination: Path) -> bool:
-    """Whether a run that makes a store has worked there: its folder holds a job, or what is left of a store that was
-    being cleared, or nothing at all but locks; and is no link."""
-    work = destination / WORK
-    if work.is_symlink() or not work.is_dir():
+    """Whether a run has begun to make a store there: the work folder holds a job, or the mark of a store being removed,
+    or only locks."""
+    names = _names_of_work(destination)
+    if names is None:
         return False
-    if (work / JOB).exists() or (work / _CLEARING).exists():
+    if JOB in names or _CLEARING in names:
         return True
-    alone = [path.name for path in destination.iterdir()] == [WORK]
-    return alone and {path.name for path in work.iterdir()} <= _BEFORE_JOB
+    return [path.name for path in destination.iterdir()] == [WORK] and names <= _BEFORE_JOB
 
 
 def is_appending(destination: Path) -> bool:
-    """Whether an append to the finished store was begun there, and not ended."""
-    work = destination / WORK
-    if not is_finished(destination) or work.is_symlink() or not work.is_dir():
-        return False
-    return (work / APPEND).exists() or {path.name for path in work.iterdir()} <= _BEFORE_JOB
+    """Whether an append to the finished store has begun there, and has not ended."""
+    names = _names_of_work(destination)
+    return is_finished(destination) and names is not None and (APPEND in names or names <= _BEFORE_JOB)
 
 
 def is_untidy(destination: Path) -> bool:
-    """Whether a finished store still holds what packing needed: its run was killed between the manifest and its end."""
+    """Whether a finished store still holds its work folder: its run was killed after it wrote the manifest."""
+    names = _names_of_work(destination)
+    return is_finished(destination) and names is not None and APPEND not in names
+
+
+def _names_of_work(destination: Path) -> set[str] | None:
+    """What is in the work folder; None where there is none, or a link."""
     work = destination / WORK
-    return is_finished(destination) and work.is_dir() and not work.is_symlink() and not (work / APPEND).exists()
+    return {path.name for path in work.iterdir()} if work.is_dir() and not work.is_symlink() else None
 
 
 def own_bytes(destination: Path) -> int:
-    """What a store in `destination`, whole or begun, takes: free again once it is cleared."""
+    """Bytes of a store in `destination`, complete or not, which removing it frees."""
     return sum(path.stat().st_size for path in destination.rglob("*") if path.is_file()) if destination.is_dir() else 0
 
 
 def clear(destination: Path) -> None:
-    """Remove the store in `destination`, whole or begun, and nothing else; the locks that the caller holds stay."""
+    """Remove the store in `destination`, complete or not, and nothing else; locks that the caller holds stay."""
     work = destination / WORK
-    # Tells, until all is gone, that the folder is ours: a manifest does so no longer once it is removed, and it goes
-    # first, for what is left is no store, at whatever point this ends.
+    # The manifest goes first, so that a kill never leaves a damaged store. From then on the mark shows that the folder
+    # is ours.
     marker = work / _CLEARING
     marker.touch()
     files.sync_folder(work)
     (destination / manifests.NAME).unlink(missing_ok=True)
-    # Then the job, while all that it speaks of is there.
-    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path.name not in (JOB, APPEND)):
-        if (path.parent == work or is_ours(path.name)) and path.name not in (WORK, *LOCKS, _CLEARING):
-            _remove(path)
+    # Then the job, before anything that it refers to.
+    _remove_ours(destination, {_CLEARING}, lambda path: path.name not in (JOB, APPEND))
     files.sync_folder(destination)
     marker.unlink()
 
 
 def clear_append(destination: Path, named: Iterable[str]) -> None:
-    """Remove what an append left in the finished store in `destination`: all of ours that does not belong to it.
+    """Remove what an append left in the finished store in `destination`; locks that the caller holds stay.
 
-    named: the names below `destination` that do. The locks that the caller holds stay.
+    named: the names below `destination` that belong to the store.
     """
-    work, keep = destination / WORK, {*named, WORK, *LOCKS}
-    # Last what says that there is an append: until then, a run that resumes sees what is missing, and does it again.
-    for path in sorted([*destination.iterdir(), *work.iterdir()], key=lambda path: path == work / APPEND):
-        if (path.parent == work or is_ours(path.name)) and path.name not in keep:
-            _remove(path)
+    # The note of the append goes last: as long as it is there, a run that resumes does again what is missing.
+    _remove_ours(destination, set(named), lambda path: path == destination / WORK / APPEND)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+def _remove_ours(destination: Path, keep: set[str], order: Callable[[Path], bool]) -> None:
+    """Remove all that packing has made in a destination but locks and `keep`; where `order` is False first."""
+    work, keep = destination / WORK, {*keep, WORK, *LOCKS}
+    for path in sorted([*destination.iterdir(), *work.iterdir()], key=order):
+        if path.name in keep or not (path.parent == work or is_ours(path.name)):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def is_ours(name: str) -> bool:
@@ -150,6 +154,7 @@ def free_bytes(destination: Path) -> int:
 
 
 def check_parent(destination: Path) -> None:
+    """Raise UsageError where a folder cannot be made at `destination`."""
     parent = _existing(destination)
     if not parent.is_dir():
         raise UsageError(f"{destination} cannot be made: {parent} is a file")

@@ -1,12 +1,13 @@
-"""What a destination remembers of the run that began it, so that another run resumes only the same job."""
+"""The journal of a destination: what it records of a job, so that a later run resumes only the same job."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,9 +28,11 @@ from rawpack_packer.sources.files import UNKNOWN
 
 _BLOCK = 1 << 16
 LISTED = 1 << 24
-"""Samples, up to which a job notes every key and state, to name the files that differ. Of more it has the digest."""
+"""Up to this many samples, a job notes every key and state, so that files that differ can be named; of more it notes
+only the digest."""
 _MAX_LINE = 1 << 20
-"""Bytes: an untrusted store must not fill this machine's memory."""
+"""Bytes: an untrusted store must not fill the memory."""
+Note = TypeVar("Note", bound="JobNote")
 Files = dict[str, tuple[int, int]]
 """Key -> size in bytes and mtime in ns of a source's file."""
 
@@ -46,9 +49,9 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
     states: bytes
     """int64 (n, 2), little-endian."""
     listed: bool = True
-    """Whether keys and states are here: not where they are too many."""
+    """False where keys and states are left out, because there are too many."""
     options: dict[str, str] | None = None
-    """See `SourceInfo.options`; None where an older version has noted none."""
+    """See `SourceInfo.options`; None in notes of older versions."""
 
     def source(self) -> Known:
         states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
@@ -56,7 +59,7 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppendNote(JobNote, frozen=True, kw_only=True):
-    """What is noted before the first part of an append is packed. Keys and classes are those in the store."""
+    """What is noted before the first part of an append is packed. Keys and classes are as stored."""
 
     run: int
     """Which run of the store this is: 2 for the first append."""
@@ -64,30 +67,28 @@ class AppendNote(JobNote, frozen=True, kw_only=True):
     """Digest of the store that is appended to."""
 
 
+@dataclass(frozen=True)
 class Known:
     """A source as an earlier run saw it."""
 
-    def __init__(
-        self,
-        digest: str,
-        keys: Sequence[str] | None,
-        states: NDArray[np.int64],
-        options: Mapping[str, str] | None,
-        root: str = "",
-    ) -> None:
-        """keys: of all samples; None where they are too many. options: see `SourceInfo`; None where they are not known.
-        root: where the source was, "" where that is not known."""
-        self.digest, self.options, self.root, self._keys, self._states = digest, options, root, keys, states
+    digest: str
+    keys: Sequence[str] | None
+    """Of all samples; None where there are too many."""
+    states: NDArray[np.int64]
+    options: Mapping[str, str] | None
+    """See `SourceInfo`; None where they are unknown."""
+    root: str = ""
+    """Where the source was; "" where that is unknown."""
 
     def files(self) -> Files | None:
-        """None where they are too many."""
-        if self._keys is None:
+        """None where there are too many."""
+        if self.keys is None:
             return None
-        return dict(zip(self._keys, of_samples(self._states, len(self._keys)), strict=True))
+        return dict(zip(self.keys, of_samples(self.states, len(self.keys)), strict=True))
 
 
 def source_digest(source: Source) -> str:
-    """xxh3_128 over the keys, sizes and times of all files of a source: what must be the same to resume."""
+    """xxh3_128 over the keys, sizes and times of all files of a source, which must be the same to resume."""
     digest = xxhash.xxh3_128()
     for first in range(0, len(source), _BLOCK):
         keys = [source.key(i) + "\0" for i in range(first, min(first + _BLOCK, len(source)))]
@@ -97,7 +98,7 @@ def source_digest(source: Source) -> str:
 
 
 def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> JobNote:
-    """What is noted of a job. listed: whether every key and state is; None leaves that to their number."""
+    """The note of a job. listed: whether it has every key and state; None decides by their number."""
     listed = len(source) <= LISTED if listed is None else listed
     return JobNote(
         recipe=recipe.as_manifest(),
@@ -117,27 +118,26 @@ def write_job(path: Path, job: JobNote) -> None:
 
 
 def read_job(path: Path) -> JobNote | None:
-    """The job that was begun at `path`; None where none was."""
-    try:
-        return msgspec.msgpack.decode((path / WORK / JOB).read_bytes(), type=JobNote)
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        raise StoreError(f"{path / WORK / JOB} is damaged ({error}); --restart begins anew") from None
+    """The job that was begun at `path`; None if there is none."""
+    return _read_note(path / WORK / JOB, JobNote, "starts over")
 
 
 def read_append(path: Path) -> AppendNote | None:
-    """The append that was begun at `path`; None where none was."""
+    """The append that was begun at `path`; None if there is none."""
+    return _read_note(path / WORK / APPEND, AppendNote, "starts the append over")
+
+
+def _read_note(path: Path, kind: type[Note], restart: str) -> Note | None:
     try:
-        return msgspec.msgpack.decode((path / WORK / APPEND).read_bytes(), type=AppendNote)
+        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise StoreError(f"{path / WORK / APPEND} is damaged ({error}); --restart begins the append anew") from None
+        raise StoreError(f"{path} is damaged ({error}); --restart {restart}") from None
 
 
 def finished_source(path: Path, manifest: Manifest) -> Known:
-    """The source that a finished store was packed from; what was appended since is left out."""
+    """The source that a finished store was packed from, without what was appended since."""
     try:
         provenance, states = read_provenance(path)
         digest, end = str(provenance["source"]["digest"]), manifest.samples + manifest.rejects.count
@@ -146,7 +146,7 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
         keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)] if end <= LISTED else None
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{path} is a complete store, but what it was packed from is not known ({error}): name another destination"
+            f"{path} is a complete store, but what it was packed from is unknown ({error}): name another destination"
         ) from None
     options = provenance["source"].get("options")
     if not isinstance(options, dict):
@@ -155,15 +155,17 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
 
 
 def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
-    """Of each sample of all sources of a store, in their order: its key, size and mtime of its file, `UNKNOWN` where
-    they are not known, and whether it was rejected."""
+    """Key, state and reject of every sample of all sources of a store, in their order.
+
+    The state is size and mtime of the sample's file, or `UNKNOWN`; reject is whether the sample was rejected.
+    """
     states = _states(store.path, store.manifest)
     for i, (key, rejected) in enumerate(_keys(store)):
         yield key, (int(states[i, 0]), int(states[i, 1])), rejected
 
 
 def digests(path: Path, manifest: Manifest) -> list[str]:
-    """The digest of each source of a store whose files it knows."""
+    """The digest of each source of a store whose files are known."""
     found = []
     for run in packing_runs(manifest):
         with contextlib.suppress(OSError, RawpackError, KeyError, TypeError):
@@ -173,7 +175,7 @@ def digests(path: Path, manifest: Manifest) -> list[str]:
 
 
 def _keys(store: Store) -> Iterator[tuple[str, bool]]:
-    """Key, and whether it was rejected, of each sample of all sources of a store, in their order."""
+    """Key and reject of every sample of all sources of a store, in their order."""
     row, number, block = 0, 0, list[str]()
     rejects = read_rejects(store.path, store.manifest)
     reject = next(rejects, None)
@@ -191,7 +193,7 @@ def _keys(store: Store) -> Iterator[tuple[str, bool]]:
 
 
 def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
-    """Size and mtime (n, 2) of the file of each sample of all sources of a store, UNKNOWN where they are not known."""
+    """The states (n, 2) of every sample of all sources of a store."""
     known = manifest.samples + manifest.rejects.count
     states, first, found = np.full((known, 2), UNKNOWN, np.int64), known, np.empty((0, 2), np.int64)
     for run in reversed(packing_runs(manifest)):
@@ -201,15 +203,15 @@ def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
             first = int(provenance["first"]) if run > 1 else 0
         except (OSError, RawpackError, KeyError, TypeError, ValueError):
             break
-        # Otherwise not every sample has a file of its own.
+        # Else the samples do not have a file each.
         if 0 <= first <= end and found.shape == (end - first, 2):
             states[first:end] = found
     return states
 
 
 def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
-    """What all runs of a finished store have rejected, in the order of their sources. ValueError for what is no line
-    of a file of rejects."""
+    """The rejects of all runs of a finished store, in the order of their sources. Raises ValueError for a line that is
+    not a reject."""
     decode = msgspec.json.Decoder(Reject).decode
     with (
         open_plain(path / manifest.rejects.file.name) as (descriptor, _),
@@ -220,7 +222,7 @@ def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
 
 
 def of_samples(states: NDArray[np.int64], samples: int) -> list[tuple[int, int]]:
-    """The state of each sample's file; unknown where files are fewer than samples."""
+    """The state of each sample's file; unknown where there are fewer files than samples."""
     if len(states) < samples:
         return [UNKNOWN] * samples
     return [(size, mtime) for size, mtime in states[:samples].tolist()]

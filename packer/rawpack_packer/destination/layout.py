@@ -6,12 +6,12 @@ from rawpack.disk.manifest import NAME, Manifest
 from rawpack.disk.provenance import PROVENANCE, REJECTS, STATES, of_run, packing_runs
 
 WORK = ".rawpack"
-"""The folder inside the destination that holds what packing needs until the manifest is written: the job, records of
+"""The folder in the destination that holds what packing needs until the manifest is written: the job, records of
 finished parts, locks."""
 JOB = "job"
 """In WORK: what is packed, and how. It shows that the folder is ours."""
 APPEND = "append"
-"""In WORK, in place of JOB: what is appended to the finished store, and to which state of it."""
+"""In WORK, in place of JOB: what is appended, and to which state of the finished store."""
 RUN = "run"
 """In WORK: the run whose workers on other machines may write there."""
 

@@ -1,4 +1,4 @@
-"""Stores that a user named, as folders."""
+"""Folders of the stores that a user names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rawpack.remote.url import local_path, refuse_url
 
 
 def store_folder(dst: str) -> Path:
-    """The folder of a store that a user named. Raises UsageError where there is no folder of that name."""
+    """The folder of one store. Raises UsageError where `dst` is not a folder."""
     refuse_url(dst)
     path = local_path(dst)
     if path.name == NAME and path.is_file():
@@ -24,15 +24,17 @@ def store_folder(dst: str) -> Path:
 
 
 def store_folders(dst: str) -> dict[str, Path]:
-    """The stores that a user named: name and folder of each, where DST is a set of splits; else DST alone, without a
-    name. Raises as `store_folder`, and UnfinishedStoreError where a split was not packed yet."""
+    """Name and folder of each split in a set of splits; for any other folder, "" and the folder itself.
+
+    Raises as `store_folder`, and UnfinishedStoreError where a split is not packed yet.
+    """
     path = store_folder(dst)
     found = None if (path / NAME).exists() else read_splits(path)
     return {"": path} if found is None else {name: store_path(path, name) for name in found.splits}
 
 
 def one_store(dst: str, option: str) -> Path:
-    """The store that a user named for what is about one. Raises UsageError where DST is a set of splits."""
+    """The folder of a store, for an option that applies to one. Raises UsageError for a set of splits."""
     stores = store_folders(dst)
     if "" not in stores:
         raise UsageError(

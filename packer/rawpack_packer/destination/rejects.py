@@ -1,4 +1,4 @@
-"""What could not be packed, and why: the reason codes of `rejects.jsonl`."""
+"""Rejected samples and their reason codes: the lines of `rejects.jsonl`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ REASONS: dict[str, str] = {
 }
 """Reason code -> what it means. Codes are never renamed: programs count them."""
 NOT_SCANNED = "not_scanned"
-"""Allowed by --skip-unreadable alone: --max-rejects and --strict speak of images that were found."""
+"""Allowed by --skip-unreadable alone; --max-rejects and --strict apply to images that were found."""
 
 
 class Reject(msgspec.Struct, frozen=True):
     """A line of `rejects.jsonl`."""
 
     sample: int
-    """Its number in the source, rejected ones counted."""
+    """Its number in the source."""
     key: str
     reason: str
     detail: str

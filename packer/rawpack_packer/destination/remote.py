@@ -1,4 +1,4 @@
-"""A folder behind a URL that a store is uploaded to."""
+"""The folder behind a URL that a store is uploaded to."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from rawpack.remote.url import filesystem, join, scrubbed, shown
 
 T = TypeVar("T")
 _SLOWEST = 256 << 10
-"""Bytes a second: an upload that takes longer is taken for dead."""
+"""Bytes per second: a slower upload is taken for dead."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 
 
 class Target:
-    """One folder behind a URL. Any number of threads may use one.
+    """One folder behind a URL. Any number of threads may use it.
 
-    What fails is tried again until the timeout. Then PackError is raised: the same command resumes.
+    A call that fails is retried until the timeout, and then raises PackError; the same command resumes.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, timeout: float = TIMEOUT_S) -> None:
         """options: fsspec's `storage_options`. Raises as `rawpack.remote.url.filesystem`."""
         self.url, self._options, self._timeout = url, dict(options or {}), timeout
-        filesystem(url, self._options)
+        self._remote = Remote(url, self._options, timeout)
 
     def __str__(self) -> str:
         return shown(self.url)
 
     def sizes(self) -> dict[str, int]:
-        """Every file below the folder: its name there, with slashes, and its bytes."""
+        """Every file below the folder: its relative name, with slashes -> its bytes."""
 
         def look() -> dict[str, int]:
             system, path = filesystem(self.url, self._options)
@@ -53,9 +53,9 @@ class Target:
                 found = system.find(path, detail=True)
             except FileNotFoundError:
                 found = {}
-            # To make a bucket is for its owner to decide, and fsspec would do it unasked.
+            # fsspec would make the bucket unasked, which is for its owner to decide.
             if not found and has_no_bucket(system, path, self._timeout):
-                raise UsageError(f"{self}: there is no such bucket; make it first, or is its name wrong?")
+                raise UsageError(f"{self}: there is no such bucket; create it first, or correct its name")
             start = len(path.rstrip("/")) + 1
             return {name[start:]: int(about["size"] or 0) for name, about in found.items() if name[start:]}
 
@@ -65,14 +65,14 @@ class Target:
         """Fetch a file that a manifest names. Raises as `Remote.download`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w+b", buffering=0) as file:
-            Remote(self.url, self._options, self._timeout).download(name, record, file.fileno())
+            self._remote.download(name, record, file.fileno())
 
     def read_small(self, name: str, check: Callable[[bytes], Any] = lambda data: None) -> bytes:
-        """All bytes of a file. Raises FileNotFoundError, and as `Remote.read`."""
-        return Remote(self.url, self._options, self._timeout).read(name, check)
+        """The bytes of a file. Raises FileNotFoundError, and as `Remote.read`."""
+        return self._remote.read(name, check)
 
     def put(self, path: Path, name: str) -> None:
-        """Upload a file, and look whether it is there as a whole."""
+        """Upload a file, and check that all of it arrived."""
         size = path.stat().st_size
 
         def upload() -> None:
@@ -99,7 +99,7 @@ class Target:
         self._tried(name, "removed", remove, 0)
 
     def _tried(self, name: str, what: str, call: Callable[[], T], size: int) -> T:
-        """What `call` returns, which moves `size` bytes; tried again where that may help."""
+        """The result of `call`, which moves `size` bytes, retried where that may help."""
         where = shown(join(self.url, name)) if name else str(self)
         began, failed = time.monotonic(), 0
         while True:

@@ -1,10 +1,10 @@
-"""Which run a destination belongs to, as workers on other machines see it.
+"""The token that tells workers on other machines which run a destination belongs to.
 
-They outlive the run that started them: no system ends them with it, and not every cluster can be asked to. So a run
-leaves its token in the destination, and takes it back when it ends; the next run does so too where one was killed, and
-leaves its own. A worker that does not find its run's token stops, and in any case before it gives a file its name. What
-a run took back stays as a mark with the token in its name, so that a worker which begins only now knows at once that it
-is too late, and does not wait for a token that a slow network may hide.
+These workers can outlive their run: no system ends them with it, and not every cluster can be asked to. So a run leaves
+its token in the destination and takes it back when it ends; after a kill, the next run takes it back. A worker checks
+the token now and then, and before it gives a file its name, and stops if the token is not its run's. A token that was
+taken back leaves a mark in a file name, so that a worker that begins too late stops at once, instead of waiting for a
+token that a slow network may hide.
 """
 
 from __future__ import annotations
@@ -20,36 +20,35 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import RUN, WORK
 
 _SEEN_WITHIN_S = 20.0
-"""NFS may not know for a while of a file that was missing before, though folders are looked at again when opened.
-"""
+"""NFS may hide a new file for a while, although it lists a folder again when that is opened."""
 
 
 def begin(destination: Path) -> str:
-    """Make the destination the caller's, who holds its lock; gives the token of the run."""
+    """Make the destination the caller's, who holds its lock. Returns the token of the run."""
     token = secrets.token_hex(8)
     files.write_whole(destination / WORK / RUN, token.encode(), destination / WORK / f"{RUN}.tmp")
     return token
 
 
 def end(destination: Path) -> None:
-    """Have the workers of whatever run the destination belongs to stop, and those that are still to begin not begin."""
+    """Stop the workers of whatever run the destination belongs to, and those that have not begun yet."""
     token = _token(destination)
     if token is not None and token.isalnum():
-        # A new name takes no space of a disk that is full, and is there when the old one has gone.
+        # Renaming works on a full disk, and the mark appears as the token goes.
         with contextlib.suppress(OSError):
             (destination / WORK / RUN).replace(_mark(destination, token))
     (destination / WORK / RUN).unlink(missing_ok=True)
 
 
 def check(destination: Path, token: str) -> None:
-    """Raise PackError where the destination does not belong to this run any more."""
+    """Raise PackError where the destination no longer belongs to this run."""
     if _token(destination) != token:
         raise _ended(destination)
 
 
 def await_token(destination: Path, token: str) -> None:
-    """As `check`, for a machine that sees the destination for the first time, maybe late. Raises PackError where it is
-    not there, or is another folder."""
+    """As `check`, on a machine that may see the destination late. Raises PackError too where it is missing, or is
+    another folder."""
     if not destination.is_dir():
         raise PackError(f"{destination} is not here: every machine must see the destination at the same path")
     until = time.monotonic() + _SEEN_WITHIN_S
@@ -67,11 +66,11 @@ def await_token(destination: Path, token: str) -> None:
 
 
 def look_again(folder: Path) -> None:
-    """Have a network's file system ask its server what is in a folder now: it does when the folder is opened."""
+    """Have a network file system ask its server for a folder's contents, as it does when the folder is opened."""
     try:
         os.close(os.open(folder, os.O_RDONLY))
     except OSError:
-        return  # whoever looks for a file in it will say what is wrong
+        return  # whoever looks for a file in it reports what is wrong
 
 
 def _ended(destination: Path) -> PackError:

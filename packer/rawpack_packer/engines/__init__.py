@@ -1,4 +1,4 @@
-"""What runs the parts of a packing job."""
+"""Engines, which run the parts of a packing job."""
 
 from __future__ import annotations
 
@@ -29,31 +29,29 @@ __all__ = [
 ]
 
 ENGINES = ("local", "dask", "ray")
-"""What the command knows."""
+"""The values of `--engine`."""
+_LAZY = {"DaskEngine": "dask", "ExecutorEngine": "executor", "RayEngine": "ray"}
+"""Engine -> its module. A local worker, which imports this package when it starts, needs none of them."""
 
 
-_LATER = {"DaskEngine": "dask", "ExecutorEngine": "executor", "RayEngine": "ray"}
-"""Engine -> its module, which a worker of this machine has no use for."""
-
-
-if not TYPE_CHECKING:  # who checks types knows all names
+if not TYPE_CHECKING:  # type checkers see the imports above
 
     def __getattr__(name: str) -> Any:
-        """An engine for other machines, loaded when it is first asked for."""
-        if name in _LATER:
-            return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+        """Import an engine for other machines on first use."""
+        if name in _LAZY:
+            return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return [*globals(), *_LATER]
+        return [*globals(), *_LAZY]
 
 
 def engine_at(name: str, address: str | None, timeout: float | None = None) -> DaskEngine | RayEngine | None:
-    """The engine of `--engine`, `--address` and `--engine-timeout`, connected, for the caller to close; None for the
-    local one.
+    """The connected engine for `--engine`, `--address` and `--engine-timeout`, which the caller closes; None for the
+    local engine.
 
-    Raises UsageError where it has no address, or what is none; PackError where none answers; MissingExtraError where
-    its library is missing.
+    Raises UsageError for a missing or malformed address, PackError where no cluster answers, MissingExtraError where
+    the cluster's library is not installed.
     """
     if name == "local":
         if address is not None or timeout is not None:
@@ -64,7 +62,7 @@ def engine_at(name: str, address: str | None, timeout: float | None = None) -> D
         example = "tcp://host:8786, where a Dask scheduler listens" if name == "dask" else "auto, or host:6379"
         raise UsageError(f"--engine {name} needs --address: {example}")
     if name == "dask":
-        _hush_dask()
+        _silence_dask()
         from rawpack_packer.engines.dask import DaskEngine
 
         return DaskEngine(address, timeout=timeout)
@@ -73,20 +71,20 @@ def engine_at(name: str, address: str | None, timeout: float | None = None) -> D
     return RayEngine(address, timeout=timeout)
 
 
-def _hush_dask() -> None:
-    """Have Dask log nothing in the command's process: what is wrong is said once, and by rawpack."""
+def _silence_dask() -> None:
+    """Turn off Dask's logging in the command's process: rawpack reports each error itself, once."""
     try:
         import dask
     except ImportError:
-        return  # said by the engine
+        return  # the engine raises MissingExtraError
     # Read when `distributed` is imported.
     names = ("distributed", "distributed.client", "distributed.core", "distributed.comm", "tornado", "asyncio")
     dask.config.set({"logging": dict.fromkeys((*names, "tornado.application"), "critical")})
 
 
 def as_engine(thing: Any) -> Engine | None:
-    """What a user passes as `engine=`: an engine, or any `concurrent.futures.Executor`. Raises UsageError for what is
-    none."""
+    """The engine for a user's `engine=`, which is an engine, an executor or None. Raises UsageError for anything
+    else."""
     if thing is None or hasattr(thing, "run"):
         engine: Engine | None = thing
         return engine
@@ -97,6 +95,6 @@ def as_engine(thing: Any) -> Engine | None:
 
         return ExecutorEngine(thing)
     raise UsageError(
-        f"engine= takes an engine of rawpack_packer.engines, or an executor, not a {type(thing).__name__}; of a Dask "
-        "client: DaskEngine(client)"
+        f"engine= takes an engine of rawpack_packer.engines or an executor, not a {type(thing).__name__}; wrap a Dask "
+        "client as DaskEngine(client)"
     )

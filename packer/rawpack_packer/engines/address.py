@@ -1,6 +1,6 @@
-"""Where a cluster listens: what a user gives as its address, looked at before the cluster's own library waits for it.
+"""Checks of a cluster's address before its own library connects.
 
-Those libraries try for minutes to reach what cannot be reached, and say so in tracebacks.
+Those libraries retry for minutes where nothing answers, and report it as a traceback.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<host>[\w.-]+|\[[\w:.%]+\])
 
 
 def host_and_port(address: str, cluster: str, schemes: Collection[str], example: str) -> tuple[str, int]:
-    """Of "tcp://host:8786", or "host:8786". Raises UsageError, with the example, for what is no such address.
+    """Host and port of "tcp://host:8786" or "host:8786". Raises UsageError with the example for anything else.
 
-    cluster: what listens there, "Dask scheduler".
+    cluster: what should listen there, such as "Dask scheduler".
     """
     match = _ADDRESS.fullmatch(address)
     if match is None or match["scheme"] not in (None, *schemes) or not 0 < int(match["port"]) < 1 << 16:
@@ -27,13 +27,13 @@ def host_and_port(address: str, cluster: str, schemes: Collection[str], example:
 
 
 def knock(host: str, port: int, within_s: float) -> None:
-    """Return when something listens there; try again where nothing does yet. Raises OSError where it still does not."""
+    """Return once something accepts connections there. Raises OSError where nothing does within `within_s`."""
     until = time.monotonic() + within_s
     while True:
         try:
             socket.create_connection((host, port), timeout=max(until - time.monotonic(), 0.01)).close()
         except UnicodeError as error:
-            raise OSError(f"{host} is no name of a host") from error
+            raise OSError(f"{host} is not a host name") from error
         except ConnectionRefusedError:
             if time.monotonic() >= until:
                 raise
@@ -42,7 +42,10 @@ def knock(host: str, port: int, within_s: float) -> None:
             return
 
 
-def no_answer(address: str, cluster: str, error: BaseException) -> PackError:
-    """Where nobody answers at an address that could be one."""
-    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+def no_answer(address: str, cluster: str, timeout: float, error: BaseException) -> PackError:
+    """The error for an address that no such cluster answers at."""
+    if isinstance(error, TimeoutError):
+        why = f"not within {timeout:g} s"
+    else:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return PackError(f"no {cluster} answers at {address}: {why}")

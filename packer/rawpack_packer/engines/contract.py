@@ -1,4 +1,4 @@
-"""What an engine promises: run these parts, tell as each goes on and ends, do one again whose worker died."""
+"""The contract between a packing job and the engine that runs its parts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from rawpack_packer.part.part import PartTask, Tick
 
 
 class Report(Protocol):
-    """Who is told. Called in the thread that called `run`."""
+    """Receives the progress of a run. Called in the thread that called `run`."""
 
     def ticked(self, number: int, tick: Tick, /) -> None:
-        """So much of part `number` is done. A part that is done again begins at 0 again."""
+        """Part `number` has come this far. A part that is packed again starts from 0."""
 
     def finished(self, number: int, /) -> None:
         """The part's shard and record are on the disk."""
 
     def waits(self, why: str, /) -> None:
-        """No worker has taken a part for some seconds: a line for the user, with the reason."""
+        """No worker has taken a part for some seconds; `why` is a line for the user."""
 
 
 class Engine(Protocol):
-    """Runs parts. Whatever the engine, a part's bytes are the same."""
+    """Runs parts. Every engine writes the same bytes."""
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
-        """Run all tasks; return when all are done. Takes a task only when it can be begun.
+        """Run all tasks, and return when all are done. Draws a task only when it can begin, and packs the part of a
+        worker that died again.
 
-        Raises PackError where one cannot be done, once its workers have ended.
+        Raises PackError where a part cannot be done, after its workers have ended.
         """

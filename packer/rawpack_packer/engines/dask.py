@@ -1,4 +1,4 @@
-"""Dask: the workers of a scheduler that runs already. Comes with the extra `rawpack[dask]`."""
+"""The engine for a running Dask cluster, which needs the extra `rawpack[dask]`."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 
 from rawpack.errors import MissingExtraError, PackError
 from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
-from rawpack_packer.engines.pooled import ANSWER_S, TAKEN_S, Call, PooledEngine
+from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
 
-SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
-EXAMPLE = "tcp://host:8786, where a Dask scheduler listens"
+_SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
+_EXAMPLE = "tcp://host:8786, where a Dask scheduler listens"
 _SCHEDULER = "Dask scheduler"
 _ASK_S = 10.0
-"""So long workers have to say whether they can take parts."""
+"""How long workers have to say whether they can pack."""
 _NAMED = 5
-"""So many workers that cannot are named."""
+"""How many unfit workers an error names."""
 
 
 class DaskEngine(PooledEngine):
-    """See `Engine`. One part for each thread of the cluster's workers."""
+    """See `Engine`. Runs one part for each thread of the cluster's workers."""
 
     def __init__(self, cluster: Any, *, timeout: float | None = None, patience_s: float = 3600.0) -> None:
-        """cluster: a scheduler's address, "tcp://host:8786"; or a `distributed.Client`, which stays its owner's.
+        """cluster: a scheduler's address, "tcp://host:8786", or a `distributed.Client`, which the caller closes.
 
-        timeout: seconds to wait for an answer from the scheduler, then for a worker to take a part; None takes 10 and
-        60. Raises MissingExtraError without `distributed`, UsageError for what is no address, PackError where no
+        timeout: seconds to wait for the scheduler to answer, and then for a worker to take a part; None for 10 and 60.
+        Raises MissingExtraError without `distributed`, UsageError for a malformed address, PackError where no
         scheduler answers.
         """
-        where = host_and_port(cluster, _SCHEDULER, SCHEMES, EXAMPLE) if isinstance(cluster, str) else None
+        where = host_and_port(cluster, _SCHEDULER, _SCHEMES, _EXAMPLE) if isinstance(cluster, str) else None
         try:
             import distributed
         except ImportError:
@@ -46,28 +45,18 @@ class DaskEngine(PooledEngine):
         self._own = None
         if where is not None:
             cluster = self._own = _client(distributed, cluster, where, ANSWER_S if timeout is None else timeout)
-        super().__init__(
-            _Dask(distributed, cluster), timeout=TAKEN_S if timeout is None else timeout, patience_s=patience_s
-        )
+        super().__init__(_Dask(distributed, cluster), timeout=timeout, patience_s=patience_s)
 
     def close(self) -> None:
-        """Leave the cluster."""
         if self._own is not None:
             self._own.close()
 
-    def __enter__(self) -> DaskEngine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def _client(distributed: Any, address: str, where: tuple[str, int], timeout: float) -> Any:
-    """A client of the scheduler there.
+    """A client of the scheduler at this address.
 
-    One that cannot connect logs tracebacks and waits a minute when it is collected: so the scheduler is asked first.
+    A client that cannot connect logs tracebacks and blocks for a minute when it is collected, so the scheduler is asked
+    first.
     """
 
     async def kind() -> str:
@@ -78,15 +67,13 @@ def _client(distributed: Any, address: str, where: tuple[str, int], timeout: flo
     try:
         if not address.startswith("ucx:"):
             knock(*where, timeout)
-        with ThreadPoolExecutor(1) as thread:  # a notebook's own has an event loop that runs already
+        with ThreadPoolExecutor(1) as thread:  # a notebook's own thread already runs an event loop
             found = thread.submit(asyncio.run, kind()).result()
         if found != "Scheduler":
             raise PackError(f"no Dask scheduler answers at {address}: a {found} does")
         return distributed.Client(address, timeout=timeout, set_as_default=False)
-    except TimeoutError as error:
-        raise no_answer(address, _SCHEDULER, TimeoutError(f"not within {timeout:g} s")) from error
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise no_answer(address, _SCHEDULER, error) from error
+        raise no_answer(address, _SCHEDULER, timeout, error) from error
 
 
 class _Dask:
@@ -106,7 +93,7 @@ class _Dask:
 
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
         with warnings.catch_warnings():
-            # A dataset that lies in memory travels with its parts: that is what was asked for.
+            # A dataset in memory is sent along with its parts, as the user asked.
             warnings.filterwarnings("ignore", message="Sending large graph")
             call: Call = self._client.submit(
                 pickle.loads, pickle.dumps(remote_worker.PickledCall(function, order)), pure=False
@@ -114,29 +101,29 @@ class _Dask:
         return call
 
     def deaths(self, error: BaseException, /) -> int:
-        # Dask gives a task whose worker died to others itself, and raises when that many have died of it.
+        # Dask itself gives the task of a dead worker to others, and raises after this many deaths.
         if isinstance(error, self._distributed.KilledWorker):
             return int(error.allowed_failures) + 1
         if isinstance(error, CancelledError | asyncio.CancelledError):
             raise PackError(
-                f"the Dask scheduler is gone, or has dropped a part ({error!r}). The same command goes on, "
-                "also with another scheduler"
+                f"the Dask scheduler is gone, or has dropped a part ({error!r}); the same command resumes, also with "
+                "another scheduler"
             ) from error
         if isinstance(error, ImportError | AttributeError | SyntaxError):
             who = self._unfit() or f"a worker: {error}"
             raise PackError(f"{remote_worker.UNFIT} {who}") from error
-        raise PackError(f"Dask could not run a part: {error!r}. The same command goes on") from error
+        raise PackError(f"Dask could not run a part: {error!r}; the same command resumes") from error
 
     def _threads(self) -> dict[str, int]:
-        """Address of each worker -> how many threads it has."""
+        """Address of each worker -> its number of threads."""
         try:
             threads: dict[str, int] = self._client.nthreads()
         except (OSError, ValueError) as error:
-            raise PackError(f"the Dask scheduler is gone ({error}); the same command goes on with another") from error
+            raise PackError(f"the Dask scheduler is gone ({error}); the same command resumes with another") from error
         return threads
 
     def _unfit(self) -> str:
-        """The workers that cannot load what packs, with what each says; "" where none says so in time."""
+        """The workers that cannot import what packs, each with its error; "" where none answers in time."""
         said: list[str] = []
 
         def ask() -> None:

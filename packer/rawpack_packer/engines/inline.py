@@ -1,4 +1,4 @@
-"""The parts one after another in this process: for debuggers, and where no worker process can be started."""
+"""The engine that packs part after part in this process, for debugging and where no worker process can be started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rawpack_packer.part.part import PartTask, run_part
 
 
 class InlineEngine:
-    """See `Engine`. A sample that kills the decoder kills this process."""
+    """See `Engine`. A sample that kills its decoder kills this process."""
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         for task in tasks:

@@ -1,4 +1,4 @@
-"""An engine for whatever takes calls and runs them elsewhere: what executors, Dask and Ray have in common."""
+"""The engine for any pool that runs calls elsewhere: the common part of executors, Dask and Ray."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from rawpack.errors import PackError
 from rawpack_packer import text
@@ -24,62 +25,73 @@ from rawpack_packer.part.part import PartTask, Tick, read_record
 
 _LOOK_EVERY_S = 1.0
 _PART_DEATHS = 3
-"""A part that has killed so many of the cluster's workers is packed where the job runs."""
-_CARED_PARTS = 8
-"""If there are more such parts, something else is wrong than theirs."""
+"""A part that has killed this many of the cluster's workers is packed where the job runs."""
+_DEADLY_PARTS = 8
+"""With more such parts, the parts are not the cause."""
 _SEEN_WITHIN_S = 90.0
-"""For a part that a worker has finished to be seen here: NFS may take a minute."""
+"""How long a part that a worker has finished may stay invisible here: NFS may take a minute."""
 ANSWER_S = 10.0
-"""For a cluster to answer."""
-TAKEN_S = 60.0
-"""For a worker to take a part."""
+"""How long a cluster may take to answer."""
+_TAKEN_S = 60.0
+"""How long a worker may take to begin a part."""
 _SAY_AFTER_S = 5.0
-"""When no worker has, the user is told why, and the run still waits."""
+"""When the user is told that no worker has begun one yet."""
 _END_WITHIN_S = 10.0
-"""For workers to notice that the run has ended."""
+"""How long workers may take to notice that the run has ended."""
 
 
 class Call(Protocol):
-    """A call that a pool was given, as `concurrent.futures.Future` has it.
+    """A call that a pool has taken, like `concurrent.futures.Future`.
 
-    One that has `add_done_callback` too is heard of at once; others are asked now and then.
+    `add_done_callback` is optional: with it the end of a call is noticed at once, without it by polling.
     """
 
     def done(self) -> bool: ...
     def result(self) -> Any: ...
     def cancel(self) -> Any:
-        """Take it back, if that is safe; a worker that has begun, or begins later, finds that its run has ended."""
+        """Take it back if that is safe. A worker that begins it all the same finds that its run has ended."""
 
 
 class Pool(Protocol):
-    """What runs calls elsewhere: the small part of a cluster that packing needs."""
+    """Runs calls elsewhere: the small part of a cluster that packing needs."""
 
     def slots(self) -> int:
-        """How many calls run side by side now; it may change."""
+        """How many calls run side by side now; may change."""
 
     def room(self) -> str:
         """Why calls may not have begun, for a user who waits in vain: "the cluster has no workers"."""
 
     def submit(self, function: Callable[[bytes], Any], order: bytes, /) -> Call:
-        """Have `function(order)` run elsewhere. Raises PackError where nothing is taken any more."""
+        """Have `function(order)` run elsewhere. Raises PackError if the pool takes no more calls."""
 
     def deaths(self, error: BaseException, /) -> int:
-        """How many workers have died, as the error says that a call's `result` raised.
+        """How many workers died, according to an error that a call's `result` raised.
 
-        Raises PackError where it says something else.
+        Raises PackError for errors of any other kind.
         """
 
 
 class PooledEngine:
-    """See `Engine`. Gives a pool a few more parts than it runs, and does one again whose worker died.
+    """See `Engine`. Gives the pool a few more parts than it runs at once, and repeats the part of a worker that died.
 
-    One that has killed three workers is packed where the job runs, in a process of its own, when all others are done.
+    A part that has killed three workers is packed where the job runs, in its own process, after all other parts.
     """
 
-    def __init__(self, pool: Pool, *, timeout: float = TAKEN_S, patience_s: float = 3600.0) -> None:
-        """timeout: seconds after which the run ends while no worker has taken a part: none is there, or all are busy.
-        patience_s: after which it ends while parts were taken and none has gone on: all workers hang."""
-        self._pool, self._timeout, self._patience_s = pool, timeout, patience_s
+    def __init__(self, pool: Pool, *, timeout: float | None = None, patience_s: float = 3600.0) -> None:
+        """timeout: seconds without any worker taking a part after which the run ends; None for 60.
+        patience_s: seconds without progress in any part that was taken after which it ends: all workers hang."""
+        self._pool, self._timeout, self._patience_s = pool, _TAKEN_S if timeout is None else timeout, patience_s
+
+    def close(self) -> None:
+        """Leave the cluster, if this engine connected to it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
         first = next(tasks, None)
@@ -87,130 +99,134 @@ class PooledEngine:
             return
         destination = Path(first.destination)
         with files.refusals_named(destination):
-            run = _PooledRun(
-                self._pool, self._timeout, self._patience_s, destination, run_token.begin(destination), report
-            )
+            token = run_token.begin(destination)
+            run = _PooledRun(self._pool, self._timeout, self._patience_s, report, destination, token)
             try:
-                run.all(chain([first], tasks))
+                run.run_all(chain([first], tasks))
             finally:
                 run_token.end(destination)
                 run.stop()
-                remote_worker.dismiss()
+                remote_worker.end_idle()
 
 
+@dataclass
 class _PooledRun:
-    """One run of the engine: which parts are out, and what has become of them."""
+    """One run of the engine: the parts that are out, and what became of them."""
 
-    def __init__(
-        self, pool: Pool, timeout: float, patience_s: float, destination: Path, token: str, report: Report
-    ) -> None:
-        self._pool, self._timeout, self._patience_s, self._report = pool, timeout, patience_s, report
-        self._destination, self._token = destination, token
-        self._calls = 0
-        self._out: dict[int, tuple[Call, PartTask]] = {}
-        """Number of a call -> the call, and its part."""
-        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """Numbers of calls that have ended, from whatever thread."""
-        self._unseen: dict[int, tuple[PartTask, str, float]] = {}
-        """Number of a part that is done, as its worker says -> the part, the worker's host, until when to look."""
-        self._deaths: Counter[int] = Counter()
-        self._cared: list[PartTask] = []
-        self._ticks: dict[int, Tick] = {}
-        """Number of a part that a worker has taken and not finished -> how far it is."""
-        self._looked = self._moved = self._taken = time.monotonic()
-        self._said = False
-        self._slots = 1
+    pool: Pool
+    timeout: float
+    patience_s: float
+    report: Report
+    destination: Path
+    token: str
+    calls: int = 0
+    out: dict[int, tuple[Call, PartTask]] = field(default_factory=dict)
+    """Number of a call -> the call and its part."""
+    ended: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+    """Numbers of calls that have ended, put there by any thread."""
+    unseen: dict[int, tuple[PartTask, str, float]] = field(default_factory=dict)
+    """Number of a part that its worker has finished -> the part, the worker's host, and until when to look for it."""
+    deaths: Counter[int] = field(default_factory=Counter)
+    """Number of a part -> workers that died of it."""
+    deadly: list[PartTask] = field(default_factory=list)
+    """Parts to be packed here."""
+    ticks: dict[int, Tick] = field(default_factory=dict)
+    """Number of a part that a worker has taken and not finished -> its progress."""
+    looked: float = field(default_factory=time.monotonic)
+    moved: float = field(default_factory=time.monotonic)
+    """When a part last made progress."""
+    taken: float = field(default_factory=time.monotonic)
+    """When a worker last had a part."""
+    told: bool = False
+    """Whether the user knows that no worker has one."""
 
-    def all(self, tasks: Iterator[PartTask]) -> None:
+    def run_all(self, tasks: Iterator[PartTask]) -> None:
         more = True
-        while more or self._out or self._unseen:
-            self._slots = self._pool.slots() if more else 0
-            while more and len(self._out) <= self._slots + self._slots // 4:
+        while more or self.out or self.unseen:
+            slots = self.pool.slots() if more else 0
+            while more and len(self.out) <= slots + slots // 4:
                 task = next(tasks, None)
                 if task is None:
                     more = False
                 else:
-                    root = task.root if os.path.lexists(task.root) else ""
-                    self._send(replace(task, run=self._token, root=root))
+                    self._send(replace(task, run=self.token, root=task.root if os.path.lexists(task.root) else ""))
             self._wait()
-        for task in self._cared:
+        for task in self.deadly:
             self._take_outcome(task, remote_worker.run_remote(remote_worker.packed(task)))
-            while self._unseen:
+            while self.unseen:
                 self._wait()
 
     def stop(self) -> None:
-        """Take back what is out, and wait a moment for workers to end that have begun: they see that the run has."""
-        begun = [call for call, task in self._out.values() if task.number in self._ticks]
-        for call, _ in self._out.values():
-            # A cluster that is gone takes nothing back; why the run ends is the news.
+        """Take back what is out, and give workers that have begun a moment to see that the run has ended."""
+        begun = [call for call, task in self.out.values() if task.number in self.ticks]
+        for call, _ in self.out.values():
+            # A cluster that is gone takes nothing back; the error that ended the run matters more.
             with contextlib.suppress(Exception):
                 call.cancel()
         until = time.monotonic() + _END_WITHIN_S
         while any(not call.done() for call in begun) and time.monotonic() < until:
             time.sleep(0.05)
-        for number in {task.number for _, task in self._out.values()}:
-            remote_worker.forget_tick(self._destination, number)
+        for _, task in self.out.values():
+            remote_worker.forget_tick(self.destination, task.number)
 
     def _send(self, task: PartTask) -> None:
-        number = self._calls = self._calls + 1
-        call = self._pool.submit(remote_worker.run_remote, remote_worker.packed(task))
-        self._out[number] = call, task
+        number = self.calls = self.calls + 1
+        call = self.pool.submit(remote_worker.run_remote, remote_worker.packed(task))
+        self.out[number] = call, task
         if hasattr(call, "add_done_callback"):
-            call.add_done_callback(lambda _: self._ended.put(number))
+            call.add_done_callback(lambda _: self.ended.put(number))
 
     def _wait(self) -> None:
-        """Take what has ended, or look around after a while."""
+        """Handle the next call that ends, and check on all others now and then."""
         with contextlib.suppress(queue.Empty):
-            self._take(self._ended.get(timeout=_LOOK_EVERY_S))
-        if time.monotonic() - self._looked >= _LOOK_EVERY_S:
+            self._take(self.ended.get(timeout=_LOOK_EVERY_S))
+        if time.monotonic() - self.looked >= _LOOK_EVERY_S:
             self._look()
 
     def _look(self) -> None:
-        self._looked = time.monotonic()
-        for number, (call, task) in list(self._out.items()):
+        self.looked = time.monotonic()
+        for number, (call, task) in list(self.out.items()):
             if not hasattr(call, "add_done_callback") and call.done():
                 self._take(number)
-            elif (tick := remote_worker.read_tick(self._destination, task.number)) not in (
-                None,
-                self._ticks.get(task.number),
-            ):
-                assert tick is not None
-                self._tell(task.number, tick)
-        for task, host, until in list(self._unseen.values()):
+                continue
+            tick = remote_worker.read_tick(self.destination, task.number)
+            if tick is not None and tick != self.ticks.get(task.number):
+                self._tick(task.number, tick)
+        for task, host, until in list(self.unseen.values()):
             self._see(task, host, until)
         self._check_taken()
-        if time.monotonic() - self._moved > self._patience_s:
+        if time.monotonic() - self.moved > self.patience_s:
             raise PackError(
-                f"no part has gone on for {self._patience_s:g} s: do the cluster's workers hang, or the disk? The same "
-                "command goes on"
+                f"no part has made progress for {self.patience_s:g} s: do the cluster's workers hang, or the disk? The "
+                "same command resumes"
             )
 
     def _check_taken(self) -> None:
-        """Tell the user soon, and give up after a while, where no worker takes a part."""
+        """Tell the user where no worker takes a part, and give up after a while."""
         now = time.monotonic()
-        if not self._out or (self._ticks and self._pool.slots()):
-            self._taken, self._said = now, False
+        if not self.out or (self.ticks and self.pool.slots()):
+            self.taken, self.told = now, False
             return
-        self._moved = now  # nothing hangs that has not begun
-        # On NFS, that a worker has taken a part may be seen late.
-        run_token.look_again(self._destination / WORK)
-        waited = now - self._taken
-        if waited > min(_SAY_AFTER_S, self._timeout) and not self._said:
-            self._said = True
-            self._report.waits(f"{self._pool.room()}; waiting up to {self._timeout:g} s for a worker to take a part")
-        if waited > self._timeout:
+        self.moved = now  # what has not begun does not hang
+        # NFS may show late that a worker has taken a part.
+        run_token.look_again(self.destination / WORK)
+        waited = now - self.taken
+        if waited > min(_SAY_AFTER_S, self.timeout) and not self.told:
+            self.told = True
+            self.report.waits(f"{self.pool.room()}; waiting up to {self.timeout:g} s for a worker to take a part")
+        if waited > self.timeout:
             raise PackError(
-                f"no worker has taken a part for {self._timeout:g} s: {self._pool.room()}. Wait longer by "
-                "--engine-timeout, or timeout= of the engine; the same command goes on"
+                f"no worker has taken a part for {self.timeout:g} s: {self.pool.room()}. Wait longer by "
+                "--engine-timeout, or timeout= of the engine; the same command resumes"
             )
 
     def _take(self, number: int) -> None:
-        """What has become of a call."""
-        call, task = self._out.pop(number)
+        """Handle a call that has ended."""
+        call, task = self.out.pop(number)
         try:
             outcome = call.result()
         except (Exception, asyncio.CancelledError) as error:
-            self._died(task, self._pool.deaths(error), error)
+            self._died(task, self.pool.deaths(error), error)
         else:
             self._take_outcome(task, outcome)
 
@@ -220,41 +236,42 @@ class _PooledRun:
         self._see(task, outcome.host, time.monotonic() + _SEEN_WITHIN_S)
 
     def _see(self, task: PartTask, host: str, until: float) -> None:
-        """Believe that a part is done when its record is seen here."""
-        record = read_record(self._destination, task.number)
+        """Finish a part once its record is visible here."""
+        record = read_record(self.destination, task.number)
         if record is None:
             if time.monotonic() > until:
                 raise PackError(
-                    f"host {host} has packed part {task.number} into {self._destination}, and its files are not seen "
+                    f"host {host} has packed part {task.number} into {self.destination}, and its files are not seen "
                     "where the job runs: is it the same file system?"
                 )
-            self._unseen[task.number] = task, host, until
-            run_token.look_again(self._destination)
-            run_token.look_again(self._destination / WORK)
+            self.unseen[task.number] = task, host, until
+            run_token.look_again(self.destination)
+            run_token.look_again(self.destination / WORK)
             return
-        self._unseen.pop(task.number, None)
-        remote_worker.forget_tick(self._destination, task.number)
-        self._tell(task.number, Tick(len(task.samples), record.bytes_in))
-        del self._ticks[task.number]
-        self._report.finished(task.number)
+        self.unseen.pop(task.number, None)
+        self._end_ticks(task, Tick(len(task.samples), record.bytes_in))
+        self.report.finished(task.number)
 
     def _died(self, task: PartTask, workers: int, error: BaseException) -> None:
-        self._deaths[task.number] += workers
-        remote_worker.forget_tick(self._destination, task.number)
-        self._tell(task.number, Tick(0, 0))
-        del self._ticks[task.number]
-        if self._deaths[task.number] < _PART_DEATHS:
+        self.deaths[task.number] += workers
+        self._end_ticks(task, Tick(0, 0))
+        if self.deaths[task.number] < _PART_DEATHS:
             self._send(task)
             return
-        self._cared.append(task)
-        if len(self._cared) > _CARED_PARTS:
+        self.deadly.append(task)
+        if len(self.deadly) > _DEADLY_PARTS:
             raise PackError(
-                f"the cluster's workers keep dying: {text.count(len(self._cared), 'part')} killed "
-                f"{text.count(_PART_DEATHS, 'worker')} each, the last "
-                f"one with {error!r}: out of memory? The same command goes on"
+                f"the cluster's workers keep dying: {text.count(len(self.deadly), 'part')} killed "
+                f"{text.count(_PART_DEATHS, 'worker')} each, the last one with {error!r}: out of memory? The same "
+                "command resumes"
             )
 
-    def _tell(self, number: int, tick: Tick) -> None:
-        self._moved = self._taken = time.monotonic()
-        self._ticks[number] = tick
-        self._report.ticked(number, tick)
+    def _tick(self, number: int, tick: Tick) -> None:
+        self.moved = self.taken = time.monotonic()
+        self.ticks[number] = tick
+        self.report.ticked(number, tick)
+
+    def _end_ticks(self, task: PartTask, last: Tick) -> None:
+        remote_worker.forget_tick(self.destination, task.number)
+        self._tick(task.number, last)
+        del self.ticks[task.number]

@@ -1,8 +1,8 @@
-"""What runs on a cluster's worker: one part, by the care of the local engine, with a report that travels back.
+"""The work of a cluster's worker: packing one part through a local engine, and reporting its progress.
 
-The part is packed in a process of its own, whatever the cluster's worker is, a thread of a Dask worker or a process of
-Ray's. So a sample that kills its decoder costs itself there as it does here, nothing is set up in a process that is
-somebody else's, and the bytes are the same. That process waits for the next part for a while.
+Each part is packed in a process of its own, whether the cluster's worker is a thread (Dask) or a process (Ray). So a
+sample that kills its decoder costs only itself, nothing is set up in a process that belongs to the cluster, and the
+bytes are the same as locally. The process stays for a while to pack the worker's next part.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ from rawpack_packer.engines.local import LocalEngine
 from rawpack_packer.part.part import PartTask, Tick
 
 TICKS = "tick-*"
-_TELL_EVERY_S = 1.0
-UNFIT = "workers of the cluster cannot take parts, for want of this rawpack or of what it needs:"
+_TICK_EVERY_S = 1.0
+UNFIT = "workers of the cluster cannot take parts, because they lack this rawpack or a library that it needs:"
 _IDLE_S = 10.0
-"""So long a packing process waits for its worker's next part."""
-_Hands = LocalEngine | InlineEngine
+"""How long a packing process waits for its worker's next part."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a part."""
+    """How a part ended."""
 
     host: str
     error: str | None = None
@@ -49,15 +48,15 @@ class Outcome:
 
 
 def packed(task: PartTask) -> bytes:
-    """A part as it travels. Raises whatever its samples raise when they are pickled."""
+    """A task as `run_remote` takes it. Raises whatever pickling its samples raises."""
     return pickle.dumps((rawpack.__version__, cloudpickle.dumps(task)))
 
 
 class PickledCall:
-    """`function(order)` as a pickle: to load it is to call it.
+    """`function(order)` as a pickle that makes the call when it is loaded.
 
-    So nothing of rawpack is needed to receive a part. A worker that lacks rawpack raises what its import raises, while
-    it runs the call, as any call may; a function that it cannot even receive makes a Dask worker close itself.
+    So a worker needs nothing of rawpack to receive a part. One that lacks rawpack fails with the ImportError while it
+    runs the call; a Dask worker that cannot even unpickle a function closes itself.
     """
 
     def __init__(self, function: Callable[[bytes], Any], order: bytes) -> None:
@@ -68,12 +67,12 @@ class PickledCall:
 
 
 def run_remote(order: bytes) -> Outcome:
-    """Do a part; `order` is `packed`. Raises nothing, so that what it raises is the cluster's own."""
+    """Pack a part, given as `packed`. Never raises, so that every exception of a call comes from the cluster."""
     try:
         version, task = pickle.loads(order)
         if version != rawpack.__version__:
             raise PackError(f"rawpack {rawpack.__version__} is installed, and {version} where the job runs")
-        _do(cloudpickle.loads(task))
+        _run(cloudpickle.loads(task))
     except (OSError, MemoryError) as error:
         return Outcome(platform.node(), str(files.refused(error, "the destination")))
     except RawpackError as error:
@@ -84,7 +83,7 @@ def run_remote(order: bytes) -> Outcome:
 
 
 def read_tick(destination: Path, number: int) -> Tick | None:
-    """How far a worker is with a part, if it has said so."""
+    """The last progress that a worker reported of a part; None where there is none."""
     try:
         words = _tick_path(destination, number).read_text("ascii", "replace").split()
         return Tick(int(words[0]), int(words[1])) if len(words) == 3 else None
@@ -96,66 +95,53 @@ def forget_tick(destination: Path, number: int) -> None:
     _tick_path(destination, number).unlink(missing_ok=True)
 
 
-def dismiss() -> None:
-    """End the packing processes that wait in this process for another part."""
-    with _lock:
-        idle, _idle[:] = list(_idle), []
-    for hands in idle:
-        _end(hands)
-
-
-def _do(task: PartTask) -> None:
+def _run(task: PartTask) -> None:
     destination = Path(task.destination)
     run_token.await_token(destination, task.run)
     if task.root and not os.path.lexists(task.root):
         raise PackError(f"{task.root} is not here: every machine must see the source at the same path")
-    attempt, telling = f".{secrets.token_hex(8)}", _Telling(task)
+    task = replace(task, attempt=f".{secrets.token_hex(8)}")
     with shared(destination):
-        telling.began()
-        hands = _take_up()
-        tasks = iter([replace(task, attempt=attempt)])
+        report = _TickWriter(task)
+        report.write(Tick(0, 0))  # says that a worker has taken the part
         try:
-            if isinstance(hands, LocalEngine):
-                hands.run(tasks, telling, look=telling.look)
-            else:
-                hands.run(tasks, telling)
+            if not hasattr(os, "fork"):
+                InlineEngine().run(iter([task]), report)
+                return
+            engine = _acquire()
+            engine.run(iter([task]), report, look=report.check)
         except BaseException:
-            # The process that wrote them was ended, and cannot remove them itself.
-            for left in (destination / WORK).glob(f"*{attempt}*"):
+            # The process that wrote these files was ended, and cannot remove them itself.
+            for left in (destination / WORK).glob(f"*{task.attempt}*"):
                 left.unlink(missing_ok=True)
             raise
-    _put_down(hands)
+    _keep(engine)
 
 
-class _Telling:
-    """Tells the run how far a part is, by a file in the destination, and stops where there is no such run any more.
-    See `Report`."""
+class _TickWriter:
+    """Reports a part's progress in a file in the destination, and stops a worker whose run has ended. See `Report`."""
 
     def __init__(self, task: PartTask) -> None:
         self._destination, self._run, self._number = Path(task.destination), task.run, task.number
         self._next = 0.0
 
-    def began(self) -> None:
-        """A worker has taken the part."""
-        self._tell(Tick(0, 0))
-
-    def look(self) -> None:
-        """Raises PackError where the run has ended."""
+    def check(self) -> None:
+        """Raise PackError where the run has ended."""
         run_token.check(self._destination, self._run)
+
+    def write(self, tick: Tick) -> None:
+        self._next = time.monotonic() + _TICK_EVERY_S
+        self.check()
+        # Progress may be lost. The last word shows that the line is complete.
+        with contextlib.suppress(OSError):
+            _tick_path(self._destination, self._number).write_text(f"{tick.samples} {tick.bytes_in} .")
 
     def ticked(self, number: int, tick: Tick, /) -> None:
         if time.monotonic() >= self._next:
-            self._tell(tick)
+            self.write(tick)
 
     def finished(self, number: int, /) -> None: ...
     def waits(self, why: str, /) -> None: ...
-
-    def _tell(self, tick: Tick) -> None:
-        self._next = time.monotonic() + _TELL_EVERY_S
-        self.look()
-        # Of no use but to be looked at. The last word tells that it is whole.
-        with contextlib.suppress(OSError):
-            _tick_path(self._destination, self._number).write_text(f"{tick.samples} {tick.bytes_in} .")
 
 
 def _tick_path(destination: Path, number: int) -> Path:
@@ -165,32 +151,27 @@ def _tick_path(destination: Path, number: int) -> Path:
 # ---------------------------------------------------------------------------------------------- idle processes
 
 _lock = threading.Lock()
-_idle: list[_Hands] = []
+_idle: list[LocalEngine] = []
 
 
-def _take_up() -> _Hands:
+def _acquire() -> LocalEngine:
     with _lock:
-        if _idle:
-            return _idle.pop()
-    return LocalEngine(1, keep=True) if hasattr(os, "fork") else InlineEngine()
+        return _idle.pop() if _idle else LocalEngine(1, keep=True)
 
 
-def _put_down(hands: _Hands) -> None:
+def _keep(engine: LocalEngine) -> None:
+    """Let the engine's process wait for the next part, and end it where none comes."""
     with _lock:
-        _idle.append(hands)
-    timer = threading.Timer(_IDLE_S, _dismiss_one, [hands])
+        _idle.append(engine)
+    timer = threading.Timer(_IDLE_S, end_idle, [engine])
     timer.daemon = True
     timer.start()
 
 
-def _dismiss_one(hands: _Hands) -> None:
+def end_idle(only: LocalEngine | None = None) -> None:
+    """End the packing processes that wait in this process for another part; `only` ends one, if it still waits."""
     with _lock:
-        if hands not in _idle:
-            return  # it works again, or has ended
-        _idle.remove(hands)
-    _end(hands)
-
-
-def _end(hands: _Hands) -> None:
-    if isinstance(hands, LocalEngine):
-        hands.close()
+        ended = [engine for engine in _idle if only in (None, engine)]
+        _idle[:] = [engine for engine in _idle if engine not in ended]
+    for engine in ended:
+        engine.close()

@@ -1,4 +1,4 @@
-"""Classes by which a source or an engine of your own proves itself: subclass one in a test, and pytest does the rest.
+"""Test suites for sources and engines of your own: subclass one in a test, and pytest runs it.
 
     class TestTapes(SourceConformance):
         def open(self, folder):

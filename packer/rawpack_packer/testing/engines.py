@@ -1,4 +1,4 @@
-"""What every engine must do, as tests that an engine inherits."""
+"""The contract of engines, as tests to inherit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Trouble = Literal["none", "reject", "stop", "kill once", "kill"]
 
 @dataclass(frozen=True)
 class Patterns:
-    """Images that are made from their numbers; and trouble, in the process that reads it, at sample 100."""
+    """A source of generated images, with trouble at sample 100 for the process that reads it."""
 
     trouble: Trouble = "none"
     folder: str = ""
-    """Where it is noted that the process was killed."""
+    """Where a kill is noted."""
     start: int = 0
     stop: int = COUNT
 
@@ -70,23 +70,22 @@ class Patterns:
             raise DecodeError("corrupt", "it is a test")
         if self.trouble == "stop":
             raise PackError("the disk of the patterns is gone; mount it again")
-        if self.trouble == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
         if self.trouble == "kill once":
             try:
                 (Path(self.folder) / "killed").touch(exist_ok=False)
             except FileExistsError:
                 return
+        if self.trouble.startswith("kill"):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass
 class Recorded:
-    """An engine, and what it reported."""
+    """An engine that records its reports."""
 
     engine: Engine
     interrupt: bool = False
-    """Whether the user presses Ctrl-C when the first part has ended."""
+    """Whether Ctrl-C comes when the first part has ended."""
     finished_parts: Counter[int] = field(default_factory=Counter)
     given: list[int] = field(default_factory=list)
     last: dict[int, Tick] = field(default_factory=dict)
@@ -115,19 +114,19 @@ class Recorded:
 
 
 class EngineConformance:
-    """Subclass it as `Test...` and write `start`. Workers must see the folder of the tests."""
+    """Subclass it as `Test...` and write `start`. The engine's workers must see the tests' folder."""
 
     in_this_process = False
-    """Whether samples are read in the process that runs the tests: then no test kills it."""
+    """Whether samples are read in the process that runs the tests, which then no test kills."""
     resumes_after_a_death = True
-    """Whether a run survives that the process that reads samples is killed."""
+    """Whether a run survives a kill of the process that reads samples."""
 
     def start(self) -> AbstractContextManager[Engine]:
-        """The engine, ready to run parts while the context is entered."""
+        """A context with the engine, ready to run parts."""
         raise NotImplementedError
 
     def test_every_part_is_done_once(self, tmp_path: Path) -> None:
-        """Every part is taken once and reported as finished once, and its ticks come to its samples."""
+        """Every part is taken once and reported as finished once, and its last tick counts its samples."""
         with self.start() as engine:
             recorded = Recorded(engine)
             _pack(tmp_path / "store", recorded)
@@ -137,24 +136,24 @@ class EngineConformance:
         assert ticks == {0: 64, 1: 64, 2: 64, 3: 8}, f"samples by the last tick of each part: {ticks}"
 
     def test_bytes_are_those_of_one_process(self, tmp_path: Path) -> None:
-        """The store is byte for byte the one that this process makes, sample after sample, in every format."""
+        """In every format, the store is byte for byte the one that this process packs alone."""
         for layout in ("memmap", "lmdb", "hdf5"):
             with self.start() as engine:
                 made = _pack(tmp_path / layout, engine, format=layout)
             alone = _pack(tmp_path / f"{layout}-alone", InlineEngine(), format=layout)
-            _check_files(made, alone)
+            check_files(made, alone)
 
     def test_a_killed_worker_s_part_is_done_again(self, tmp_path: Path) -> None:
-        """A process that is killed in the middle of a part loses nothing: the store is that of an undisturbed run."""
+        """After a kill in the middle of a part, the store is that of an undisturbed run."""
         if self.in_this_process or not self.resumes_after_a_death:
             return
         with self.start() as engine:
             made = _pack(tmp_path / "store", engine, Patterns("kill once", str(tmp_path)))
-        assert (tmp_path / "killed").exists(), "no process was killed: the test did not test"
-        _check_files(made, _pack(tmp_path / "alone", InlineEngine()))
+        assert (tmp_path / "killed").exists(), "no process was killed, so this test proved nothing"
+        check_files(made, _pack(tmp_path / "alone", InlineEngine()))
 
     def test_a_sample_that_kills_costs_itself_alone(self, tmp_path: Path) -> None:
-        """A sample that kills its process each time is rejected as crashed; all others are packed."""
+        """A sample that always kills its process is rejected as crashed; all others are packed."""
         if self.in_this_process or not self.resumes_after_a_death:
             return
         with self.start() as engine:
@@ -163,19 +162,19 @@ class EngineConformance:
         assert summary.manifest.samples == COUNT - 1, f"{summary.manifest.samples} samples were packed"
 
     def test_a_reject_is_no_error(self, tmp_path: Path) -> None:
-        """A sample that cannot be read is rejected with its reason, as one process rejects it."""
+        """A sample that cannot be read is rejected with its reason, as by one process."""
         with self.start() as engine:
             made = _pack(tmp_path / "store", engine, Patterns("reject"))
-        _check_files(made, _pack(tmp_path / "alone", InlineEngine(), Patterns("reject")))
+        check_files(made, _pack(tmp_path / "alone", InlineEngine(), Patterns("reject")))
 
     def test_errors_reach_the_caller(self, tmp_path: Path) -> None:
-        """What ends a worker's part ends the run as a PackError that says why; strict names the reject."""
+        """An error in a worker ends the run with a PackError that has its message; strict names the reject."""
         with self.start() as engine:
             assert "disk of the patterns is gone" in _error(tmp_path / "store", engine, Patterns("stop"))
             assert f"{_AT:08d}" in _error(tmp_path / "strict", engine, Patterns("reject"), strict=True)
 
     def test_a_stopped_run_resumes(self, tmp_path: Path) -> None:
-        """Ctrl-C reaches the caller; the same call then does the parts that are left, to the same bytes."""
+        """Ctrl-C reaches the caller; the same call then packs the remaining parts, to the same bytes."""
         with self.start() as engine:
             stopped = Recorded(engine, interrupt=True)
             try:
@@ -186,16 +185,20 @@ class EngineConformance:
                 raise AssertionError("KeyboardInterrupt, raised by a report, did not reach the caller of run()")
             again = Recorded(engine)
             made = _pack(tmp_path / "store", again)
-        assert not set(stopped.finished_parts) & set(again.given), "a part that had finished was done again"
-        _check_files(made, _pack(tmp_path / "alone", InlineEngine()))
+        assert not set(stopped.finished_parts) & set(again.given), "a finished part was packed again"
+        check_files(made, _pack(tmp_path / "alone", InlineEngine()))
 
 
 _OPTIONS: dict[str, Any] = {"size": "keep", "shard_size": 1, "max_rejects": 20}
 
 
 def _pack(store: Path, engine: Any, source: Patterns | None = None, **options: Any) -> dict[str, bytes]:
-    """Pack; the store's files, but for provenance."""
     api.pack(source or Patterns(), store, engine=engine, **_OPTIONS, **options)
+    return settled_files(store)
+
+
+def settled_files(store: Path) -> dict[str, bytes]:
+    """Name -> bytes of every file that is the same however a store is packed: all but provenance."""
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in store.rglob("*")
@@ -211,7 +214,7 @@ def _error(store: Path, engine: Engine, source: Patterns, **options: Any) -> str
     raise AssertionError("the run ended without a PackError")
 
 
-def _check_files(made: dict[str, bytes], alone: dict[str, bytes]) -> None:
+def check_files(made: dict[str, bytes], alone: dict[str, bytes]) -> None:
     assert sorted(made) == sorted(alone), f"files are {sorted(made)}, one process makes {sorted(alone)}"
     differing = [name for name in made if made[name] != alone[name]]
     assert not differing, f"{', '.join(differing)}: other bytes than one process makes"

@@ -1,4 +1,4 @@
-"""What every source must do, as tests that a source inherits."""
+"""The contract of sources, as tests to inherit."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from rawpack_packer.sources.optional import (
     unread_of,
     videos_of,
 )
+from rawpack_packer.testing.engines import check_files, settled_files
 
 Read = Item | DecodeError
 
 
 class SourceConformance:
-    """Subclass it as `Test...` and write `open`. A source of few samples, some of which cannot be read, tells most."""
+    """Subclass it as `Test...` and write `open`. Best with a few samples, some of which cannot be read."""
 
     def open(self, folder: Path) -> Source:
-        """The source. `folder` is one for each test, empty at the first call; later calls open the same samples."""
+        """Open the source. `folder` is each test's own, empty at the first call; later calls open the same samples."""
         raise NotImplementedError
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]] | None:
-        """Key and image of every sample in their order, known without this source; an image None is not compared. None
+        """Key and image of every sample in order, known without this source; an image None is not compared. Return None
         where nothing is known."""
         return None
 
     def change(self, folder: Path) -> bool:
-        """Change a file that sample 0 is read from, after the source was opened. False where there are no files."""
+        """Change a file that sample 0 is read from, after the source was opened. Return False if there are no files."""
         return False
 
-    # ------------------------------------------------------------------------------------------ what is known before
+    # ------------------------------------------------------------------------------------------ before reading
 
     def test_is_a_source(self, tmp_path: Path) -> None:
-        """It has all members of `Source`, at least one sample, and info with names that a store can have."""
+        """The source has all members of `Source`, at least one sample, and info with names that a store can have."""
         source = self.open(tmp_path)
         assert isinstance(source, Source), f"{type(source).__name__} lacks a member of rawpack_packer.sources.Source"
         info = source.info
@@ -67,14 +68,14 @@ class SourceConformance:
         )
 
     def test_is_the_same_when_opened_again(self, tmp_path: Path) -> None:
-        """Opened twice it has equal info, keys and states: a run that was stopped resumes from another process."""
+        """Opened twice, the source has the same info, keys and states, so that another process can resume a run."""
         one, two = self.open(tmp_path), self.open(tmp_path)
         assert one.info == two.info, f"{one.info} when opened first, {two.info} then"
         assert _keys(one) == _keys(two), "keys differ when it is opened again"
         assert np.array_equal(one.states(), two.states()), "states differ when it is opened again"
 
     def test_refuses_numbers_outside(self, tmp_path: Path) -> None:
-        """Sample -1, sample n and parts outside 0 to n raise IndexError, of the source and of its parts."""
+        """In the source and in its parts, sample -1, sample n and parts outside 0 to n raise IndexError."""
         source = self.open(tmp_path)
         count = len(source)
         for samples in (source, source.part(0, count), source.part(0, 1)):
@@ -85,14 +86,14 @@ class SourceConformance:
             _raises_index_error(lambda start=start, stop=stop: source.part(start, stop), f"part {start} to {stop}")
 
     def test_keys_are_unique_texts(self, tmp_path: Path) -> None:
-        """No key is there twice, and each is text that UTF-8 can hold."""
+        """Keys are unique and can be encoded as UTF-8."""
         keys = _keys(self.open(tmp_path))
         assert len(set(keys)) == len(keys), f"keys are there twice: {sorted(k for k in keys if keys.count(k) > 1)[:5]}"
         for key in keys:
             key.encode()
 
     def test_states_are_sizes_and_times(self, tmp_path: Path) -> None:
-        """They are int64, (n, 2)."""
+        """States are int64, (n, 2)."""
         states = self.open(tmp_path).states()
         assert states.dtype.name == "int64", f"states are {states.dtype}"
         assert states.shape == (len(states), 2), f"states have shape {states.shape}"
@@ -100,7 +101,7 @@ class SourceConformance:
     # ------------------------------------------------------------------------------------------ samples
 
     def test_samples_are_what_info_says(self, tmp_path: Path) -> None:
-        """Each has its key, every field and no other, of the kinds that info says; labels number the classes."""
+        """Each sample has its key and exactly the fields of info, of the declared kinds; labels number the classes."""
         source = self.open(tmp_path)
         for i in range(len(source)):
             item = _read(source, i)
@@ -109,7 +110,7 @@ class SourceConformance:
                 _check_item(item, source.info)
 
     def test_samples_are_the_expected_ones(self, tmp_path: Path) -> None:
-        """Keys, order and images are those that are known without this source."""
+        """Keys, order and images are those of `expected`."""
         source = self.open(tmp_path)
         expected = self.expected(tmp_path)
         if expected is None:
@@ -120,7 +121,7 @@ class SourceConformance:
             assert image is None or (isinstance(item, Item) and _equal(item.image, image)), f"image of {key!r} differs"
 
     def test_what_cannot_be_read_has_a_reason(self, tmp_path: Path) -> None:
-        """Where a sample cannot be read, it is a DecodeError with a documented reason that names no absolute path."""
+        """A sample that cannot be read raises DecodeError with a documented reason and without an absolute path."""
         source = self.open(tmp_path)
         for i in range(len(source)):
             error = _read(source, i)
@@ -131,15 +132,15 @@ class SourceConformance:
                 )
 
     def test_a_sample_is_the_same_each_time(self, tmp_path: Path) -> None:
-        """Read backwards, and again by another opening, every sample is what it was."""
+        """Read backwards, and again from a source opened anew, every sample is the same."""
         source = self.open(tmp_path)
         first = _all(source)
         for samples in (source, self.open(tmp_path)):
             for i in reversed(range(len(first))):
-                assert _same(_read(samples, i), first[i]), f"sample {i} is another one when it is read again"
+                assert _same(_read(samples, i), first[i]), f"sample {i} differs when it is read again"
 
     def test_parts_are_equal_to_the_whole(self, tmp_path: Path) -> None:
-        """However it is divided, the parts have the samples of the whole: a store does not depend on how it was cut."""
+        """However the source is divided, its parts have the samples of the whole."""
         source = self.open(tmp_path)
         whole, keys, count = _all(source), _keys(source), len(source)
         assert len(source.part(0, 0)) == len(source.part(count, count)) == 0, "an empty part has samples"
@@ -153,7 +154,7 @@ class SourceConformance:
                     assert _same(_read(part, i), whole[start + i]), f"sample {i} of part {start} to {stop} differs"
 
     def test_parts_can_be_sent(self, tmp_path: Path) -> None:
-        """A part that was pickled, before or after it was read, has the same samples: workers get it so."""
+        """A part that was pickled for a worker, before or after it was read, has the same samples."""
         source = self.open(tmp_path)
         whole, count = _all(source), len(source)
         part = source.part(count // 3, count)
@@ -164,25 +165,16 @@ class SourceConformance:
                 _read(part, i)
 
     def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
-        """The store that two worker processes make is byte for byte that of one process."""
+        """Two worker processes make the store of one process, byte for byte."""
         folder = tmp_path / "source"
         folder.mkdir()
         source = self.open(folder)
-        made = []
         for workers in (0, 2):
-            store = tmp_path / f"store-{workers}"
-            api.pack(source, store, workers=workers, max_rejects=len(source), shard_size=1)
-            made.append(
-                {
-                    path.relative_to(store): path.read_bytes()
-                    for path in store.rglob("*")
-                    if path.is_file() and not path.name.startswith("provenance")
-                }
-            )
-        assert made[0] == made[1], f"these files differ: {[str(p) for p in made[0] if made[0][p] != made[1].get(p)]}"
+            api.pack(source, tmp_path / f"{workers}", workers=workers, max_rejects=len(source), shard_size=1)
+        check_files(settled_files(tmp_path / "2"), settled_files(tmp_path / "0"))
 
     def test_a_change_is_noticed(self, tmp_path: Path) -> None:
-        """A file that changes while it is packed raises SourceChangedError; opened again, states are others."""
+        """A file that changes while it is packed raises SourceChangedError; opened again, it has other states."""
         source = self.open(tmp_path)
         states, part = source.states(), source.part(0, 1)
         if not self.change(tmp_path):
@@ -198,7 +190,7 @@ class SourceConformance:
     # ------------------------------------------------------------------------------------------ optional
 
     def test_what_is_optional_agrees_with_the_samples(self, tmp_path: Path) -> None:
-        """Labels, groups, unread samples, videos, image files and picks, of a source that has them, fit its samples."""
+        """If the source has labels, groups, unread samples, videos, image files or picks, they match its samples."""
         source = self.open(tmp_path)
         count, whole = len(source), _all(source)
         if isinstance(source, HasLabels) and (labels := labels_of(source)) is not None:
@@ -239,7 +231,7 @@ def _keys(samples: Samples) -> list[str]:
 
 
 def _read(samples: Samples, i: int) -> Read:
-    """Sample i, or why it cannot be read. Any other exception is a fault of the source and ends the test."""
+    """Sample i, or the error for why it cannot be read. Any other exception is a bug of the source."""
     try:
         return samples[i]
     except DecodeError as error:

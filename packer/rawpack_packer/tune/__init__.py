@@ -1,4 +1,4 @@
-"""Which store on which machine: measured, compared, recommended."""
+"""Measurements of stores on this machine, and the recommendation of one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""How fast stores that exist are read here: all that `rawpack bench` finds out, for a program and for a person."""
+"""The results of `rawpack bench`: how fast existing stores are read here, as JSON and as text."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,10 @@ import rawpack
 from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
+from rawpack_packer.tune.measure.cpu import BUSY, load_per_cpu
 from rawpack_packer.tune.measure.interval import Figure
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
 from rawpack_packer.tune.measure.rounds import Case, Reading, Schedule, read_in_turn, worker_counts
-
-_BUSY = 0.5
-"""Of a load average per CPU, before anything is measured."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +25,9 @@ class Bench:
     """Store by store, batch by batch, then by workers."""
     meters: list[StoreMeter]
     disk: dict[Path, float | None]
-    """Bytes per second of each store's files, read in order from the disk; None where that cannot be told."""
+    """Bytes per second of each store's files, read in order from the disk; None where that could not be measured."""
     load: float | None
-    """The load average for each CPU before the start."""
+    """Load average per CPU before the start."""
 
     def of(self, meter: StoreMeter) -> list[Reading]:
         """The readings of one store."""
@@ -47,12 +44,12 @@ def bench(
     schedule: Schedule | None = None,
     begin: Callable[[int], Callable[[], object]] = lambda total: lambda: None,
 ) -> Bench:
-    """Measure stores in turn. workers: none for 1, 2, 4, ... up to the CPUs that there are.
+    """Measure stores in turn. workers: empty for 1, 2, 4, ... up to the number of CPUs.
 
-    begin: told how many measurements there will be; what it returns is called after each.
-    Raises UsageError where that makes no sense, StoreError for what is no store.
+    begin: called with the number of measurements; returns a function that is called after each.
+    Raises UsageError for images of different sizes without `image_size`, StoreError for a folder that is not a store.
     """
-    load = _load()
+    load = load_per_cpu()
     meters = [StoreMeter(store) for store in stores]
     for meter in meters:
         if not meter.field.uniform and image_size is None and not transform:
@@ -71,7 +68,7 @@ def bench(
 
 
 def as_dict(done: Bench) -> dict[str, Any]:
-    """For a program: every figure with the rounds that it is of, and the machine."""
+    """For JSON: every figure with its rounds, and the machine."""
     return {
         "rawpack": rawpack.__version__,
         "machine": machine.describe(),
@@ -92,7 +89,7 @@ def as_dict(done: Bench) -> dict[str, Any]:
 
 
 def as_text(done: Bench) -> str:
-    """For a person."""
+    """For a terminal."""
     blocks = []
     for meter in done.meters:
         lines = [f"{text.plain(str(meter.path))}: {about(meter)}", text.grid([head(meter), *rows(done, meter)])]
@@ -104,13 +101,13 @@ def as_text(done: Bench) -> str:
 
 
 def about(meter: StoreMeter) -> str:
-    """What a store is, in a few words."""
+    """A store in a few words."""
     shape = "x".join("?" if n is None else str(n) for n in meter.field.shape)
     return f"{meter.manifest.format}, {text.count(len(meter), meter.noun)} of {shape}, {text.size(meter.store_bytes)}"
 
 
 def head(meter: StoreMeter) -> tuple[str, ...]:
-    """`HEAD` for what the store's samples are called."""
+    """`HEAD`, with the store's own word for its samples."""
     return tuple(text.with_noun(name, meter.noun) for name in HEAD)
 
 
@@ -121,7 +118,7 @@ def rows(done: Bench, meter: StoreMeter) -> list[tuple[str, ...]]:
 
 
 def notes(readings: Sequence[Reading], load: float | None) -> str:
-    """How the figures were made, and what may be wrong with them."""
+    """How the figures were measured, and what may be wrong with them."""
     figure = readings[0].images_per_s
     lines = [
         f"Medians of {text.count(len(figure.values), 'round')}, stores taken in turn; in brackets the interval that "
@@ -133,13 +130,13 @@ def notes(readings: Sequence[Reading], load: float | None) -> str:
         lines.append(
             "Cold reads were not measured: the system was not asked to drop the files, or keeps them in memory."
         )
-    if load is not None and load > _BUSY:
+    if load is not None and load > BUSY:
         lines.append(f"The machine was busy before the start (load {load:.1f} per CPU): an idle machine is faster.")
     return "\n".join(lines)
 
 
 def spread(figure: Figure | None, digits: str = ",.0f") -> str:
-    """ "52,100 (49,000 to 55,200)"; empty where there is none."""
+    """ "52,100 (49,000 to 55,200)"; "" for no figure."""
     if figure is None:
         return ""
     return f"{figure.median:{digits}} ({figure.low:{digits}} to {figure.high:{digits}})"
@@ -172,7 +169,3 @@ def _cells(reading: Reading, lines: Sequence[Reading]) -> tuple[str, ...]:
         spread(reading.cold_images_per_s),
         f"{cold.median:.2f} s" if cold else "",
     )
-
-
-def _load() -> float | None:
-    return os.getloadavg()[0] / machine.cpus() if hasattr(os, "getloadavg") else None

@@ -1,3 +1,1 @@
-"""How fast stores are read, and how fast this machine could do it: figures with their intervals."""
-
-from __future__ import annotations
+"""Measurements of reading stores and of this machine's limits, as figures with intervals."""

@@ -1,4 +1,4 @@
-"""Files out of the system's page cache, so that a cold read can be measured; and how fast the disk is then."""
+"""Dropping files from the page cache, to measure cold reads and the speed of the disk."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 from rawpack.system.memory import is_cached, map_descriptor
 
 _LOOKS = 64
-"""Pages of a file that are looked at."""
+"""Pages of a file that are checked."""
 _STAYS = 0.05
-"""The share of them that may still be there in a file that counts as cold."""
+"""The share of them that may be cached in a file that counts as cold."""
 _PIECE = 4 << 20
 
 
 def drop(files: Sequence[Path]) -> bool:
-    """Ask the system to forget what it holds of these files; whether it did.
+    """Ask the system to drop these files, and no others, from the page cache. Returns whether it did.
 
-    It keeps what some process has mapped, and everything of file systems that live in memory. Only the files named
-    are dropped, whoever else reads them: they are read from the disk again.
+    It keeps what any process has mapped, and file systems in memory.
     """
     if not hasattr(os, "posix_fadvise"):
         return False
-    # What was read before may still be mapped by objects that wait for the collector.
+    # Objects that wait for the collector may still map what was read before.
     gc.collect()
     for path in files:
         _forget(path)
@@ -35,8 +34,8 @@ def drop(files: Sequence[Path]) -> bool:
 
 
 def read_rate(files: Sequence[Path], seconds: float) -> float | None:
-    """Bytes per second at which the disk gives these files, read in order, for about so long; None where they cannot
-    be had from the disk."""
+    """Bytes per second of the disk, reading these files in order for about `seconds`; None where the system keeps them
+    in memory."""
     if not drop(files):
         return None
     buffer, done, began = bytearray(_PIECE), 0, time.perf_counter()
@@ -52,7 +51,7 @@ def read_rate(files: Sequence[Path], seconds: float) -> float | None:
 def _forget(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        # Only pages that are on the disk can be dropped.
+        # Only pages that have reached the disk can be dropped.
         with suppress(OSError):
             os.fsync(descriptor)
         with suppress(OSError):
@@ -62,7 +61,7 @@ def _forget(path: Path) -> None:
 
 
 def _cached_share(path: Path) -> float:
-    """The share of a file's pages that lies in the page cache, by a few of them."""
+    """The share of a file's pages that are in the page cache, judged by a few of them."""
     import ctypes
 
     size = path.stat().st_size

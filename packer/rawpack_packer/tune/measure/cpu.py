@@ -1,4 +1,4 @@
-"""CPU time of this process and its workers, and the size of the processor's cache."""
+"""CPU time of this process with its workers, the load of the machine, and the size of the processor's cache."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from rawpack.system import machine
+
+BUSY = 0.5
+"""The load average per CPU from which a machine is too busy to measure well."""
+
+
+def load_per_cpu() -> float | None:
+    """Load average per CPU; None where the system has none."""
+    return os.getloadavg()[0] / machine.cpus() if hasattr(os, "getloadavg") else None
+
 
 def cpu_seconds() -> float | None:
-    """CPU time so far of this process and of all its children, living ones too; None where the system does not tell.
+    """CPU time so far of this process and all its children, living ones too; None where the system does not report it.
 
-    Counted in ticks of the system's clock, mostly 10 ms a process.
+    Counted in ticks of the system's clock, usually 10 ms per process.
     """
     if not Path("/proc/self/task").is_dir():
         return None
@@ -22,7 +32,7 @@ def cpu_seconds() -> float | None:
 
 
 def cache_bytes() -> int | None:
-    """The largest cache of the processor; None where the system does not tell."""
+    """The largest cache of the processor; None where the system does not report it."""
     sizes = []
     for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A figure that was measured several times: its median, and an interval that needs no assumption on the noise."""
+"""A figure measured several times: its median, and an interval that assumes nothing about the noise."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _WANTED = 0.9
-"""The least confidence for which measured values are left outside of an interval."""
+"""The confidence that an interval keeps when it leaves out extreme values."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What several rounds gave."""
+    """The results of one or more rounds."""
 
     values: tuple[float, ...]
-    """One for each round, at least one."""
 
     @cached_property
     def median(self) -> float:
@@ -33,22 +32,18 @@ class Figure:
 
     @property
     def confidence(self) -> float:
-        """The chance that an interval made like this one, low to high, holds the true median: 0.94 for the least and
-        the most of five rounds."""
+        """The chance that the interval from low to high holds the true median: 0.94 for the least and the most of five
+        rounds."""
         return _coverage(len(self.values), self._left_out)
 
     @property
-    def ends(self) -> tuple[float, float]:
-        return self.low, self.high
-
-    @property
     def error(self) -> float | None:
-        """Half of the interval; None of a single round, which says nothing of it."""
+        """Half of the interval; None for a single round."""
         return (self.high - self.low) / 2 if len(self.values) > 1 else None
 
     @property
     def shown(self) -> float:
-        """The median with the digits that the interval supports."""
+        """The median, with as many digits as the interval supports."""
         return rounded(self.median, self.error)
 
     def overlaps(self, other: Figure) -> bool:
@@ -66,7 +61,7 @@ class Figure:
 
     @property
     def _left_out(self) -> int:
-        """How many values lie outside on each side: as many as the confidence that is wanted allows."""
+        """How many values are outside on each side: as many as keep the confidence."""
         left_out = 0
         while _coverage(len(self.values), left_out + 1) >= _WANTED:
             left_out += 1
@@ -74,7 +69,7 @@ class Figure:
 
 
 def rounded(value: float, error: float | None) -> float:
-    """`value` to the digits that ± `error` supports, at most three; to two where the error is unknown (None).
+    """`value` with the digits that ± `error` supports, at most three; with two where the error is unknown (None).
 
     As the Particle Data Group rounds: two digits of the error where they are less than 36, else one.
     """
@@ -89,12 +84,12 @@ def rounded(value: float, error: float | None) -> float:
 
 
 def figure(values: Sequence[float]) -> Figure | None:
-    """The figure of some rounds; None where there are none."""
+    """The figure of some rounds; None for no rounds."""
     return Figure(tuple(values)) if values else None
 
 
 def _coverage(count: int, left_out: int) -> float:
-    """The chance that the median lies between two order statistics: each value is above it or below like a coin."""
+    """The chance that the median is between two order statistics: each value is above or below it like a coin."""
     if 2 * left_out + 1 >= count:
         return 0.0
     tail: float = sum(math.comb(count, k) for k in range(left_out + 1)) / 2**count

@@ -1,10 +1,11 @@
-"""The bare limits of this machine: rows copied, JPEG files decoded, and nothing around it."""
+"""The bare limits of this machine: copying rows and decoding JPEG files, with nothing around it."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +14,22 @@ from rawpack import jpeg
 from rawpack.system.memory import prefer_huge_pages, private_memory
 
 Work = Iterator[int]
-"""Yields how many images each step did, for ever."""
+"""Yields the number of images of each step, without end."""
 
 
 def copy_limit(tables: Sequence[NDArray[np.uint8]], batch: int) -> Callable[[int, float], float]:
-    """What measures how many rows of mapped files can be copied: `measure(threads, seconds)` gives rows per second.
+    """`measure(threads, seconds)`, which returns how many rows of mapped files are copied per second.
 
-    tables: uint8 (n, bytes of a row) each. They are taken in random order, all rows before any comes again: of a small
-    table that is taken over and over, a processor's cache would give the rows. Up to `batch` in one call, each thread
-    into memory of its own, for `batch` rows, that it uses again.
+    tables: uint8 (n, bytes of a row) each. All rows are copied in random order before any is repeated, because a
+    processor's cache could hold a small table. Each call copies up to `batch` rows into memory that its thread reuses.
     """
     for table in tables:
-        # One byte of every page: afterwards all of it is in this process's page table.
+        # Reading a byte of every page puts all of them into this process's page table.
         int(table.reshape(-1)[::4096].sum())
 
     def copies(number: int) -> Work:
         size = tables[0].shape[1]
-        # Whole and large pages, as batches lie in: into memory that numpy places, a copy can take twice as long.
+        # Large pages, as for batches: a copy into memory that numpy allocates can take twice as long.
         memory = private_memory(batch * size)
         prefer_huge_pages(memory)
         out = np.frombuffer(memory, np.uint8).reshape(batch, size)
@@ -57,9 +57,9 @@ def copy_limit(tables: Sequence[NDArray[np.uint8]], batch: int) -> Callable[[int
 def decode_limit(
     files: Sequence[NDArray[np.uint8]], channels: int, shape: tuple[int, ...] | None
 ) -> Callable[[int, float], float]:
-    """What measures how many of these JPEG files, which lie in memory, can be decoded: as `copy_limit`.
+    """`measure(threads, seconds)`, which returns how many of these JPEG files, held in memory, are decoded per second.
 
-    shape: (H, W, C) of each, which is then decoded into memory that is used again; None where they differ.
+    shape: (H, W, C) of every image, which is then decoded into memory that is reused; None where they differ.
     """
     kept, decoder = [bytes(file) for file in files], jpeg.decoder()
     color: jpeg.Color = "gray" if channels == 1 else "rgb"
@@ -76,21 +76,17 @@ def decode_limit(
 
 
 def _together(work: Callable[[int], Work], threads: int, seconds: float) -> float:
-    """Images per second of so many threads: the sum of theirs, each over its own time."""
-    rates, ready = [0.0] * threads, threading.Barrier(threads)
+    """Images per second of all threads: the sum of their rates, each over its own time."""
+    ready = threading.Barrier(threads, timeout=60)  # not for ever, where one of them fails
 
-    def run(number: int) -> None:
+    def rate(number: int) -> float:
         steps = work(number)
         next(steps)
         ready.wait()
         images, began = 0, time.perf_counter()
         while (took := time.perf_counter() - began) < seconds:
             images += next(steps)
-        rates[number] = images / took
+        return images / took
 
-    team = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(threads)]
-    for thread in team:
-        thread.start()
-    for thread in team:
-        thread.join()
-    return sum(rates)
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(rate, range(threads)))

@@ -1,7 +1,7 @@
-"""One store, measured: how fast it is read by so many workers in batches of such a size, from memory and from the disk.
+"""Measuring how fast one store is read, with a number of workers and a batch size, from memory and from the disk.
 
-A measurement is a slice of time out of an epoch that is long enough, whatever the store's size: where samples are few,
-they come again and again, each time in another order. The start of an epoch and of its workers is not in it.
+A measurement is a slice of time in a long epoch, without the start of the epoch and its workers. The samples of a small
+store are repeated, each time in another order.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from rawpack_packer.tune.measure.cpu import cpu_seconds
 from rawpack_packer.tune.measure.limits import copy_limit, decode_limit
 
 _LONG = 1 << 18
-"""Samples of an epoch: far more than a slice reads."""
+"""Samples of an epoch: far more than most slices read."""
 _POOL_BYTES = 2 << 30
-"""What is read again and again of a store: more than a processor's cache, less than most memories."""
+"""The rows of a store that are read repeatedly: more than a processor's cache, less than most memories."""
 _FEW_BYTES = 16 << 20
-"""Of a pool that this process reads quickly."""
+"""Rows that this process reads quickly."""
 _STARTED = 2
 """Batches after which all workers have begun."""
 _COLD_BATCHES = 8
-"""A cold pass has at least so many batches, where there are samples enough: few would all be asked for at once."""
+"""A cold pass has at least this many batches if there are enough samples: few would all be requested at once."""
 _DISK_WAIT_S = 30.0
-"""For the disk, to read what it was asked for last."""
+"""How long the disk may take for its last request."""
 _DECODED = 256
-"""JPEG files that the bare limit is measured with."""
+"""JPEG files for measuring the bare limit."""
 _LIMIT_BYTES = 512 << 20
-"""Of the rows that the bare limit is measured with."""
+"""Rows for measuring the bare limit."""
 
 
 @dataclass(frozen=True)
@@ -60,28 +60,28 @@ class Setting:
 
     @property
     def untouched(self) -> bool:
-        """Whether images come as they are stored."""
+        """Whether images are read as they are stored."""
         return self.image_size is None and not self.transform
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """What one slice of time came to."""
+    """The result of one measurement."""
 
     images_per_s: float
     first_batch_s: float
-    """From opening the store to its first batch, the start of the workers included."""
+    """From opening the store to its first batch, including the start of the workers."""
     bytes_per_s: float | None = None
-    """Of the arrays in the batches. None of a cold pass."""
+    """Of the arrays in the batches; None for a cold pass."""
     cpu_s_per_image: float | None = None
-    """Of all CPUs together; None where the system does not tell, and of a cold pass."""
+    """Of all CPUs together; None where the system does not report it, and for a cold pass."""
 
 
 class StoreMeter:
-    """Measures one store. Holds it open, and no worker between two measurements."""
+    """Measures one store. Keeps it open between measurements, but no workers."""
 
     def __init__(self, path: Path, seed: int = 0) -> None:
-        """Raises StoreError where `path` is no store."""
+        """Raises StoreError where `path` is not a store."""
         self.path, self._seed = path, seed
         store = Store(path)
         self.manifest, self.field = store.manifest, store.fields["image"]
@@ -96,24 +96,22 @@ class StoreMeter:
 
     @property
     def sample_bytes(self) -> float:
-        """Of an image in its shard, on the average."""
+        """Mean bytes of an image in its shard."""
         return self.shard_bytes / max(1, len(self))
 
     def warm(self, setting: Setting, seconds: float) -> Throughput:
-        """Read for about so many seconds, at least two batches, from memory."""
-        began = time.perf_counter()
-        reader = self._reader or Reader(self.path)
+        """Read from memory for about `seconds`, at least two batches."""
         if self._reader is None:
             # Opened once: what a worker has touched of a mapped file stays in this process's page table.
-            self._reader = reader
-            self._touch(reader, setting)
-            began = time.perf_counter()
-        batches = _batches(reader, setting, self._long_order)
+            self._reader = Reader(self.path)
+            self._touch(self._reader, setting)
+        began = time.perf_counter()
+        batches = _batches(self._reader, setting, self._long_order)
         epoch = iter(batches)
         next(epoch)
         first = time.perf_counter() - began
         for _ in range(IN_FLIGHT + _STARTED):
-            # Made ahead while nobody counted.
+            # Batches made ahead, before counting.
             epoch = _next(batches, epoch)[1]
         cpu, began, images, size, turns = cpu_seconds(), time.perf_counter(), 0, 0, 0
         while turns < 2 or time.perf_counter() - began < seconds:
@@ -128,10 +126,10 @@ class StoreMeter:
         return Throughput(images / took, first, size / took, each)
 
     def cold(self, setting: Setting, seconds: float) -> Throughput | None:
-        """Read for about so many seconds, at most each sample once, from files that the page cache does not hold; None
-        where the system does not let go of them.
+        """Read for about `seconds`, each sample at most once, from files that are not in the page cache; None where the
+        system keeps them there.
 
-        In the order of a block shuffle: a full one jumps about more, in a large store.
+        In the order of a block shuffle, which is kinder to a disk than a full one.
         """
         self.close()
         if not drop(self.files):
@@ -145,7 +143,7 @@ class StoreMeter:
         lead, rest = np.tile(random[:batch], IN_FLIGHT + _STARTED), random[batch:]
         if not len(rest):
             return None
-        # An epoch of a few rows, that come again and again, before the others: the workers start in it.
+        # The workers start in an epoch of a few repeated rows.
         batches = _batches(Reader(self.path), replace(setting, batch=batch), lambda epoch: rest if epoch else lead)
         for _ in batches:
             pass
@@ -159,13 +157,13 @@ class StoreMeter:
         return Throughput(images / took, first)
 
     def disk(self, seconds: float) -> float | None:
-        """Bytes per second at which the disk gives this store's files, read in order; None where it cannot be told."""
+        """Bytes per second of the disk, reading this store's files in order; None where that cannot be measured."""
         self.close()
         return read_rate(self.files, seconds)
 
     @cached_property
     def limit(self) -> Callable[[int, float], float] | None:
-        """What measures this store's bare limit, see `rawpack_packer.tune.measure.limits`; None where there is none."""
+        """`measure(threads, seconds)` of this store's bare limit, see `limits`; None where there is none."""
         if self.field.codec.suffix == ".jpg":
             store, random = Store(self.path), np.random.default_rng(self._seed)
             rows = random.permutation(len(self))[:_DECODED].tolist()
@@ -177,7 +175,7 @@ class StoreMeter:
         return None
 
     def close(self) -> None:
-        """Let go of the store's files: what is mapped cannot be dropped from the page cache."""
+        """Close the store's files: while they are mapped, they cannot be dropped from the page cache."""
         self._reader = None
         self.__dict__.pop("limit", None)
 
@@ -203,13 +201,13 @@ class StoreMeter:
 
     @cached_property
     def _pool(self) -> NDArray[np.int64]:
-        """The rows that are read: all, or so many that their bytes are enough."""
+        """The rows that are read: all, or up to `_POOL_BYTES`."""
         count = max(1, min(len(self), int(_POOL_BYTES / max(1.0, self.sample_bytes))))
         return np.random.default_rng(self._seed).permutation(len(self))[:count]
 
     @cached_property
     def _long_order(self) -> NDArray[np.int64]:
-        """The rows of the pool, each as often as any other, in one random order after another."""
+        """The rows of the pool, repeated, each time in another random order."""
         random = np.random.default_rng(self._seed)
         return np.concatenate([random.permutation(self._pool) for _ in range(-(-_LONG // len(self._pool)))])
 
@@ -217,7 +215,7 @@ class StoreMeter:
 def _batches(
     reader: Reader, setting: Setting, order: NDArray[np.int64] | Callable[[int], NDArray[np.int64]] | None
 ) -> Batches:
-    """order: the rows, of each epoch or by epoch; None for a shuffled epoch of all samples."""
+    """order: the rows, for every epoch or by epoch; None for a shuffled epoch of all samples."""
     return reader.batches(
         setting.batch,
         shuffle=order is None,
@@ -229,7 +227,7 @@ def _batches(
 
 
 def _next(batches: Batches, epoch: Any) -> tuple[dict[str, Any], Any]:
-    """The next batch, of a new epoch where this one has ended."""
+    """The next batch and its epoch, a new one after the end of this one."""
     for batch in epoch:
         return batch, epoch
     epoch = iter(batches)
@@ -237,14 +235,14 @@ def _next(batches: Batches, epoch: Any) -> tuple[dict[str, Any], Any]:
 
 
 def _first_batch(path: Path, setting: Setting, began: float) -> float:
-    """Seconds from `began` to the first batch of the store at `path`, which is opened for it."""
+    """Seconds from `began` to the first batch of the store at `path`, which is opened here."""
     batches = _batches(Reader(path), setting, None)
     epoch = iter(batches)
     next(epoch)
     took = time.perf_counter() - began
     epoch.close()
     for thread in threading.enumerate():
-        # What it is at is read to its end, and cannot be dropped before.
+        # What it is reading cannot be dropped before it ends.
         if thread.name == THREAD:
             thread.join(_DISK_WAIT_S)
     return took

@@ -1,4 +1,4 @@
-"""Several stores and settings, measured in turn, round after round, so that all share the machine's moods."""
+"""Several stores and settings, measured in turn, round after round, so that changes of the load affect all equally."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rawpack_packer.tune.measure.interval import Figure, figure
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter, Throughput
 
 ROUNDS = 5
-"""So many give an interval, least to most, that holds the median with a chance of 94 %."""
-_FEW = 3
+"""Enough for an interval, least to most, that holds the median with a chance of 94 %."""
+CURVE_FROM = 3
+"""The round from which cases that are only for the curve are measured too."""
+_MARGIN = 1.25
+"""How much longer than the longest so far a measurement may take."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,12 @@ class Case:
     meter: StoreMeter
     setting: Setting
     curve: bool = False
-    """Whether it is measured only for the curve by workers: not from the disk, and where time is short, less often than
-    the others or not at all."""
+    """Whether it only serves the curve by workers: measured from memory alone, in the last rounds, if there is time."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how often."""
+    """How long and how often to measure."""
 
     rounds: int = ROUNDS
     seconds: float = 0.5
@@ -38,41 +41,32 @@ class Schedule:
     cold_rounds: int = 2
     """0: nothing is dropped from the page cache."""
     deadline: float | None = None
-    """`time.monotonic()` by which all is to be done: no round begins that would end later, once there were three, and
-    a second cold round only in the first third of the time."""
-    latest: float | None = None
-    """After this no measurement begins, once each store was measured once."""
-    end: float | None = None
-    """No measurement begins that would end after this, if it took a quarter longer than the longest so far; once one
-    store was measured. The others are then left without rounds."""
-
-    def too_late(self) -> bool:
-        return self.latest is not None and time.monotonic() > self.latest
-
-    def too_late_for(self, seconds: float) -> bool:
-        return self.end is not None and time.monotonic() + 1.25 * seconds > self.end
+    """`time.monotonic()` by which all is done: a measurement that might take longer is left out. One is made in any
+    case; the last third of the time is for cold ones, where each case has its first round by then."""
+    all_once: bool = False
+    """Measure each case once, but those for the curve, whatever the deadline."""
 
 
 @dataclass
 class Reading:
-    """What all rounds gave for one case."""
+    """The results of all rounds of one case."""
 
     case: Case
     warm: list[Throughput] = field(default_factory=list)
     cold: list[Throughput] = field(default_factory=list)
-    """Empty where the system does not let go of the files, or was not asked to."""
+    """Empty where the system keeps the files in memory, or was not asked to drop them."""
     limits: list[float] = field(default_factory=list)
-    """Of the warm rounds, one each: images per second at the bare limit, with as many threads. Empty without one."""
+    """Images per second at the bare limit, with as many threads, in each warm round; empty if there is no limit."""
 
     @property
     def images_per_s(self) -> Figure:
-        return Figure(tuple(pace.images_per_s for pace in self.warm))
+        return Figure(tuple(one.images_per_s for one in self.warm))
 
     @property
     def of_limit(self) -> Figure | None:
         """The ratio to the bare limit, round by round."""
         pairs = zip(self.warm, self.limits, strict=False)
-        return figure([pace.images_per_s / limit for pace, limit in pairs])
+        return figure([one.images_per_s / limit for one, limit in pairs])
 
     @property
     def limit(self) -> Figure | None:
@@ -81,23 +75,23 @@ class Reading:
     @property
     def images_per_core_s(self) -> Figure | None:
         """Images per second of CPU time."""
-        return figure([1 / pace.cpu_s_per_image for pace in self.warm if pace.cpu_s_per_image])
+        return figure([1 / one.cpu_s_per_image for one in self.warm if one.cpu_s_per_image])
 
     @property
     def bytes_per_s(self) -> Figure | None:
-        return figure([pace.bytes_per_s for pace in self.warm if pace.bytes_per_s])
+        return figure([one.bytes_per_s for one in self.warm if one.bytes_per_s])
 
     @property
     def first_batch_s(self) -> Figure:
-        return Figure(tuple(pace.first_batch_s for pace in self.warm))
+        return Figure(tuple(one.first_batch_s for one in self.warm))
 
     @property
     def cold_images_per_s(self) -> Figure | None:
-        return figure([pace.images_per_s for pace in self.cold])
+        return figure([one.images_per_s for one in self.cold])
 
     @property
     def cold_first_batch_s(self) -> Figure | None:
-        return figure([pace.first_batch_s for pace in self.cold])
+        return figure([one.first_batch_s for one in self.cold])
 
     def as_dict(self) -> dict[str, Any]:
         """For a program."""
@@ -123,52 +117,44 @@ class Reading:
 
 
 def read_in_turn(cases: Sequence[Case], schedule: Schedule, tick: Callable[[], object] = lambda: None) -> list[Reading]:
-    """Measure all cases, first cold and then warm, every second round in reverse. tick: told after each measurement.
+    """Measure all cases, warm and then cold, every second round in reverse. tick: called after each measurement.
 
-    Where the schedule has a deadline, cold measurements begin in the first half of the time only, and a reading of a
-    case that is only for the curve can be without rounds; where it has an end, any but one.
+    With a deadline, readings of some cases may be without rounds.
     """
     readings = [Reading(case) for case in cases]
-    first = [reading for reading in readings if not reading.case.curve]
-    curves = [reading for reading in readings if reading.case.curve]
-    began = time.monotonic()
-    for number in range(schedule.cold_rounds):
-        if number and schedule.deadline is not None and time.monotonic() > (2 * began + schedule.deadline) / 3:
-            break
-        for reading in _turn(first, number):
-            if schedule.deadline is not None and time.monotonic() > (began + schedule.deadline) / 2:
-                break
-            pace = reading.case.meter.cold(reading.case.setting, 2 * schedule.seconds)
-            if pace is not None:
-                reading.cold.append(pace)
+    main = [reading for reading in readings if not reading.case.curve]
+    deadline = math.inf if schedule.deadline is None else schedule.deadline
+    warm_by = deadline if schedule.deadline is None else (time.monotonic() + 2 * deadline) / 3
+    longest = 0.0
+
+    def measure(what: Callable[[], None], by: float) -> None:
+        nonlocal longest
+        start = time.monotonic()
+        if start + _MARGIN * longest <= by:
+            what()
+            longest = max(longest, time.monotonic() - start)
             tick()
-    spent: dict[int, float] = {}
+
     for number in range(schedule.rounds):
-        left = math.inf if schedule.deadline is None else schedule.deadline - time.monotonic()
-        if number >= _FEW and sum(spent.values()) > left:
-            break
         limits: dict[tuple[StoreMeter, int], float] = {}
-        for reading in _turn(first, number):
-            late = schedule.too_late() if number else schedule.too_late_for(max(spent.values(), default=0.0))
-            if late and spent:
-                break
-            spent[id(reading)] = _timed(reading, schedule, limits)
-            tick()
-        # What the rounds that nobody can do without will still take.
-        rest = max(0, _FEW - 1 - number) * sum(spent.get(id(reading), 0.0) for reading in first)
-        for reading in _turn(curves, number):
-            expected = spent.get(id(reading), max(spent.values(), default=0.0))
-            if schedule.deadline is None or time.monotonic() + expected + rest < schedule.deadline:
-                spent[id(reading)] = _timed(reading, schedule, limits)
-                tick()
+        for reading in _turn(readings if number >= CURVE_FROM else main, number):
+            by = warm_by if number else math.inf if schedule.all_once or not longest else deadline
+            measure(partial(_add_warm, reading, schedule, limits), by)
+    for number in range(schedule.cold_rounds):
+        for reading in _turn([one for one in main if one.warm], number):
+            measure(partial(_add_cold, reading, schedule), deadline)
     for case in cases:
         case.meter.close()
     return readings
 
 
-def _timed(reading: Reading, schedule: Schedule, limits: dict[tuple[StoreMeter, int], float]) -> float:
-    """Add one warm round to a reading, and say how long that took. limits: of this round, by store and threads."""
-    began = time.monotonic()
+def _add_cold(reading: Reading, schedule: Schedule) -> None:
+    cold = reading.case.meter.cold(reading.case.setting, 2 * schedule.seconds)
+    reading.cold += [] if cold is None else [cold]
+
+
+def _add_warm(reading: Reading, schedule: Schedule, limits: dict[tuple[StoreMeter, int], float]) -> None:
+    """limits: those measured in this round, by store and threads."""
     meter, setting = reading.case.meter, reading.case.setting
     reading.warm.append(meter.warm(setting, schedule.seconds))
     if setting.untouched and meter.limit is not None:
@@ -176,7 +162,6 @@ def _timed(reading: Reading, schedule: Schedule, limits: dict[tuple[StoreMeter, 
         if (meter, threads) not in limits:
             limits[meter, threads] = meter.limit(threads, schedule.seconds / 2)
         reading.limits.append(limits[meter, threads])
-    return time.monotonic() - began
 
 
 def worker_counts(most: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Transforms as a user writes them for `--transform`: "RandomResizedCrop(224)". Parsed, never executed."""
+"""Parsing of `--transform`, such as "RandomResizedCrop(224)", without executing it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STEPS: dict[str, Any] = {
         "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToCHW",
     )
 }  # fmt: skip
-"""Those of `rawpack.transforms` whose arguments can be written down."""
+"""The steps of `rawpack.transforms` whose arguments are plain values."""
 
 
 def parse_steps(texts: Sequence[str]) -> tuple[Any, ...]:
-    """The steps that these texts name, in order; each text is one step, or several with commas between them.
+    """The steps in these texts, in order; each text is one step, or several with commas between them.
 
-    Raises UsageError for what is no step, and for arguments that are no plain values or do not fit.
+    Raises UsageError for anything but a known step, and for arguments that are not plain values or do not fit.
     """
     return tuple(_step(node, text) for text in texts for node in _nodes(text))
 

@@ -1,3 +1,1 @@
-"""Which store, at what size, on this machine: candidates are tried on a sample, and one is recommended."""
-
-from __future__ import annotations
+"""Trials of candidates on a sample of a source, and the recommendation of one."""

@@ -1,4 +1,4 @@
-"""What `rawpack plan` compares: each combination of format, size, quality, color and compression that makes sense."""
+"""The candidates of a plan: all sensible combinations of format, size, quality, color and compression."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rawpack_packer.recipe.recipe import Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
 Group = tuple[object, ...]
-"""Size and color: what candidates have in common that hold the same pixels."""
+"""Size and color: equal for candidates with the same pixels, except for what is lost of them."""
 
 
 class TrialRecipe(Recipe, frozen=True, kw_only=True):
@@ -32,14 +32,14 @@ class Candidate:
     """One way to pack the source."""
 
     name: str
-    """As it stands in tables: "lmdb 256 q90"."""
+    """As in tables: "lmdb 256 q90"."""
     recipe: Recipe
     options: tuple[str, ...]
     """Of `rawpack pack`."""
 
     @property
     def raw(self) -> bool:
-        """Whether nothing is decoded or inflated: pixels, or planes."""
+        """Whether nothing is decoded or inflated: pixels or planes."""
         return codec_of(self.recipe.encoding).in_place
 
     @property
@@ -48,18 +48,12 @@ class Candidate:
         return codec_of(self.recipe.encoding).lossy and not self.recipe.passes_through
 
     @property
-    def raw_pixels(self) -> bool:
-        """Whether what is read are the very pixels that were packed, and nothing else is ever stored."""
-        return self.recipe.encoding in ("raw", "deflate")
-
-    @property
     def group(self) -> Group:
-        """What candidates have in common that hold the same pixels, but for what is lost of them."""
         return self.recipe.size, self.recipe.pixels
 
     @property
     def work(self) -> str:
-        """What reading an image takes at the least: "copy 256", "decode 256 q90"."""
+        """The work that reading an image takes at least: "copy 256", "decode 256 q90"."""
         recipe = self.recipe
         size = "x".join(map(str, recipe.size)) if isinstance(recipe.size, tuple) else str(recipe.size)
         words = ["copy" if self.raw else "decode", size, *([] if recipe.color == "rgb" else [recipe.color])]
@@ -67,17 +61,17 @@ class Candidate:
 
     @property
     def raw_recipe(self) -> Recipe:
-        """The recipe of the same pixels before anything is lost of them."""
+        """The recipe of the same pixels before any loss."""
         values = {"quality": None, "check": None, "subsampling": None, "compression": None, "chunk": None}
         return msgspec.structs.replace(self.recipe, format="memmap", color=self.recipe.pixels, **values)
 
     def trial(self, rows: int) -> TrialRecipe:
-        """The recipe with parts of so many samples."""
+        """The recipe with parts of `rows` samples."""
         values = {name: getattr(self.recipe, name) for name in self.recipe.__struct_fields__}
         return msgspec.convert(values | {"rows": rows}, TrialRecipe)
 
     def command(self, source: str, more: Sequence[str] = ()) -> str:
-        """The command that packs the whole source so. more: options that speak of the source."""
+        """The command that packs the whole source this way. more: options about the source."""
         return shlex.join(["rawpack", "pack", *self.options, *more, source, "STORE"])
 
 
@@ -88,7 +82,7 @@ def candidates(
     colors: Sequence[str],
     compressions: Sequence[str],
 ) -> list[Candidate]:
-    """All combinations, raw formats first: qualities and compressions where formats have them. Raises UsageError."""
+    """All combinations, with qualities and compressions where formats have them. Raises UsageError for none."""
     found = {
         candidate.name: candidate
         for format, size, color in itertools.product(formats, sizes, colors)

@@ -1,4 +1,4 @@
-"""What a store loses of an image, as JPEG or by its chroma: PSNR and SSIM, the usual two."""
+"""The loss of an image stored as JPEG or with reduced chroma, as PSNR and SSIM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 
 
 def as_read(image: Pixels, recipe: Recipe) -> tuple[Pixels, int]:
-    """What a store that is made by `recipe` gives back of an image (H, W, C) that it stores, and the bytes it takes."""
+    """An image (H, W, C) as it is read back from a store made by `recipe`, and the bytes it takes there."""
     stored = encoded(image, recipe.encoding, recipe, [])
     decode = encoder_of(recipe.encoding).decode
     return resolve(decode)(stored, image.shape, recipe) if decode else image, stored.nbytes
@@ -35,7 +35,7 @@ def ssim(image: Pixels, other: Pixels) -> float:
     """Structural similarity of the luma of two images (H, W, C), 1.0 where they are equal.
 
     As Wang, Bovik, Sheikh and Simoncelli (2004) define it: a Gaussian window of 11 x 11 with sigma 1.5, the mean over
-    all places where it lies inside the image; over the whole image where that is smaller than the window.
+    all places where it is inside the image; over the whole image where that is smaller than the window.
     """
     x, y = _luma(image), _luma(other)
     mean_x, mean_y = _blurred(x), _blurred(y)

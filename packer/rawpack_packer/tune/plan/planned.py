@@ -1,4 +1,4 @@
-"""All of a plan: what was asked, tried, predicted and advised; for a program."""
+"""A plan: its request, trials, predictions and recommendation, also as JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.view import View
+from rawpack_packer.tune.measure.cpu import load_per_cpu
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.predict import Prediction, predict
 from rawpack_packer.tune.plan.recommend import Goals, Recommendation, by_target, overlaps, recommend
@@ -22,40 +23,40 @@ from rawpack_packer.tune.plan.scratch import scratch_folder
 from rawpack_packer.tune.plan.trial import Say, try_out
 
 _SHARE = 0.9
-"""Of the memory that is free now: what files may take of it."""
+"""The share of the free memory that files may take."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What `rawpack plan` was asked."""
+    """The request of a user of `rawpack plan`."""
 
     source: str
-    """As the user wrote it: it goes into the command that is recommended."""
+    """As the user wrote it, for the recommended command."""
     candidates: Sequence[Candidate]
     workers: Sequence[int]
     """Ascending."""
     goals: Goals
     memory: int | None = None
-    """Bytes that files may take in the page cache; None for most of what is free now."""
+    """Bytes that files may take in the page cache; None for most of the free memory."""
     budget: float = 60.0
     batch: int = 256
     image_size: tuple[int, int] | None = None
     transform: tuple[Any, ...] = ()
-    """Steps of `rawpack.transforms`, done in the workers."""
+    """Steps of `rawpack.transforms`, applied in the workers."""
     seed: int = 0
     tmp: str | None = None
     source_options: tuple[str, ...] = ()
-    """Options that speak of the source, as the user wrote them."""
+    """Options about the source, as the user wrote them."""
 
     def command(self, taken: Prediction) -> str:
-        """The command that packs the source so, fit for a terminal."""
+        """The command that packs the source this way, safe to print."""
         words = [text.plain(word) for word in self.source_options]
         return taken.candidate.command(text.plain(self.source), words)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What came out."""
+    """The results of a plan."""
 
     asked: PlanRequest
     samples: int
@@ -69,21 +70,21 @@ class Plan:
     """Candidates for which the budget left no time."""
     recommendation: Recommendation
     load: float | None
-    """The load average for each CPU before the start."""
+    """Load average per CPU before the start."""
     where: str
-    """The folder in which the trials lay: the disk that was measured."""
+    """The folder of the trials, on the disk that was measured."""
 
     @property
     def reference(self) -> float:
-        """Images per second at which the CPUs that are left are told: the target, or what the slowest gives."""
+        """Images per second for which `CPUs left` is computed: the target, or the speed of the slowest candidate."""
         if self.asked.goals.target is not None:
             return self.asked.goals.target
         return min(one.trial.best.images_per_s.median for one in self.predictions)
 
     @cached_property
     def limits(self) -> dict[str, float]:
-        """What this machine can do at most, with as many threads as there are workers: "copy 256", "decode 256 q90" ->
-        images per second. Of several candidates with the same limit, the highest that was measured."""
+        """The bare limits of this machine, with as many threads as workers: "copy 256", "decode 256 q90" -> images per
+        second, the highest that was measured."""
         found: dict[str, float] = {}
         for one in self.predictions:
             limit = one.trial.best.limit
@@ -92,17 +93,13 @@ class Plan:
         return found
 
     def limit(self, one: Prediction) -> float | None:
-        """Images per second at the bare limit of what reading this candidate takes; None where none was measured."""
+        """Images per second at the bare limit of reading this candidate; None where none was measured."""
         return None if one.trial.best.limit is None else self.limits[one.candidate.work]
 
     @cached_property
     def by_target(self) -> list[tuple[float, Prediction]]:
-        """What each `--target` would be answered with, see `recommend.by_target`."""
+        """The recommendation for each `--target`, see `recommend.by_target`."""
         return by_target(self.predictions, self.asked.goals.disk)
-
-    @property
-    def overlapping(self) -> list[tuple[str, str]]:
-        return overlaps(self.predictions)
 
     def as_dict(self) -> dict[str, Any]:
         asked, taken = self.asked, self.recommendation.taken
@@ -130,11 +127,11 @@ class Plan:
             "why": self.recommendation.why,
             "lost": [{"name": one.candidate.name, "why": why} for one, why in self.recommendation.lost],
             "by_target": [{"up_to_images_per_s": most, "name": one.candidate.name} for most, one in self.by_target],
-            "overlapping": [list(pair) for pair in self.overlapping],
+            "overlapping": [list(pair) for pair in overlaps(self.predictions)],
         }
 
     def _candidate(self, one: Prediction) -> dict[str, Any]:
-        """of_limit: the quotient of the median and `limit_images_per_s`; that of each round stands in the readings."""
+        """of_limit: the median divided by `limit_images_per_s`; readings have that of each round."""
         limit = self.limit(one)
         return one.as_dict() | {
             "limit": None if limit is None else one.candidate.work,
@@ -145,14 +142,14 @@ class Plan:
 
 
 def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
-    """Try all candidates on a sample of the source, and say which to take. Leaves nothing behind.
+    """Try all candidates on a sample of the source, and recommend one. Removes everything that it writes.
 
-    Raises UsageError where that makes no sense, PackError where no image of the sample can be packed.
+    Raises UsageError for a request that cannot be measured, PackError where no image of the sample can be packed.
     """
     for candidate in asked.candidates:
         if candidate.recipe.target is None and asked.image_size is None and not asked.transform:
             raise UsageError("--size keep: images of different sizes make no batch; give --image-size, such as 224")
-    load = os.getloadavg()[0] / machine.cpus() if hasattr(os, "getloadavg") else None
+    load = load_per_cpu()
     memory = asked.memory
     if memory is None:
         free = machine.available_memory_bytes()
@@ -160,21 +157,17 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
     with scratch_folder(asked.tmp) as folder:
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)) for path in source.info.paths):
             raise UsageError(f"{folder.parent} is inside the source {source.info.root}: name another folder with --tmp")
-        tried = try_out(
-            source,
-            asked.candidates,
-            folder,
-            budget=asked.budget,
-            workers=asked.workers,
-            batch=asked.batch,
-            image_size=asked.image_size,
-            transform=asked.transform,
-            seed=asked.seed,
-            say=say,
-        )
-        where = str(folder.parent)
+        tried = try_out(source, asked, folder, say)
     predictions = predict(tried.trials, len(source), memory)
-    advice = recommend(predictions, asked.goals)
     return Plan(
-        asked, len(source), source.info.noun, tried.sample, memory, predictions, tried.left_out, advice, load, where
+        asked,
+        samples=len(source),
+        noun=source.info.noun,
+        sample=tried.sample,
+        memory=memory,
+        predictions=predictions,
+        left_out=tried.left_out,
+        recommendation=recommend(predictions, asked.goals),
+        load=load,
+        where=str(folder.parent),
     )

@@ -1,4 +1,4 @@
-"""From what a sample showed to what the whole set would be."""
+"""Predictions for the whole set from the trials of a sample."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Prediction:
     bytes_error: float
     """Half of the 95 % interval of `store_bytes`, as a share of it; 0 where it is exact."""
     pack_s: float
-    """The start of the workers included."""
+    """Including the start of the workers."""
     fits: bool
-    """Whether the store stays in memory, so that after its first epoch it is read from there."""
+    """Whether the store stays in memory after its first epoch."""
     even_bytes_per_s: float | None
-    """Of raw candidates: a disk that gives more lets them be read faster than JPEG, where neither is in memory; None
-    where no JPEG candidate has the same pixels."""
+    """For raw candidates: with a faster disk they are read faster than JPEG, neither in memory; None where no JPEG
+    candidate has the same pixels."""
     even_with: Candidate | None
 
     @property
@@ -37,12 +37,12 @@ class Prediction:
 
     @property
     def images_per_s(self) -> Figure | None:
-        """In training: from memory where the store fits, else from the disk; None where that could not be measured."""
+        """In training: from memory if the store fits, else from the disk; None where that could not be measured."""
         reading = self.trial.best
         return reading.images_per_s if self.fits else reading.cold_images_per_s
 
     def cpus_left(self, images_per_s: float, cpus: int) -> float | None:
-        """CPUs that are free for the training while so many images are read in a second."""
+        """CPUs that are free for the training while it reads `images_per_s`."""
         core = self.trial.best.images_per_core_s
         return None if core is None else max(0.0, cpus - images_per_s / core.median)
 
@@ -71,8 +71,8 @@ class Prediction:
 
 
 def predict(trials: Sequence[Trial], samples: int, memory: int | None) -> list[Prediction]:
-    """What a set of so many samples would be as each candidate. memory: bytes that files may take in the page cache;
-    None where that is unknown, and everything is taken to fit."""
+    """Predict a set of `samples` as each candidate. memory: bytes that files may take in the page cache; None where
+    that is unknown, and everything is assumed to fit."""
     found = []
     for trial in trials:
         size = _whole_bytes(trial, samples)
@@ -93,7 +93,7 @@ def predict(trials: Sequence[Trial], samples: int, memory: int | None) -> list[P
 
 
 def _whole_bytes(trial: Trial, samples: int) -> float:
-    """Of the store with so many samples of the source: what shards hold beside images counts by the shard."""
+    """Bytes of the store with `samples` of the source: what shards hold besides images counts per shard."""
     fixed, recipe = output_format(trial.candidate.recipe.format).shard_bytes, trial.candidate.recipe
     each = trial.bytes_per_sample - fixed * trial.shards / trial.rows
     rows = part_rows(recipe, {IMAGE: picture_field(recipe)})
@@ -101,14 +101,14 @@ def _whole_bytes(trial: Trial, samples: int) -> float:
 
 
 def _bytes_error(trial: Trial, samples: int) -> float:
-    """What the sample leaves open: how large an image is, and how many are rejected. Nothing, where it is the whole."""
+    """The error that the sample leaves, of image sizes and the share of rejects; 0 for a sample of everything."""
     packed = trial.rows / trial.seen
     rejecting = 1.96 * math.sqrt((1 - packed) / packed / trial.seen)
     return math.hypot(trial.bytes_error, rejecting) * math.sqrt(max(0.0, 1 - trial.seen / samples))
 
 
 def _same_pixels(trial: Trial, trials: Sequence[Trial]) -> Trial | None:
-    """Of a raw candidate, the JPEG candidate of the same size and color that is read fastest; None where none is."""
+    """For a raw candidate, the JPEG candidate of the same size and color that is read fastest, if any."""
     if not trial.candidate.raw:
         return None
     jpegs = [

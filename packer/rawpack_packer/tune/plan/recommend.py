@@ -1,6 +1,6 @@
-"""Which candidate to take: the smallest that is fast enough, and why not each other one.
+"""The recommendation: the smallest candidate that is fast enough, and why not each other one.
 
-Fast enough is what `--target` says. Without it, what this machine shows: half of what the fastest candidate gives.
+Fast enough means `--target`; without it, half the speed of the fastest candidate.
 """
 
 from __future__ import annotations
@@ -14,80 +14,74 @@ from rawpack_packer.tune.measure.interval import Figure, rounded
 from rawpack_packer.tune.plan.predict import Prediction
 
 _AS_LARGE = 0.01
-"""Stores that differ by less are of one size."""
+"""Stores that differ by less count as equally large."""
 ENOUGH = 0.5
 """Without a target: the share of the fastest candidate's speed that is fast enough."""
 
 
 @dataclass(frozen=True)
 class Goals:
-    """What the user asked for."""
+    """The user's limits."""
 
     target: float | None = None
-    """Images per second that the training takes."""
+    """Images per second that the training reads."""
     disk: int | None = None
-    """Bytes that the store may have."""
+    """Bytes that the store may take."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to take, if anything."""
+    """The recommended candidate, if any."""
 
     taken: Prediction | None
     why: str
-    """One sentence, also where nothing was taken."""
+    """One sentence, also where nothing is recommended."""
     lost: tuple[tuple[Prediction, str], ...]
     """Every other candidate, the smallest first, and why not."""
 
 
 def recommend(predictions: Sequence[Prediction], goals: Goals) -> Recommendation:
-    """With a target, the smallest candidate whose whole interval reaches it; without one, the smallest whose median is
-    at least half of the fastest candidate's, of those that fit into `--disk`.
+    """Of the candidates that fit into `--disk`: with a target, the smallest whose whole interval reaches it; without
+    one, the smallest whose median is at least half of the fastest candidate's.
 
-    Of candidates that are as large as each other the faster is taken, and where no difference was measured, the first.
+    Of equally large candidates the faster is taken, and where no difference was measured, the first.
     """
     by_size = sorted(predictions, key=lambda one: (one.store_bytes, -_median(one)))
-    fitting = [one for one in by_size if not _too_large(one, goals)]
+    taken, why, fastest = _choose(predictions, [one for one in by_size if not _too_large(one, goals)], goals)
+    lost = tuple((one, _why_not(one, goals, taken, fastest)) for one in by_size if one is not taken)
+    return Recommendation(taken, why, lost)
+
+
+def _choose(
+    predictions: Sequence[Prediction], fitting: Sequence[Prediction], goals: Goals
+) -> tuple[Prediction | None, str, Prediction | None]:
+    """The candidate to take and why, and the fastest one where that decides what is fast enough."""
     if not fitting:
-        return Recommendation(
-            None, f"No candidate fits into --disk {text.size(goals.disk or 0)}.", _losers(by_size, goals)
-        )
-    if goals.target is None:
-        known = [one for one in fitting if one.images_per_s is not None]
-        if not known:
-            return Recommendation(
-                None, "No candidate fits into memory, and speed from the disk could not be measured.",
-                _losers(by_size, goals),
-            )  # fmt: skip
-        fastest = max(known, key=_median)
-        enough = [one for one in known if _median(one) >= ENOUGH * _median(fastest)]
-        taken = _fastest_of_the_smallest(enough, predictions)
-        if len(known) == 1:
-            why = "the only candidate" if len(predictions) == 1 else "the only one that fits"
-        elif taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
-            why = f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
-        else:
-            why = "no smaller store reads at least half as fast"
-        return Recommendation(taken, why, _losers(by_size, goals, taken, fastest))
-    fast = [one for one in fitting if one.images_per_s is not None and one.images_per_s.low >= goals.target]
-    if not fast:
+        return None, f"No candidate fits into --disk {text.size(goals.disk or 0)}.", None
+    known = [one for one in fitting if one.images_per_s is not None]
+    if goals.target is not None:
+        fast = [one for one in known if one.images_per_s is not None and one.images_per_s.low >= goals.target]
+        if fast:
+            why = f"the smallest certain to reach {goals.target:,.0f} images/s"
+            return _fastest_of_the_smallest(fast, predictions), why, None
         best = max(fitting, key=_median)
-        return Recommendation(
-            None,
-            f"No candidate is certain to reach {goals.target:,.0f} images/s. The fastest is {best.candidate.name}: "
-            f"{_rate(best)}.",
-            _losers(by_size, goals),
-        )
-    taken = _fastest_of_the_smallest(fast, predictions)
-    return Recommendation(
-        taken,
-        f"the smallest certain to reach {goals.target:,.0f} images/s",
-        _losers(by_size, goals, taken),
-    )
+        why = f"No candidate is certain to reach {goals.target:,.0f} images/s. The fastest is {best.candidate.name}: "
+        return None, f"{why}{_rate(best)}.", None
+    if not known:
+        return None, "No candidate fits into memory, and speed from the disk could not be measured.", None
+    fastest = max(known, key=_median)
+    taken = _fastest_of_the_smallest([one for one in known if _median(one) >= ENOUGH * _median(fastest)], predictions)
+    if len(known) == 1:
+        why = "the only candidate" if len(predictions) == 1 else "the only one that fits"
+    elif taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
+        why = f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
+    else:
+        why = "no smaller store reads at least half as fast"
+    return taken, why, fastest
 
 
 def by_target(predictions: Sequence[Prediction], disk: int | None) -> list[tuple[float, Prediction]]:
-    """What each target would be answered with: (the most images per second asked for, candidate), rising."""
+    """The recommendation for each target: (the highest target it holds for, candidate), ascending."""
     lows = {one.images_per_s.low for one in predictions if one.images_per_s is not None}
     found: list[tuple[float, Prediction]] = []
     for low in sorted(lows):
@@ -100,7 +94,7 @@ def by_target(predictions: Sequence[Prediction], disk: int | None) -> list[tuple
 
 
 def overlaps(predictions: Sequence[Prediction]) -> list[tuple[str, str]]:
-    """Names of candidates, neighbours by speed, between which no difference was measured."""
+    """Pairs of candidates next to each other by speed between which no difference was measured."""
     known = sorted((one for one in predictions if one.images_per_s is not None), key=_median, reverse=True)
     return [
         (one.candidate.name, other.candidate.name)
@@ -111,7 +105,7 @@ def overlaps(predictions: Sequence[Prediction]) -> list[tuple[str, str]]:
 
 
 def _fastest_of_the_smallest(some: Sequence[Prediction], order: Sequence[Prediction]) -> Prediction:
-    """Of those that are as small as the smallest the fastest; where no difference was measured, the first in order."""
+    """The fastest of the equally smallest; where no difference was measured, the first in `order`."""
     least = min(one.store_bytes for one in some)
     small = [one for one in some if one.store_bytes <= least * (1 + _AS_LARGE)]
     fastest = max(small, key=_median).images_per_s
@@ -123,17 +117,8 @@ def _fastest_of_the_smallest(some: Sequence[Prediction], order: Sequence[Predict
 
 
 def _no_difference(one: Figure, other: Figure) -> bool:
-    """Whether none was measured. A single round has no interval that could show one."""
+    """Whether no difference was measured. A single round has no interval that could show one."""
     return one.error is None or other.error is None or one.overlaps(other)
-
-
-def _losers(
-    by_size: Sequence[Prediction],
-    goals: Goals,
-    taken: Prediction | None = None,
-    fastest: Prediction | None = None,
-) -> tuple[tuple[Prediction, str], ...]:
-    return tuple((one, _why_not(one, goals, taken, fastest)) for one in by_size if one is not taken)
 
 
 def _why_not(one: Prediction, goals: Goals, taken: Prediction | None, fastest: Prediction | None) -> str:
@@ -169,5 +154,6 @@ def _rate(one: Prediction) -> str:
     if rate is None:
         return "unknown"
     where = "" if one.fits else " from the disk, as it does not fit into memory"
-    between = "" if rate.error is None else f" ({' to '.join(f'{rounded(x, rate.error):,.0f}' for x in rate.ends)})"
+    low, high = (rounded(end, rate.error) for end in (rate.low, rate.high))
+    between = "" if rate.error is None else f" ({low:,.0f} to {high:,.0f})"
     return f"{rate.shown:,.0f} images/s{between}{where}"

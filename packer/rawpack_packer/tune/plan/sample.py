@@ -1,4 +1,4 @@
-"""A sample of a source that stands for all of it."""
+"""A sample that represents a source."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from rawpack_packer.sources.view import View
 
 
 def draw(source: Source, count: int, seed: int) -> View:
-    """`count` samples of a source, or all: one at random out of each of so many equal runs of the samples sorted by
-    the size of their files, where each has one. So small and large files are there as often as in the whole."""
+    """`count` samples of a source, or all.
+
+    The samples are sorted by file size, if each has a file, and cut into `count` equal runs, each of which gives one at
+    random. So small and large files are as frequent as in the whole.
+    """
     found = np.setdiff1d(np.arange(len(source)), unread_of(source))
     total = len(found)
     count = min(count, total)
     random = np.random.default_rng(seed)
     states = source.states()
     sizes = states[found, 0] if len(states) >= len(source) else np.zeros(total, np.int64)
-    # Files of one size in random order: a run must not be a stretch of one folder.
+    # Files of the same size in random order: a run must not be a stretch of one folder.
     order = np.lexsort((random.permutation(total), sizes))
     edges = np.arange(count + 1) * total // count
     return View(source, np.sort(found[order[random.integers(edges[:-1], edges[1:])]]))

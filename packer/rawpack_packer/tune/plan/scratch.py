@@ -1,13 +1,12 @@
-"""A temporary folder that is gone afterwards, whatever happens to this process."""
+"""A temporary folder that is removed even if this process is killed."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from rawpack.errors import UsageError
@@ -21,31 +20,21 @@ for _ in range(120):
         break
     time.sleep(0.5)
 """
-"""Reads until whoever started it has ended, also by SIGKILL; then removes the folder, again while workers that have not
+"""Waits until its parent has ended, also by SIGKILL, then removes the folder, repeatedly where workers that have not
 noticed yet still write into it."""
 
 
 @contextmanager
 def scratch_folder(where: str | None) -> Iterator[Path]:
-    """A new folder inside `where`, or where the system has such. Raises UsageError where none can be made."""
+    """A new folder in `where`, or in the system's temporary folder. Raises UsageError where none can be made."""
     try:
-        path = Path(tempfile.mkdtemp(prefix="rawpack-plan-", dir=where)).absolute()
+        inside = None if where is None else str(Path(where).absolute())
+        folder = tempfile.TemporaryDirectory(prefix="rawpack-plan-", dir=inside, ignore_cleanup_errors=True)
     except OSError as error:
         raise UsageError(f"--tmp {where or tempfile.gettempdir()}: {error.strerror or error}") from None
-    try:
-        # A session of its own: what ends this process's group must not end the one that cleans up after it.
-        sweeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _SWEEP, str(path)],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    except BaseException:
-        path.rmdir()
-        raise
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        assert sweeper.stdin is not None
-        with suppress(OSError):
-            sweeper.stdin.close()
-        sweeper.wait()
+    # The sweeper has its own session, so that what ends this process's group does not end it too.
+    with folder as name, subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _SWEEP, name],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ):  # fmt: skip
+        yield Path(name)

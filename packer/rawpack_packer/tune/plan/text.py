@@ -1,16 +1,18 @@
-"""A plan as text."""
+"""A plan as text for a terminal."""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 
 from rawpack.system import machine
 from rawpack_packer import text
-from rawpack_packer.tune.measure.cpu import cache_bytes
+from rawpack_packer.tune.measure.cpu import BUSY, cache_bytes
 from rawpack_packer.tune.measure.interval import Figure, rounded
 from rawpack_packer.tune.plan.planned import Plan
 from rawpack_packer.tune.plan.predict import Prediction
+from rawpack_packer.tune.plan.recommend import overlaps
 
 HEAD = (
     "", "whole set", "to pack", "images/s", "limit", "of limit", "a core", "CPUs left", "first batch", "from disk",
@@ -20,15 +22,14 @@ _BY_NEED = (
     "", "whole set", "images/s", "from disk", "to pack", "PSNR", "first batch", "CPUs left", "limit", "of limit",
     "SSIM", "a core", "disk first", "even at",
 )  # fmt: skip
-"""The columns, those first that are shown where there is little room."""
+"""The columns, most important first, for narrow terminals."""
 _FEW = 24
-"""Images that say little of a whole set."""
-_BUSY = 0.5
+"""Fewer images say little about a whole set."""
 _INDENT = "  "
 
 
 def as_text(planned: Plan, width: int | None = None) -> str:
-    """For a person at a terminal of so many columns; None for all of the table, and lines as long as they come."""
+    """The plan for a terminal of `width` columns; None for the whole table and unwrapped lines."""
     asked = planned.asked
     title = (
         f"{text.plain(asked.source)}: {text.count(planned.samples, planned.noun)}"
@@ -73,18 +74,18 @@ def rows(planned: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def limits(planned: Plan) -> list[tuple[str, float]]:
-    """What this machine can do at most, as images per second: (what, how many), one for each kind of candidate."""
+    """The limits of this machine: (what, images per second), one for each kind of candidate."""
     found = dict(planned.limits)
     for one in planned.predictions:
-        rate = _from_disk(one)
-        if rate is not None and one.candidate.raw:
+        disk = one.trial.disk_bytes_per_s
+        if disk is not None and one.candidate.raw:
             what = one.candidate.work.replace("copy", "disk, raw", 1)
-            found[what] = max(found.get(what, 0.0), rate)
+            found[what] = max(found.get(what, 0.0), rounded(disk / one.trial.image_bytes, None))
     return list(found.items())
 
 
 def limit_rows(planned: Plan) -> Iterator[tuple[str, ...]]:
-    """A row for what the disk can do at most, of each size of raw image, under `HEAD`."""
+    """A row for the limit of the disk, for each size of raw image, under `HEAD`."""
     column = HEAD.index("from disk")
     for what, rate in limits(planned):
         if what.startswith("disk"):
@@ -92,7 +93,7 @@ def limit_rows(planned: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def scaling_rows(planned: Plan) -> list[tuple[str, ...]]:
-    """A table of images per second by workers, of those counts that were measured."""
+    """A table of images per second by workers."""
     counts = sorted({one.case.setting.workers for each in planned.predictions for one in each.trial.readings})
     found = [("", *map(str, counts))]
     for one in planned.predictions:
@@ -102,10 +103,11 @@ def scaling_rows(planned: Plan) -> list[tuple[str, ...]]:
 
 
 def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
-    """How to read the table, of which the columns `shown` are there, and what may be wrong with it."""
+    """How to read the table, which has the columns `shown`, and what may be wrong with it."""
     best = planned.predictions[0].trial.best
     rounds = len(best.images_per_s.values)
     left_out = [name for name in HEAD if name not in shown]
+    above = any(one.trial.best.images_per_s.shown > (planned.limit(one) or math.inf) for one in planned.predictions)
     lines = []
     if left_out:
         lines.append(f"Left out for want of room: {', '.join(left_out)}. --wide shows all.")
@@ -117,7 +119,7 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
         "whole set": "without ±, exact" if any(one.bytes_error for one in planned.predictions) else "",
         "limit": "bare copying or decoding, with as many threads as workers",
         "of limit": "images/s divided by limit"
-        + ("; above 100%, the machine was slower while the limit was measured" if _above(planned) else ""),
+        + ("; above 100%, the machine was slower while the limit was measured" if above else ""),
         "a core": "images for each second of CPU time",
         "CPUs left": f"of {machine.cpus()}, for the training, at {number(rounded(planned.reference, None))} images/s",
         "first batch": "after opening the store",
@@ -134,23 +136,17 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
         )
     elif any(one.trial.disk_bytes_per_s is not None for one in planned.predictions):
         lines.append("from disk: not measured, as --budget was used up.")
-    elif not planned.asked.tmp:
+    else:
         lines.append(
             f"from disk: not measured: the system keeps the files in {planned.where} in memory. --tmp "
             "names a folder on a disk."
         )
-    else:
-        lines.append(f"from disk: not measured: the system keeps the files in {planned.where} in memory.")
     if planned.memory is not None:
         large = [one.candidate.name for one in planned.predictions if not one.fits]
-        if large:
-            do = "does" if len(large) == 1 else "do"
-            lines.append(
-                f"memory: {text.size(planned.memory)} for files. {', '.join(large)} {do} not fit, and would be read "
-                "from the disk."
-            )
-        else:
-            lines.append(f"memory: {text.size(planned.memory)} for files; every candidate fits.")
+        lines.append(
+            f"memory: {text.size(planned.memory)} for files; "
+            + (f"too little for {', '.join(large)}: read from the disk." if large else "every candidate fits.")
+        )
     return lines + warnings(planned)
 
 
@@ -183,7 +179,7 @@ def warnings(planned: Plan) -> list[str]:
     tried = planned.predictions[0].trial
     if tried.seen > tried.rows:
         lines.append(f"{tried.seen - tried.rows:,} of {text.count(tried.seen, planned.noun)} could not be packed.")
-    if planned.load is not None and planned.load > _BUSY:
+    if planned.load is not None and planned.load > BUSY:
         lines.append(
             f"The machine was busy before the start (load {planned.load:.1f} for each CPU): an idle one is faster."
         )
@@ -191,7 +187,7 @@ def warnings(planned: Plan) -> list[str]:
 
 
 def advice_lines(planned: Plan) -> list[str]:
-    """What to take, its command, what a target would change, and why not the others."""
+    """The recommendation, its command, what a target would change, and why not the others."""
     recommendation, lines, noun = planned.recommendation, list[str](), planned.noun
     if recommendation.taken is None:
         lines.append(f"Nothing is recommended. {text.with_noun(recommendation.why, planned.noun)}")
@@ -213,7 +209,7 @@ def advice_lines(planned: Plan) -> list[str]:
 
 
 def target_lines(planned: Plan) -> list[str]:
-    """What --target would change; nothing where there was one."""
+    """What --target would change; empty where one was given."""
     if planned.asked.goals.target is not None or not planned.by_target:
         return []
     if len({one.candidate.name for _, one in planned.by_target}) == 1 and planned.recommendation.taken is not None:
@@ -225,8 +221,8 @@ def target_lines(planned: Plan) -> list[str]:
 
 
 def overlap_lines(planned: Plan) -> list[str]:
-    """Between which candidates no difference was measured."""
-    pairs = [f"{one} and {other}" for one, other in planned.overlapping]
+    """Which candidates showed no difference in speed."""
+    pairs = [f"{one} and {other}" for one, other in overlaps(planned.predictions)]
     return [f"No difference in speed was measured between {', nor between '.join(pairs)}."] if pairs else []
 
 
@@ -235,7 +231,7 @@ def number(value: float) -> str:
 
 
 def short(figure: Figure | None) -> str:
-    """ "52,000 ±6%"; empty where there is none."""
+    """ "52,000 ±6%"; "" for no figure."""
     if figure is None:
         return ""
     error = figure.error
@@ -243,13 +239,13 @@ def short(figure: Figure | None) -> str:
 
 
 def size_of(one: Prediction) -> str:
-    """ "6.1 MB ±3%"; "78.7 MB" where that is exact."""
+    """ "6.1 MB ±3%"; "78.7 MB" for an exact size."""
     value = text.size(rounded(one.store_bytes, one.bytes_error * one.store_bytes))
     return f"{value} ±{one.bytes_error:.{0 if one.bytes_error >= 0.01 else 1}%}" if one.bytes_error else value
 
 
 def about(seconds: float) -> str:
-    """With two digits, as a forecast deserves: "1.6 s", "14 s", "3.2 min", "5 h"."""
+    """A duration with two digits: "1.6 s", "14 s", "3.2 min", "5 h"."""
     for unit, length in (("s", 60), ("min", 60), ("h", 48)):
         if seconds < length * 1.5:
             return f"{number(rounded(seconds, None))} {unit}" if seconds >= 0.1 or unit != "s" else "0.1 s"
@@ -258,29 +254,22 @@ def about(seconds: float) -> str:
 
 
 def _floor(value: float) -> float:
-    """With two digits, and no more than it is: what it promises holds."""
+    """Rounded down to two digits, so that the promise holds."""
     place = 10.0 ** (len(str(int(value))) - 2)
     return value // place * place
 
 
-def _above(planned: Plan) -> bool:
-    return any(one.trial.best.images_per_s.shown > (planned.limit(one) or float("inf")) for one in planned.predictions)
-
-
-def _from_disk(one: Prediction) -> float | None:
-    disk = one.trial.disk_bytes_per_s
-    return None if disk is None else rounded(disk / one.trial.image_bytes, None)
-
-
 def _in_cache(one: Prediction, cache: int | None) -> bool:
-    """Whether copying is measured on rows that the processor keeps to itself; a whole set that small is no matter."""
+    """Whether the sample fits the processor's cache, and the whole set does not."""
     sampled = one.trial.rows * one.trial.image_bytes
     return cache is not None and one.candidate.raw and sampled < 2 * cache and one.store_bytes > 2 * sampled
 
 
 def _fitting(table: list[tuple[str, ...]], width: int | None, noun: str = "image") -> tuple[str, list[str]]:
-    """A table with as many of its columns as fit into the width, those first that are needed most; and which, of those
-    that are not empty. noun: what the samples are called."""
+    """A table with as many columns as fit into the width, the most important first, and their names.
+
+    noun: what the samples are called.
+    """
     head = table[0]
     full = [k for k in range(len(head)) if any(row[k] for row in table[1:])]
     by_need = sorted(full, key=lambda k: _BY_NEED.index(head[k]) if head[k] in _BY_NEED else k)
@@ -289,16 +278,16 @@ def _fitting(table: list[tuple[str, ...]], width: int | None, noun: str = "image
     room = float("inf") if width is None else width
     for k in by_need:
         used = len(_INDENT) + sum(wide[j] + 2 for j in kept)
-        # The name and one column more are there in any case.
+        # The name and one more column are always shown.
         if len(kept) < 2 or used + wide[k] <= room:
             kept.append(k)
     kept.sort()
-    told = [tuple(text.with_noun(name, noun) for name in head), *table[1:]]
-    return text.grid([tuple(row[k] for k in kept) for row in told], _INDENT), [head[k] for k in kept]
+    renamed = [tuple(text.with_noun(name, noun) for name in head), *table[1:]]
+    return text.grid([tuple(row[k] for k in kept) for row in renamed], _INDENT), [head[k] for k in kept]
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
-    """A line cut to the width; a command, which is to be copied, stays whole."""
+    """A line wrapped to the width; a command, which users copy, stays on one line."""
     if width is None or line.startswith(f"{_INDENT}rawpack "):
         return [line]
     inner = line.removeprefix(_INDENT)
