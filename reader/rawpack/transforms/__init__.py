@@ -7,7 +7,8 @@
 | file | holds |
 |---|---|
 | `step.py` | the contract: what a step is |
-| `crops.py`, `resizing.py`, `flips.py`, `color.py` | steps on pixels |
+| `crops.py`, `resizing.py`, `flips.py`, `color.py`, `randaugment.py`, `erasing.py` | steps on pixels |
+| `mixup.py` | steps on batches |
 | `values.py`, `labels.py` | dtypes, normalizing, axes; labels as vectors |
 | `functions.py` | functions of the user's own |
 | `randomness.py` | the random numbers of a sample |
@@ -19,9 +20,12 @@ from __future__ import annotations
 
 from rawpack.transforms.color import ColorJitter
 from rawpack.transforms.crops import CenterCrop, RandomCrop, RandomResizedCrop
+from rawpack.transforms.erasing import RandomErasing
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.functions import BatchLambda, Lambda
 from rawpack.transforms.labels import OneHot
+from rawpack.transforms.mixup import CutMix, MixUp
+from rawpack.transforms.randaugment import RandAugment
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import Fit, Resize
 from rawpack.transforms.step import BatchStep, CropStep, Move, Spec, Step
@@ -34,13 +38,17 @@ __all__ = [
     "ColorJitter",
     "ConvertImageDtype",
     "CropStep",
+    "CutMix",
     "Fit",
     "Lambda",
+    "MixUp",
     "Move",
     "Normalize",
     "OneHot",
+    "RandAugment",
     "Random",
     "RandomCrop",
+    "RandomErasing",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "RandomVerticalFlip",

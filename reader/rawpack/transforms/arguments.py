@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from rawpack.errors import UsageError
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "area", "nearest"]
@@ -33,6 +35,16 @@ def interpolation_of(value: Any) -> Interpolation:
         raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, get_args(Interpolation)))}")
     chosen: Interpolation = name
     return chosen
+
+
+def check_values(step: object, name: str, values: float | Sequence[float], dtype: Any) -> None:
+    """Raise UsageError where images of `dtype` cannot hold all values of the argument `name`."""
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "bui":
+        return
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not all(least <= value <= most and value % 1 == 0 for value in np.ravel(values).tolist()):
+        raise UsageError(f"{step!r}: {name}={values!r} is not a value of {dtype}, the dtype of the images")
 
 
 def probability(name: str, value: float) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
-from rawpack.transforms.pipeline import MASK, PIXELS
+from rawpack.transforms.pipeline import MASK, PIXELS, sides
 from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, randoms
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
@@ -135,7 +135,7 @@ def _way(
     """
     whole, window = Move(), (0.0, 0.0, float(shape[1]), float(shape[0]))
     for number, step, makes, spec, made in steps:
-        height, width = shape[0], shape[1] if len(shape) > 1 else 1
+        height, width = sides(shape, spec.layout)
         if number not in known:
             known[number] = step.draw(random, height, width)
         exact = made if made.fixed else makes(replace(spec, shape=shape))

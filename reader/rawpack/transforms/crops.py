@@ -10,7 +10,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import crop_box
-from rawpack.transforms.arguments import Interpolation, interpolation_of, range_of, size_of
+from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of, size_of
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import resizable
 from rawpack.transforms.step import Array, Box, CropStep, Move, Spec
@@ -34,11 +34,7 @@ class _FixedCrop(CropStep):
         self.size, self.fill = size_of(size), fill
 
     def makes(self, spec: Spec) -> Spec:
-        dtype = np.dtype(spec.pixels(self).dtype)
-        if dtype.kind in "bui":
-            least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-            if not all(least <= value <= most and value % 1 == 0 for value in np.ravel(self.fill).tolist()):
-                raise UsageError(f"{self!r}: fill={self.fill!r} is not a value of {dtype}, the dtype of the images")
+        check_values(self, "fill", self.fill, spec.pixels(self).dtype)
         return self.makes_mask(spec)
 
     def makes_mask(self, spec: Spec) -> Spec:

@@ -33,6 +33,8 @@ class FieldPlan:
     """Of each step, in the whole transform: what was drawn for a step is found by its number."""
     fits: tuple[bool, ...]
     """Of each step: whether it makes the shape and dtype of `result`, so that it may be handed the memory for that."""
+    layouts: tuple[str, ...]
+    """Of each step: the layout of what it gets."""
     result: Spec
     """What comes out; of clips, of one frame."""
     kind: str
@@ -121,6 +123,12 @@ class Pipeline:
         times.transforming += time.perf_counter() - began
 
 
+def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
+    """(height, width) of an array; of one that is not an image, the lengths of its first two axes."""
+    height, width = (*(shape[1:] if layout == "CHW" else shape), 1, 1)[:2]
+    return height, width
+
+
 def with_frames(spec: Spec, frames: int | None) -> Spec:
     """What a sample has, where a frame of it has `spec`."""
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
@@ -160,9 +168,9 @@ def _fill_pixels(
     first = 1 if crop is not None else 0
     mask = plan.kind == MASK
     later = [
-        (number, step.draw, step.apply_mask if mask else step.apply, fits)
-        for number, step, fits in zip(plan.numbers[first:], plan.steps[first:], plan.fits[first:], strict=True)
-    ]
+        (number, step.draw, step.apply_mask if mask else step.apply, fits, layout)
+        for number, step, fits, layout in zip(plan.numbers, plan.steps, plan.fits, plan.layouts, strict=True)
+    ][first:]
     if crop is not None:
         crop_number, crop_fits = plan.numbers[0], plan.fits[0]
         scales = plan.codec.scales and not mask
@@ -176,17 +184,15 @@ def _fill_pixels(
         if sizes is not None:
             _same_size(sizes, i, reader.shape(row), name)
         if crop is not None:
-            height, width = reader.shape(row)[:2]
-            place = _drawn(crop.draw, crop_number, random, height, width, known)
+            place = _drawn(crop.draw, crop_number, random, reader.shape(row), "HWC", known)
             part = reader.read(row, crop.box(place), crop.reduction(place) if scales else 1)
             read = clock()
             image = finish(part, place, out if crop_fits else None)
         else:
             image = reader.read(row)
             read = clock()
-        for number, draw, apply, fits in later:
-            shape = image.shape
-            place = _drawn(draw, number, random, shape[0], shape[1] if len(shape) > 1 else 1, known)
+        for number, draw, apply, fits, layout in later:
+            place = _drawn(draw, number, random, image.shape, layout, known)
             image = apply(image, place, out if fits else None)
         if image is not out:
             _put(image, out, plan, name)
@@ -203,14 +209,14 @@ def _drawn(
     draw: Callable[[Random, int, int], Any],
     number: int,
     random: Random,
-    height: int,
-    width: int,
+    shape: tuple[int, ...],
+    layout: str,
     known: dict[int, Any] | None,
 ) -> Any:
     if known is None:
-        return draw(random, height, width)
+        return draw(random, *sides(shape, layout))
     if number not in known:
-        known[number] = draw(random, height, width)
+        known[number] = draw(random, *sides(shape, layout))
     return known[number]
 
 

@@ -26,7 +26,11 @@ class Spec:
     dtype: str
     """numpy's name."""
     layout: Literal["HWC", "CHW", ""] = ""
-    """Of images: (height, width, channels) or (channels, height, width). Empty for what is no image."""
+    """The axes of images: (height, width, channels) or (channels, height, width). Empty for everything else."""
+    kind: str = ""
+    """The kind of the field: "image", "mask" or "number". Set for batch steps only."""
+    classes: int | None = None
+    """For labels, how many classes the store names; None if it names none. Set for batch steps only."""
 
     @property
     def fixed(self) -> bool:
@@ -72,7 +76,9 @@ class Step:
     step may be computed for all 256 values of a byte in advance."""
 
     vectorized: bool = False
-    """Of steps on number fields: whether `apply` does all samples in one call, (n, *shape), with nothing drawn."""
+    """For steps on number fields: whether `apply` takes all samples in one call, (n, *shape), with nothing drawn."""
+    refuses: tuple[str, ...] = ()
+    """What a batch must not contain because the step cannot keep it in line with the images: "masks", "boxes"."""
 
     def makes(self, spec: Spec) -> Spec:
         """The result for samples like `spec`. Raises UsageError where it cannot work on them. Called once."""
@@ -151,11 +157,19 @@ class CropStep(Step):
 
 
 class BatchStep:
-    """A step that works on whole batches: at the end of a transform, in one worker for each batch."""
+    """A step that works on whole batches: at the end of a transform, with one worker for each batch."""
+
+    refuses: tuple[str, ...] = ()
+    """As of `Step`."""
 
     def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
-        """The result for each field whose shape or dtype it changes. Called once."""
+        """The result for each field whose shape or dtype it changes. Raises UsageError where it cannot work on them.
+        Called once."""
         return {}
+
+    def fitted(self, specs: Mapping[str, Spec]) -> BatchStep:
+        """The step to use on such batches: itself, or a copy prepared for them. Called once."""
+        return self
 
     def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
         """The arrays that it changes, each (n, *shape). Those of `batch` may be changed in place.
