@@ -149,15 +149,15 @@ def _warp(image: Array, matrix: NDArray[np.float64], code: int, fill: Sequence[f
 
 
 def _warped_mask(mask: Array, matrix: NDArray[np.float64]) -> Array:
-    """A mask of any dtype and number of channels: where its pixels go is found with an image of their numbers."""
+    """A mask of any dtype and number of channels: where its pixels come from is found with images of their places."""
     import cv2
 
-    height, width, channels = mask.shape
-    numbers = np.arange(height * width, dtype=np.float64).reshape(height, width)
-    came_from = _warp(numbers, matrix, cv2.INTER_NEAREST, [-1]).astype(np.int64).reshape(-1)
-    made = mask.reshape(-1, channels)[came_from]
-    made[came_from < 0] = 0
-    return made.reshape(mask.shape)
+    # One channel of float32: with two, or float64, OpenCV rounds some places otherwise than for images of bytes.
+    places: Array = np.indices(mask.shape[:2], np.float32)
+    rows, columns = (_warp(places[axis], matrix, cv2.INTER_NEAREST, [-1]).astype(np.int32) for axis in (0, 1))
+    made = mask[rows, columns]
+    made[rows < 0] = 0
+    return made
 
 
 # ---------------------------------------------------------------------------------------------- values
@@ -178,24 +178,28 @@ def _sharpness(image: Array, factor: float) -> Array:
 
 
 def _autocontrast(image: Array) -> Array:
-    """Each channel stretched to the whole range."""
-    least, most = image.min(axis=(0, 1)).astype(float), image.max(axis=(0, 1)).astype(float)
-    flat = most == least
-    scale = 255 / np.where(flat, 1, most - least)
-    # Down to whole numbers, as Pillow does it.
-    levels = np.floor(((LEVELS[:, None] * scale) - least * scale).clip(0))
-    return by_level(image, np.where(flat, LEVELS[:, None], levels))
+    """Each channel stretched to the whole range; rounded down, as Pillow does it."""
+    levels = []
+    for counts in _histograms(image):
+        least, most = counts.nonzero()[0][[0, -1]].tolist()
+        scale = 255 / max(most - least, 1)
+        levels.append(LEVELS if least == most else np.floor(LEVELS * scale - least * scale))
+    return by_level(image, np.stack(levels, axis=1))
 
 
 def _equalize(image: Array) -> Array:
     """Each channel's histogram made as even as its levels allow."""
-    levels = np.empty((256, image.shape[2]))
-    for channel in range(image.shape[2]):
-        counts = np.bincount(image[..., channel].reshape(-1), minlength=256)
+    levels = []
+    for counts in _histograms(image):
         step = (counts.sum() - counts[counts.nonzero()[0][-1]]) // 255
         before = np.cumsum(counts) - counts
-        levels[:, channel] = (before + step // 2) // step if step else LEVELS
-    return by_level(image, levels)
+        levels.append((before + step // 2) // step if step else LEVELS)
+    return by_level(image, np.stack(levels, axis=1))
+
+
+def _histograms(image: Array) -> list[NDArray[np.int64]]:
+    """How often each value occurs, (256,) for each channel."""
+    return [np.bincount(channel.reshape(-1), minlength=256) for channel in image.transpose(2, 0, 1)]
 
 
 _OF_PIXELS: dict[str, Callable[[Array, float], Array]] = {
