@@ -13,7 +13,7 @@ Interpolation = Literal["bilinear", "bicubic", "lanczos", "area", "nearest"]
 
 
 def size_of(size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) of a side or a pair."""
+    """(height, width), from one side or a pair."""
     pair: Any = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 65535 for n in pair):
         raise UsageError(f"size={size!r} must be a side in pixels, or (height, width)")
@@ -21,15 +21,15 @@ def size_of(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """(least, greatest), both above 0."""
+    """(least, greatest), both greater than 0."""
     pair = tuple(value)
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-        raise UsageError(f"{name}={value!r} must be (least, greatest), both above 0")
+        raise UsageError(f"{name}={value!r} must be (least, greatest), both greater than 0")
     return float(pair[0]), float(pair[1])
 
 
 def interpolation_of(value: Any) -> Interpolation:
-    """The name of an interpolation; torchvision's `InterpolationMode` is understood."""
+    """The name of an interpolation; torchvision's `InterpolationMode` is accepted too."""
     name = getattr(value, "value", value)
     if name not in get_args(Interpolation):
         raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, get_args(Interpolation)))}")

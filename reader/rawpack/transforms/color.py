@@ -18,12 +18,12 @@ LEVELS = np.arange(256, dtype=np.float64)
 
 
 class Jitter(NamedTuple):
-    """What is done to one image."""
+    """The changes to one image."""
 
     order: list[int]
-    """0 brightness, 1 contrast, 2 saturation, 3 hue: which comes when."""
+    """The order of 0 brightness, 1 contrast, 2 saturation, 3 hue."""
     factors: list[float | None]
-    """Of each, by its number; None where it is left alone."""
+    """One for each number; None to leave it alone."""
 
 
 class ColorJitter(Step):
@@ -37,7 +37,7 @@ class ColorJitter(Step):
         hue: float | Sequence[float] = 0,
     ) -> None:
         """brightness, contrast, saturation: x for a factor from max(0, 1 - x) to 1 + x, or (least, greatest).
-        hue: x for a shift from -x to x of the circle, x up to 0.5, or (least, greatest)."""
+        hue: x for a shift by -x to x of the full circle, x up to 0.5, or (least, greatest)."""
         self.brightness = _factors("brightness", brightness)
         self.contrast = _factors("contrast", contrast)
         self.saturation = _factors("saturation", saturation)
@@ -90,7 +90,7 @@ def saturation(image: Array, factor: float) -> Array:
 
 
 def hue(image: Array, shift: float) -> Array:
-    """All hues, `shift` of the circle further."""
+    """All hues turned by `shift` of the full circle."""
     import cv2
 
     if image.shape[2] != 3:
@@ -120,11 +120,11 @@ def _factors(
     least: float = 0.0,
     greatest: float = float("inf"),
 ) -> tuple[float, float] | None:
-    """(least, greatest) of a random factor; None where it would change nothing."""
+    """(least, greatest) of a random factor; None if it would change nothing."""
     if isinstance(value, int | float):
         if value < 0 or center + value > greatest:
             raise UsageError(
-                f"{name}={value!r} must be a number from 0" + (f" to {greatest}" if greatest < 1 else " up")
+                f"{name}={value!r} must be " + (f"between 0 and {greatest}" if greatest < 1 else "at least 0")
             )
         low, high = max(least, center - value), center + value
     else:

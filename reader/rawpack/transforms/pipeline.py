@@ -1,4 +1,4 @@
-"""A transform, fitted to the fields of a store: it makes sample after sample. See `plan.py` for how it is fitted."""
+"""A transform, fitted to the fields of a store by `plan.py`: it makes one sample after another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
 
 MASK = "mask"
 PIXELS = ("image", MASK)
-"""The kinds of fields that a step without a field is applied to, with what was drawn once for all of them."""
+"""The kinds of fields that a step without `field` is applied to, with the same random numbers."""
 Check = Callable[[str, int], None]
 
 
@@ -30,22 +30,22 @@ class FieldPlan:
 
     steps: tuple[Step, ...]
     numbers: tuple[int, ...]
-    """Of each step, in the whole transform: what was drawn for a step is found by its number."""
+    """The number of each step in the whole transform, under which what it draws is kept."""
     fits: tuple[bool, ...]
-    """Of each step: whether it makes the shape and dtype of `result`, so that it may be handed the memory for that."""
+    """For each step, whether it makes the shape and dtype of `result`, so that it may write into that memory."""
     layouts: tuple[str, ...]
-    """Of each step: the layout of what it gets."""
+    """The layout of what each step gets."""
     result: Spec
-    """What comes out; of clips, of one frame."""
+    """What comes out; for clips, each frame of it."""
     kind: str
     """Of the field."""
     codec: Codec
     frames: int | None = None
-    """Of a clip; None where samples are no clips, and of what a clip has once."""
+    """The length of clips; None if samples are single images, and for fields of which a clip has one value."""
 
     @property
     def sample_result(self) -> Spec:
-        """What comes out of a sample, with all of its frames."""
+        """What comes out of a sample, all frames together."""
         return with_frames(self.result, self.frames)
 
 
@@ -54,10 +54,10 @@ class Pipeline:
     """A transform for the chosen fields of a store. Any number of threads may use one; it travels by cloudpickle."""
 
     plans: dict[str, FieldPlan]
-    """Of the fields that are more than copied."""
+    """For the fields that are not just copied."""
     batch_steps: tuple[BatchStep, ...] = ()
     results: dict[str, Spec] = field(default_factory=dict)
-    """What comes out in the end, of the fields whose shape or dtype is not the store's."""
+    """What comes out in the end, for fields whose shape or dtype is not the store's."""
 
     @property
     def whole_batches(self) -> bool:
@@ -83,9 +83,12 @@ class Pipeline:
         check: Check | None,
         clips: NDArray[np.int64] | None = None,
     ) -> None:
-        """Make these samples of all of `plans`. rows: (n,), or of clips (n, frames). outs: (n, *shape) for each; of
-        clips (n * frames, *shape), but for what a clip has once. seeds: (seed, epoch). check: called with field and row
-        before a sample is read. clips: (n,), their numbers."""
+        """Make the fields in `plans` of these samples.
+
+        rows: (n,), or (n, frames) for clips. outs: (n, *shape) for each field; for clips (n * frames, *shape), except
+        for fields of which a clip has one value. seeds: (seed, epoch). check: called with field and row before a sample
+        is read. clips: (n,), their numbers.
+        """
         random, each = _Randoms(*seeds, rows if clips is None else clips), rows.reshape(-1)
         pixels = [name for name, plan in self.plans.items() if plan.kind in PIXELS]
         for name, plan in self.plans.items():
@@ -95,7 +98,7 @@ class Pipeline:
         if not pixels:
             return
         if len(pixels) == 1 and clips is None:
-            # The common case: nothing drawn needs to be kept for other fields.
+            # The common case: no other field needs what is drawn.
             name, plan = pixels[0], self.plans[pixels[0]]
             _fill_pixels(library, name, plan, rows, outs[name], random, times, check, None, None)
             return
@@ -106,7 +109,7 @@ class Pipeline:
             _fill_pixels(library, name, plan, each, outs[name], random, times, check, drawn, sizes)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: tuple[int, int], times: Times) -> None:
-        """Do the batch steps. batch: where samples are; outs: the slot's arrays, where they end."""
+        """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""
         began = time.perf_counter()
         given = ("index", "clip") if batch["index"].ndim == 2 else ("index",)
         random = batch_random(*seeds, batch[given[-1]])
@@ -130,19 +133,19 @@ def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
 
 
 def with_frames(spec: Spec, frames: int | None) -> Spec:
-    """What a sample has, where a frame of it has `spec`."""
+    """A whole sample whose frames have `spec`."""
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
 
 
 class _Randoms:
-    """The random numbers of some samples, each for as many rows as a sample has."""
+    """The random numbers of some samples, repeated for each row of a sample."""
 
     def __init__(self, seed: int, epoch: int, samples: NDArray[np.int64]) -> None:
         self._asked = seed, epoch, samples
 
     def of(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, Random]]:
-        """For each row the position of its sample, and that sample's random numbers: the same object for all frames of
-        a clip."""
+        """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
+        clip."""
         frames = len(rows) // max(1, len(self._asked[2]))
         numbers = enumerate(randoms(*self._asked))
         return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
@@ -160,8 +163,8 @@ def _fill_pixels(
     drawn: list[dict[int, Any]] | None,
     sizes: list[tuple[int, ...]] | None,
 ) -> None:
-    """Make the samples of one field. rows: of all frames. drawn: of each sample, what was drawn for which step, used
-    and added to; sizes: of the samples, as their first field and frame has it."""
+    """Make the samples of one field. rows: of all frames. drawn: for each sample, step number -> what was drawn; used
+    and added to. sizes: the size of each sample, that of its first field and frame."""
     clock = time.perf_counter
     reading = transforming = 0.0
     crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
@@ -226,7 +229,7 @@ def _same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], nam
     elif sizes[i] != shape[:2]:
         raise UsageError(
             f"{name!r} is {shape[0]}x{shape[1]} and another image of the sample {sizes[i][0]}x{sizes[i][1]} (height x "
-            "width): only images of one size move together; leave one out with fields=, or pack frames with --size"
+            "width): all images of a sample must have one size; leave one out with fields=, or pack frames with --size"
         )
 
 
@@ -239,7 +242,7 @@ def _fill_numbers(
     numbers: _Randoms,
     times: Times,
 ) -> None:
-    """Make the samples of a number field: labels and the like."""
+    """Make the samples of a number field, such as labels."""
     began = time.perf_counter()
     stored = library.fields[name]
     values: Array = np.empty((len(rows), *(n or 0 for n in stored.shape)), stored.dtype)
@@ -263,17 +266,17 @@ def _fill_numbers(
 
 
 def _each(outs: Array) -> Iterator[Array]:
-    """The array of each sample, also where that has no axes: numpy's own iteration would give copies then."""
+    """A view of each sample, also if that has no axes: numpy's own iteration would give copies then."""
     return (outs[i, ...] for i in range(len(outs)))
 
 
 def _put(made: Array, out: Array, plan: FieldPlan | str, name: str) -> None:
-    """Copy a result into `out`. Raises UsageError where its shape or dtype is not the declared one."""
+    """Copy a result into `out`. Raises UsageError if its shape or dtype is not the declared one."""
     shape, dtype = np.shape(made), getattr(made, "dtype", None)
     if shape != out.shape or dtype != out.dtype:
         by = plan if isinstance(plan, str) else ", ".join(map(repr, plan.steps))
         raise UsageError(
-            f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was expected: a function declares "
-            "its result with shape= and dtype=, a step of your own with makes()"
+            f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was expected: declare the result of "
+            "a function with shape= and dtype=, that of a step of your own with makes()"
         )
     np.copyto(out, made)

@@ -1,10 +1,10 @@
 """A list of steps, fitted to the fields of a store.
 
-What the steps make is known before the first sample, and so is the slot. Three things save work:
+Shapes and dtypes are known before the first sample is made, so slots can be. Three things save work:
 
-- a step whose result has the shape and dtype of the slot is handed the slot's memory;
-- a crop that comes first is all that is read and decoded of a sample (`CropStep`);
-- steps that change bytes one by one are done for all 256 of them beforehand (`values.ByTable`).
+- a step whose result has the shape and dtype of the slot's array gets that memory;
+- if a crop comes first, nothing else of a sample is read and decoded (`CropStep`);
+- steps that change each byte by itself become one table of 256 entries (`values.ByTable`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def plan_pipeline(
     once: Sequence[str] = (),
     classes: int | None = None,
 ) -> Pipeline:
-    """Fit a transform to the chosen fields of a store. before: steps that come first. frames: where samples are clips;
-    once: fields that a clip has one value of. Steps work on frames, batch steps on whole clips. classes: how many the
-    store names.
+    """Fit a transform to the chosen fields of a store.
 
-    Raises UsageError where steps and fields do not fit, or where samples of different shapes would come out.
+    before: steps that come first. frames: the length of clips; None if samples are single images. Steps work on frames,
+    batch steps on whole clips. once: fields of which a clip has one value. classes: how many the store names.
+
+    Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
     steps = [*before, *as_steps(transform)]
     singles = [step for step in steps if isinstance(step, Step)]
@@ -79,7 +80,7 @@ def plan_pipeline(
                 f"the samples of {name!r} come out of the transform in different sizes, {spec.shape}, so they cannot "
                 "form a batch: end with a size, as CenterCrop(224), Resize((224, 224)) or RandomResizedCrop(224) do"
             )
-    # A batch step may change any field: what it replaces is made in memory of its own.
+    # What a batch step replaces is first made in memory of its own.
     if batch_steps:
         for name in specs:
             if name not in plans and name in results:
@@ -88,13 +89,13 @@ def plan_pipeline(
 
 
 def spec_of(stored: Field) -> Spec:
-    """What a store holds of a field."""
+    """A field as the store holds it."""
     layout = "HWC" if stored.kind in PIXELS and len(stored.shape) == 3 else ""
     return Spec(stored.shape, stored.dtype, layout)  # type: ignore[arg-type]
 
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
-    """The steps of a transform, functions as steps. Raises UsageError for anything else."""
+    """The steps of a transform; functions become steps. Raises UsageError for anything else."""
     if callable(transform) or isinstance(transform, Step | BatchStep):
         raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()

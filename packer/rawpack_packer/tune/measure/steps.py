@@ -12,8 +12,9 @@ from rawpack.errors import UsageError
 STEPS: dict[str, Any] = {
     name: getattr(transforms, name)
     for name in (
-        "CenterCrop", "ColorJitter", "ConvertImageDtype", "Fit", "Normalize", "OneHot", "RandomCrop",
-        "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToCHW",
+        "CenterCrop", "ColorJitter", "ConvertImageDtype", "CutMix", "Fit", "MixUp", "Normalize", "OneHot",
+        "RandAugment", "RandomCrop", "RandomErasing", "RandomHorizontalFlip", "RandomResizedCrop",
+        "RandomVerticalFlip", "Resize", "ToCHW",
     )
 }  # fmt: skip
 """Those of `rawpack.transforms` whose arguments can be written down."""
