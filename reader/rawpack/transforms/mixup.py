@@ -17,7 +17,7 @@ from rawpack.transforms.step import Array, BatchStep, Spec
 _MIXABLE = ("uint8", "uint16", "int16", "float16", "float32", "float64")
 
 
-class _Mixing(BatchStep):
+class _PairMixing(BatchStep):
     """What MixUp and CutMix share: partners, labels, and the random share.
 
     A sample's partner is the one before it in the batch; that of the first sample is the last one.
@@ -83,7 +83,7 @@ class _Mixing(BatchStep):
         return {self.field: mixed.astype(vectors.dtype)}
 
 
-class MixUp(_Mixing):
+class MixUp(_PairMixing):
     """Each image becomes a weighted mean of itself and the image before it in the batch, and its label likewise.
 
     Whole numbers are rounded to the nearest. Masks and boxes are refused.
@@ -106,7 +106,7 @@ class MixUp(_Mixing):
         return mixed | self._mixed_labels(batch, share)
 
 
-class CutMix(_Mixing):
+class CutMix(_PairMixing):
     """A box of each image, the same for the whole batch, is replaced by that of the image before it in the batch.
 
     Labels are mixed by area. Masks are cut like their images; boxes are refused.
