@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 
-__all__ = ["Target", "torchvision_targets", "yolo_targets"]
+__all__ = ["BoxTarget", "torchvision_targets", "yolo_targets"]
 
 _CHANNELS = (1, 3, 4)
 
 
-class Target(TypedDict):
+class BoxTarget(TypedDict):
     """The boxes of one image, as torchvision's detectors want them."""
 
     boxes: NDArray[np.float32]
@@ -24,7 +24,7 @@ class Target(TypedDict):
     """(k,): class numbers."""
 
 
-def torchvision_targets(batch: Mapping[str, Any], field: str = "boxes", *, first_label: int = 0) -> list[Target]:
+def torchvision_targets(batch: Mapping[str, Any], field: str = "boxes", *, first_label: int = 0) -> list[BoxTarget]:
     """For each image of a batch {"boxes": float32 (k, 4), "labels": int64 (k,)}, new arrays.
 
     field: left, top, right, bottom, class, as a list of arrays or padded (`ragged=`). first_label: the label of class

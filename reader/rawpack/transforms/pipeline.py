@@ -128,6 +128,8 @@ class Pipeline:
 
 def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
     """(height, width) of an array; of one that is not an image, the lengths of its first two axes."""
+    if layout == "HWC":
+        return shape[0], shape[1]
     height, width = (*(shape[1:] if layout == "CHW" else shape), 1, 1)[:2]
     return height, width
 
