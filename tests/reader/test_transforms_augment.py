@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import same_distribution
 from image_corpus import Pixels, scene
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
@@ -40,14 +41,6 @@ NAMES = (
 
 def draws(step: Step, height: int, width: int, count: int = DRAWS) -> list[Any]:
     return [step.draw(random, height, width) for random in randoms(1, 2, np.arange(count))]
-
-
-def same_distribution(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    """The two-sample test of Kolmogorov and Smirnov, at a level that a right sampler fails once in 10**6 runs."""
-    both = np.sort(np.concatenate([ours, theirs]))
-    first, second = (np.searchsorted(np.sort(one), both, side="right") / len(one) for one in (ours, theirs))
-    allowed = math.sqrt(-math.log(1e-6 / 2) / 2 * (1 / len(ours) + 1 / len(theirs)))
-    return bool(np.abs(first - second).max() < allowed)
 
 
 # ---------------------------------------------------------------------------------------------- RandAugment: draws

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import same_distribution
 from numpy.typing import NDArray
 from reading import WAYS
 from running import Packed
@@ -216,14 +217,6 @@ def test_without_labels(scenes: Path, mixing: Any) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- draws
-
-
-def same_distribution(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    """The two-sample test of Kolmogorov and Smirnov, at a level that a right sampler fails once in 10**6 runs."""
-    both = np.sort(np.concatenate([ours, theirs]))
-    first, second = (np.searchsorted(np.sort(one), both, side="right") / len(one) for one in (ours, theirs))
-    allowed = math.sqrt(-math.log(1e-6 / 2) / 2 * (1 / len(ours) + 1 / len(theirs)))
-    return bool(np.abs(first - second).max() < allowed)
 
 
 COUNT = 5000

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
+_WHOLE_BATCHES_BYTES = 1 << 30
+"""If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
 """Without workers, so many bytes of small batches are read at once: finding 64 samples of 784 bytes takes longer than
@@ -78,7 +80,10 @@ class Batches(Iterable[Batch]):
             check_travels(options.pipeline)
         self._filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
-        making = IN_FLIGHT + 1 if options.max_slots is None else min(IN_FLIGHT + 1, options.max_slots)
+        self._in_flight = IN_FLIGHT
+        if self._filler.whole_batches:
+            self._in_flight = max(IN_FLIGHT, min(options.workers, _WHOLE_BATCHES_BYTES // layout.size))
+        making = self._in_flight + 1 if options.max_slots is None else min(self._in_flight + 1, options.max_slots)
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers, layout.sample_bytes)
@@ -134,7 +139,7 @@ class Batches(Iterable[Batch]):
             worker_set.begun,
             seed=self._seed,
             epoch=epoch,
-            in_flight=IN_FLIGHT,
+            in_flight=self._in_flight,
             together=self._together,
         )
         self._latest = weakref.ref(iterator)
@@ -261,7 +266,7 @@ class Batches(Iterable[Batch]):
         """New workers, and slots for them."""
         options = self.options
         shared = options.workers > 0 and options.backend == "process"
-        slot_pool = SlotPool(self._spec.layout, IN_FLIGHT + 2, options.max_slots, shared=shared)
+        slot_pool = SlotPool(self._spec.layout, self._in_flight + 2, options.max_slots, shared=shared)
         if not options.workers:
             return WorkerSet(None, slot_pool)
         return WorkerSet(
