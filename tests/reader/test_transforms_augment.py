@@ -270,7 +270,7 @@ def test_erasing_comes_as_often_as_it_is_asked_for() -> None:
         assert abs(count - p * DRAWS) <= 5 * math.sqrt(DRAWS * p * (1 - p))
 
 
-@pytest.mark.parametrize("value", [0, 7, (1, 2, 3)])
+@pytest.mark.parametrize("value", [0, 7, (1, 2, 3), np.array([1, 2, 3])], ids=str)
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float16", "int64"])
 def test_a_box_is_erased_and_nothing_else(value: Any, layout: str, dtype: str) -> None:

@@ -44,7 +44,7 @@ class RandomErasing(Step):
             raise UsageError(f"scale={scale!r} must be shares of the image's area, at most 1")
         if isinstance(value, str) and value != "random":
             raise UsageError(f'value={value!r} must be a number, one for each channel, or "random"')
-        self.value = value
+        self.value = value if isinstance(value, str) else np.array(value).tolist()
         self._log_ratio = math.log(self.ratio[0]), math.log(self.ratio[1])
         self._planes = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -22,6 +23,7 @@ MASK = "mask"
 PIXELS = ("image", MASK)
 """The kinds of fields that a step without `field` is applied to, with the same random numbers."""
 Check = Callable[[str, int], None]
+_RandomOf = Callable[[NDArray[np.int64]], Iterator[tuple[int, Random]]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Pipeline:
         for fields of which a clip has one value. seeds: (seed, epoch). check: called with field and row before a sample
         is read. clips: (n,), their numbers.
         """
-        random, each = _Randoms(*seeds, rows if clips is None else clips), rows.reshape(-1)
+        random, each = partial(_for_rows, seeds, rows if clips is None else clips), rows.reshape(-1)
         pixels = [name for name, plan in self.plans.items() if plan.kind in PIXELS]
         for name, plan in self.plans.items():
             if plan.kind not in PIXELS:
@@ -128,8 +130,6 @@ class Pipeline:
 
 def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
     """(height, width) of an array; of one that is not an image, the lengths of its first two axes."""
-    if layout == "HWC":
-        return shape[0], shape[1]
     height, width = (*(shape[1:] if layout == "CHW" else shape), 1, 1)[:2]
     return height, width
 
@@ -139,18 +139,14 @@ def with_frames(spec: Spec, frames: int | None) -> Spec:
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
 
 
-class _Randoms:
-    """The random numbers of some samples, repeated for each row of a sample."""
-
-    def __init__(self, seed: int, epoch: int, samples: NDArray[np.int64]) -> None:
-        self._asked = seed, epoch, samples
-
-    def of(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, Random]]:
-        """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
-        clip."""
-        frames = len(rows) // max(1, len(self._asked[2]))
-        numbers = enumerate(randoms(*self._asked))
-        return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
+def _for_rows(
+    seeds: tuple[int, int], samples: NDArray[np.int64], rows: NDArray[np.int64]
+) -> Iterator[tuple[int, Random]]:
+    """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
+    clip."""
+    frames = len(rows) // max(1, len(samples))
+    numbers = enumerate(randoms(*seeds, samples))
+    return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
 
 
 def _fill_pixels(
@@ -159,7 +155,7 @@ def _fill_pixels(
     plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
-    numbers: _Randoms,
+    random_of: _RandomOf,
     times: Times,
     check: Check | None,
     drawn: list[dict[int, Any]] | None,
@@ -180,7 +176,7 @@ def _fill_pixels(
         crop_number, crop_fits = plan.numbers[0], plan.fits[0]
         scales = plan.codec.scales and not mask
         finish = crop.finish_mask if mask else crop.finish
-    samples = zip(library.located(name, rows), numbers.of(rows), _each(outs), rows.tolist(), strict=True)
+    samples = zip(library.located(name, rows), random_of(rows), _each(outs), rows.tolist(), strict=True)
     for (reader, row), (i, random), out, sample in samples:
         began = clock()
         if check is not None:
@@ -241,7 +237,7 @@ def _fill_numbers(
     plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
-    numbers: _Randoms,
+    random_of: _RandomOf,
     times: Times,
 ) -> None:
     """Make the samples of a number field, such as labels."""
@@ -256,7 +252,7 @@ def _fill_numbers(
         _put(values, outs, plan, name)
     else:
         drawn, last = list[Any](), -1
-        for value, (i, random), out in zip(values, numbers.of(rows), _each(outs), strict=True):
+        for value, (i, random), out in zip(values, random_of(rows), _each(outs), strict=True):
             made = np.asarray(value)
             if i != last:
                 drawn, last = [step.draw(random, 1, 1) for step in plan.steps], i
