@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
     "rawpack": (
         "testing",
+        "targets",
         "reader",
         "batching",
         "transforms",

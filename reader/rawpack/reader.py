@@ -359,7 +359,8 @@ class Reader:
         before = [] if size is None else [Fit(size)]
         clips = self._clips
         frames, once = (None, ()) if clips is None else (clips.shape.frames, clips.once)
-        pipeline = plan_pipeline(transform or [], self._library.fields, chosen, before, frames, once)
+        classes = len(self.classes) if self.classes else None
+        pipeline = plan_pipeline(transform or [], self._library.fields, chosen, before, frames, once, classes)
         mover = mover_for(transform, self._library.fields, chosen, before)
         return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 

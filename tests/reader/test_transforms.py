@@ -9,6 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from draws import same_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_corpus import Pixels, scene
@@ -50,14 +51,6 @@ def done(step: Step, image: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], 
     """A step applied to an image, and what it drew."""
     drawn = step.draw(Random(seed), *image.shape[:2])
     return step.apply(image, drawn), drawn
-
-
-def same_distribution(ours: list[float], theirs: list[float]) -> bool:
-    """The two-sample test of Kolmogorov and Smirnov, at a level that a right sampler fails once in 10**6 runs."""
-    both = np.sort(np.concatenate([ours, theirs]))
-    first, second = (np.searchsorted(np.sort(one), both, side="right") / len(one) for one in (ours, theirs))
-    allowed = math.sqrt(-math.log(1e-6 / 2) / 2 * (1 / len(ours) + 1 / len(theirs)))
-    return bool(np.abs(first - second).max() < allowed)
 
 
 # ---------------------------------------------------------------------------------------------- random numbers
@@ -194,7 +187,7 @@ def test_area_is_opencvs(box: tuple[int, int, int, int]) -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(9, 9), (5, 4), (5, 12), (11, 6), (4, 4)])
 @pytest.mark.parametrize("size", [(5, 4), (8, 7)])
-def test_the_centre_is_torchvisions(height: int, width: int, size: tuple[int, int]) -> None:
+def test_the_center_is_torchvisions(height: int, width: int, size: tuple[int, int]) -> None:
     """A smaller image is padded with 0 first: half of what lacks, rounded down, at the top and left; as torchvision."""
     image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width, 1)
     high, wide = max(size[0] - height, 0), max(size[1] - width, 0)
@@ -371,7 +364,7 @@ def test_what_lies_beside_an_image_is_filled_exactly(dtype: str, fill: float) ->
     assert int((made == 0).sum()) == 4
 
 
-# ---------------------------------------------------------------------------------------------- colour
+# ---------------------------------------------------------------------------------------------- color
 
 
 def test_jitter_draws_as_torchvision() -> None:
@@ -398,17 +391,17 @@ def test_jitter_is_pillows_enhancement(number: int, name: str, enhance: str) -> 
         factor = drawn.factors[number]
         expected = getattr(ImageEnhance, enhance)(Image.fromarray(image)).enhance(factor)
         assert np.abs(result.astype(int) - np.asarray(expected)).max() <= 1
-    grey = image[..., :1].copy()
-    assert done(step, grey)[0].shape == grey.shape
+    gray = image[..., :1].copy()
+    assert done(step, gray)[0].shape == gray.shape
 
 
 def test_hue_turns_the_circle() -> None:
-    """A third of the circle makes green of red; nothing grey changes; half of it there and back within few levels."""
+    """A third of the circle makes green of red; nothing gray changes; half of it there and back within few levels."""
     red = np.zeros((4, 4, 3), np.uint8)
     red[..., 0] = 200
     assert np.abs(done(ColorJitter(hue=(1 / 3, 1 / 3)), red)[0].astype(int) - (0, 200, 0)).max() <= 4
-    grey = np.full((4, 4, 3), 77, np.uint8)
-    assert (done(ColorJitter(hue=0.5), grey)[0] == 77).all()
+    gray = np.full((4, 4, 3), 77, np.uint8)
+    assert (done(ColorJitter(hue=0.5), gray)[0] == 77).all()
 
 
 # ---------------------------------------------------------------------------------------------- values
@@ -417,7 +410,7 @@ def test_hue_turns_the_circle() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("planes", [False, True])
-def test_normalise_is_the_formula(dtype: str, channels: int, planes: bool) -> None:
+def test_normalize_is_the_formula(dtype: str, channels: int, planes: bool) -> None:
     """(x / 255 - mean) / std, by table and without, in the order of axes that is asked for; rounded once."""
     image = np.random.default_rng(0).integers(0, 256, (33, 47, channels)).astype(np.uint8)
     mean, std = MEAN[:channels], STD[:channels]
@@ -452,7 +445,7 @@ def test_pointwise_steps_join_into_one_table() -> None:
     )
 
 
-def test_normalise_after_tochw_takes_the_first_axis() -> None:
+def test_normalize_after_tochw_takes_the_first_axis() -> None:
     """The channels are where they are, also of an image that is as high and wide as it has channels."""
     image = np.random.default_rng(1).random((3, 3, 3)).astype(np.float32)
     spec = ToCHW().makes(Spec((3, 3, 3), "float32", "HWC"))
@@ -522,7 +515,7 @@ def test_points_move_as_pixels_do(step: Step) -> None:
 
 
 def test_masks_get_no_new_values() -> None:
-    """What resizes an image takes the nearest pixel of a mask; padding is 0; colours leave it alone."""
+    """What resizes an image takes the nearest pixel of a mask; padding is 0; colors leave it alone."""
     mask = np.random.default_rng(0).choice(np.array([3, 90, 200], np.uint8), (40, 50, 1))
     for step in (RandomResizedCrop(64), Resize((31, 97)), Fit(24), CenterCrop(60), RandomHorizontalFlip(1)):
         result = step.apply_mask(mask, step.draw(Random(1), 40, 50))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from itertools import islice
@@ -43,8 +44,8 @@ from rawpack.transforms.plan import plan_pipeline
 from rawpack.transforms.randomness import randoms
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-LABELLED = Lambda(lambda label: np.maximum(label, 0), field="label")
-"""Images that lie beside the classes have the label -1."""
+LABELED = Lambda(lambda label: np.maximum(label, 0), field="label")
+"""Images outside the folders of classes have the label -1."""
 FULL: list[Any] = [
     RandomResizedCrop(33),
     RandomHorizontalFlip(),
@@ -52,7 +53,7 @@ FULL: list[Any] = [
     ColorJitter(0.4, 0.4, 0.4, 0.1),
     Normalize(MEAN, STD),
     ToCHW(),
-    LABELLED,
+    LABELED,
     OneHot(6),
 ]
 
@@ -154,7 +155,7 @@ def test_a_resume_augments_as_the_run_would_have(packed: Packed) -> None:
 
 
 def test_a_selection_augments_its_samples_alike(packed: Packed) -> None:
-    """A sample's random numbers hang on its row in the store, whatever else is read."""
+    """A sample's random numbers depend on its row in the store, whatever else is read."""
     reader = Reader(packed("memmap", "--size", 48))
     whole = read(packed("memmap", "--size", 48), FULL)
     few = next(iter(reader.select([40, 3, 17]).batches(3, seed=3, transform=FULL, workers=0)))
@@ -268,7 +269,7 @@ def test_functions_and_classes_of_ones_own(packed: Packed, way: str) -> None:
 def test_batch_functions_are_the_same_however_made(packed: Packed) -> None:
     """Whole batches in one worker each: mixing samples gives the same for every backend and number of workers."""
     store = packed("memmap", "--size", 48)
-    steps = [RandomResizedCrop(16), LABELLED, OneHot(6), Mixup()]
+    steps = [RandomResizedCrop(16), LABELED, OneHot(6), Mixup()]
     expected = read(store, steps)
     assert expected["image"].dtype == np.float32
     assert ((expected["label"] > 0).sum(axis=1) == 2).any()
@@ -276,6 +277,17 @@ def test_batch_functions_are_the_same_however_made(packed: Packed) -> None:
     for way in WAYS.values():
         assert same(read(store, steps, **way), expected)
     assert same(read(store, steps, workers=3, backend="process"), expected)
+
+
+def test_all_workers_make_batches_at_once(packed: Packed) -> None:
+    """Where each batch is made by one worker, there is one in the making for each: five meet in five batches."""
+    store = packed("memmap", "--size", 48)
+    meeting = threading.Barrier(5, timeout=60)
+    batches = Reader(store).batches(
+        15, transform=[BatchLambda(lambda batch: meeting.wait() and None)], workers=5, backend="thread"
+    )
+    assert batches.options.workers == 5
+    assert len([*batches]) == 5
 
 
 def test_a_batch_function_may_change_a_batch_in_place(packed: Packed) -> None:
@@ -385,7 +397,7 @@ def bad(batch: dict[str, Any]) -> dict[str, Any]:
         ([BatchLambda(lambda b: {"image": b["image"][:3]})], "was expected"),
     ],
 )
-def test_a_step_that_breaks_its_word_is_told(packed: Packed, transform: list[Any], words: str) -> None:
+def test_a_step_that_breaks_its_word_is_reported(packed: Packed, transform: list[Any], words: str) -> None:
     """What comes out is not what was declared: the error says both, and the cure."""
     with pytest.raises(WorkerError, match=words):
         read(packed("memmap", "--size", 48), transform)
@@ -498,7 +510,7 @@ def made_of(samples: Samples, transform: list[Any]) -> dict[str, NDArray[Any]]:
 
 @pytest.mark.parametrize("order", [("image", "depth", "mask"), ("mask", "image", "depth")])
 def test_what_belongs_together_moves_together(order: tuple[str, ...]) -> None:
-    """Two images and a mask of one scene get the same crop and flip, whichever comes first; colours spare the mask."""
+    """Two images and a mask of one scene get the same crop and flip, whichever comes first; colors spare the mask."""
     y, x = np.mgrid[:60, :80]
     label = (x // 8 + 10 * (y // 10)).astype(np.uint8)[None, ..., None].repeat(12, 0)
     image = np.repeat(label, 3, axis=3)
@@ -515,8 +527,8 @@ def test_what_belongs_together_moves_together(order: tuple[str, ...]) -> None:
     np.testing.assert_array_equal(outs["image"][..., :1], outs["mask"])
     np.testing.assert_array_equal(outs["depth"], outs["mask"])
     assert len({out.tobytes() for out in outs["mask"]}) == 12
-    colours = Samples({"image": "image", "mask": "mask"}, {"image": image, "mask": label})
-    changed = made_of(colours, [CenterCrop(40), ColorJitter((1.5, 1.5)), Normalize((0.5,), (0.5,)), ToCHW()])
+    colors = Samples({"image": "image", "mask": "mask"}, {"image": image, "mask": label})
+    changed = made_of(colors, [CenterCrop(40), ColorJitter((1.5, 1.5)), Normalize((0.5,), (0.5,)), ToCHW()])
     np.testing.assert_array_equal(changed["mask"], label[:, 10:50, 20:60].transpose(0, 3, 1, 2))
     assert changed["image"].dtype == np.float32
 
@@ -524,7 +536,7 @@ def test_what_belongs_together_moves_together(order: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float64"])
 def test_masks_go_with_what_only_images_are_fit_for(dtype: str, channels: int) -> None:
-    """Three means, jittered colours and resizing are for images: a mask of any dtype and number of channels goes with
+    """Three means, jittered colors and resizing are for images: a mask of any dtype and number of channels goes with
     its image, by the nearest pixel, and keeps its values."""
     end, wide = 2 if dtype == "bool" else 256, channels * np.dtype(dtype).itemsize
     mask = np.random.default_rng(5).integers(0, end, (12, 20, 30, wide)).astype(np.uint8).view(dtype)

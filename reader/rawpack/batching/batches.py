@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
 
+_WHOLE_BATCHES_BYTES = 1 << 30
+"""If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
 """Without workers, about this many bytes of small batches are read at once, as much as a core's cache holds: finding 64
@@ -76,7 +78,10 @@ class Batches(Iterable[Batch]):
             check_travels(options.pipeline)
         self._filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
-        making = IN_FLIGHT + 1 if options.max_slots is None else min(IN_FLIGHT + 1, options.max_slots)
+        self._in_flight = IN_FLIGHT
+        if self._filler.whole_batches:
+            self._in_flight = max(IN_FLIGHT, min(options.workers, _WHOLE_BATCHES_BYTES // layout.size))
+        making = self._in_flight + 1 if options.max_slots is None else min(self._in_flight + 1, options.max_slots)
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers, layout.sample_bytes)
@@ -156,6 +161,7 @@ class Batches(Iterable[Batch]):
             prefetch,
             seed=self._seed,
             epoch=epoch,
+            in_flight=self._in_flight,
             together=self._together,
         )
         self._latest = weakref.ref(iterator)
@@ -273,7 +279,7 @@ class Batches(Iterable[Batch]):
         """New workers, and slots for them."""
         options = self.options
         shared = options.workers > 0 and options.backend == "process"
-        slot_pool = SlotPool(self._spec.layout, IN_FLIGHT + 2, options.max_slots, shared=shared)
+        slot_pool = SlotPool(self._spec.layout, self._in_flight + 2, options.max_slots, shared=shared)
         if not options.workers:
             return WorkerSet(None, slot_pool)
         from rawpack.batching.pool import WorkerPool

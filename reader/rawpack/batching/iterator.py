@@ -55,6 +55,7 @@ class BatchIterator(Iterator[Batch]):
         *,
         seed: int,
         epoch: int,
+        in_flight: int,
         together: int,
     ) -> None:
         """worker_set: what makes the batches; it has begun those before `steps`. ragged_fields: gives the fields of
@@ -65,7 +66,7 @@ class BatchIterator(Iterator[Batch]):
         self._steps: Iterator[EpochStep] = steps
         self._filler, self._readahead, self._ragged_fields = filler, readahead, ragged_fields
         self._together, self._prefetch, self._close_steps = together, prefetch, steps.close
-        self._seed, self.epoch = seed, epoch
+        self._seed, self.epoch, self._in_flight = seed, epoch, in_flight
         self._bar: Any = None
         self._pending = worker_set.begun
         self._beyond: Begun = deque()
@@ -186,8 +187,8 @@ class BatchIterator(Iterator[Batch]):
         return step, self._slot_pool.hand_over(pending.slot, pending.rows)
 
     def _submit(self, pool: WorkerPool) -> None:
-        """Have `IN_FLIGHT` batches in the making besides the next one, as far as `max_slots` allows."""
-        while len(self._pending) <= IN_FLIGHT:
+        """Have `in_flight` batches in the making besides the next one, as far as `max_slots` allows."""
+        while len(self._pending) <= self._in_flight:
             if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return
             step = next(self._steps, None)
@@ -201,7 +202,7 @@ class BatchIterator(Iterator[Batch]):
         if self._following is None:
             self._following = self._owner.following(self)
         try:
-            while len(self._pending) + len(self._beyond) <= IN_FLIGHT and self._slot_pool.spare:
+            while len(self._pending) + len(self._beyond) <= self._in_flight and self._slot_pool.spare:
                 step = next(self._following, None)
                 if step is None:
                     return

@@ -1,4 +1,4 @@
-"""Transforms: what workers do to samples on their way into a batch.
+"""Transforms: what workers do to samples before they are in a batch.
 
     from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 
@@ -7,21 +7,26 @@
 | file | holds |
 |---|---|
 | `step.py` | the contract: what a step is |
-| `crops.py`, `resizing.py`, `flips.py`, `color.py` | steps on pixels |
-| `values.py`, `labels.py` | dtypes, normalizing, axes; labels as vectors |
-| `functions.py` | functions of the user's own |
+| `crops.py`, `resizing.py`, `flips.py`, `color.py`, `randaugment.py`, `erasing.py` | steps on pixels |
+| `mixup.py` | steps on batches |
+| `values.py`, `labels.py` | steps on dtypes, values and axes; labels as vectors |
+| `functions.py` | steps that call a function of the user's own |
 | `randomness.py` | the random numbers of a sample |
 | `plan.py` | a list of steps, fitted to the fields of a store |
-| `pipeline.py` | what that gives, run on sample after sample |
+| `pipeline.py` | the fitted transform, which makes one sample after another |
+| `boxes.py` | boxes, moved with their images |
 """
 
 from __future__ import annotations
 
 from rawpack.transforms.color import ColorJitter
 from rawpack.transforms.crops import CenterCrop, RandomCrop, RandomResizedCrop
+from rawpack.transforms.erasing import RandomErasing
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.functions import BatchLambda, Lambda
 from rawpack.transforms.labels import OneHot
+from rawpack.transforms.mixup import CutMix, MixUp
+from rawpack.transforms.randaugment import RandAugment
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import Fit, Resize
 from rawpack.transforms.step import BatchStep, CropStep, Move, Spec, Step
@@ -34,13 +39,17 @@ __all__ = [
     "ColorJitter",
     "ConvertImageDtype",
     "CropStep",
+    "CutMix",
     "Fit",
     "Lambda",
+    "MixUp",
     "Move",
     "Normalize",
     "OneHot",
+    "RandAugment",
     "Random",
     "RandomCrop",
+    "RandomErasing",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "RandomVerticalFlip",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from rawpack.errors import UsageError
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "area", "nearest"]
 
 
 def size_of(size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) of a side or a pair."""
+    """(height, width), from one side or a pair."""
     pair: Any = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 65535 for n in pair):
         raise UsageError(f"size={size!r} must be a side in pixels, or (height, width)")
@@ -19,20 +21,30 @@ def size_of(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """(least, greatest), both above 0."""
+    """(least, greatest), both greater than 0."""
     pair = tuple(value)
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-        raise UsageError(f"{name}={value!r} must be (least, greatest), both above 0")
+        raise UsageError(f"{name}={value!r} must be (least, greatest), both greater than 0")
     return float(pair[0]), float(pair[1])
 
 
 def interpolation_of(value: Any) -> Interpolation:
-    """The name of an interpolation; torchvision's `InterpolationMode` is understood."""
+    """The name of an interpolation; torchvision's `InterpolationMode` is accepted too."""
     name = getattr(value, "value", value)
     if name not in get_args(Interpolation):
         raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, get_args(Interpolation)))}")
     chosen: Interpolation = name
     return chosen
+
+
+def check_values(step: object, name: str, values: float | Sequence[float], dtype: Any) -> None:
+    """Raise UsageError where images of `dtype` cannot hold all values of the argument `name`."""
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "bui":
+        return
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not all(least <= value <= most and value % 1 == 0 for value in np.ravel(values).tolist()):
+        raise UsageError(f"{step!r}: {name}={values!r} is not a value of {dtype}, the dtype of the images")
 
 
 def probability(name: str, value: float) -> float:

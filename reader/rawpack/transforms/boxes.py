@@ -1,7 +1,7 @@
-"""Boxes on their way into a batch: moved as the image is, cut to it, and left out where nothing of them is in it.
+"""Boxes in a batch: moved like their image, cut to it, and left out if nothing of them is visible.
 
-Boxes lie in no slot, so they are moved in the process that hands a batch over. What was drawn for their image, in
-whichever worker, is drawn there again: random numbers are a pure function of seed, epoch and sample.
+Boxes are not in slots, so the process that hands a batch over moves them. It draws again what a worker drew for their
+image: random numbers are a pure function of seed, epoch and sample.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
-from rawpack.transforms.pipeline import MASK, PIXELS
+from rawpack.transforms.pipeline import MASK, PIXELS, sides
 from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, randoms
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
 
 LEAST = 0.01
-"""Pixels: a box of which less is left, in either direction, is left out."""
+"""Pixels: a box that is narrower or lower than this after it was cut is left out."""
 Window = tuple[float, float, float, float]
-"""Left, top, right and bottom of what is seen of an image."""
+"""Left, top, right and bottom of the visible part of an image."""
 _Numbered = tuple[int, Step, Callable[[Spec], Spec], Spec, Spec]
-"""A step by its number in the transform, how it is asked what it makes, what it gets, and what it makes of that."""
+"""A step: its number in the transform, the step itself, its `makes` or `makes_mask`, what it gets, what it makes."""
 
 
 def moved(corners: NDArray[np.float64], move: Move) -> NDArray[np.float64]:
-    """Boxes (n, 4): left, top, right, bottom, where `move` takes them: left is left of right also after a flip."""
+    """Boxes (n, 4), left, top, right, bottom, where `move` takes them: in that order also after a flip."""
     x = corners[:, 0::2] * move.scale_x + move.shift_x
     y = corners[:, 1::2] * move.scale_y + move.shift_y
     x.sort(axis=1)
@@ -40,7 +40,7 @@ def moved(corners: NDArray[np.float64], move: Move) -> NDArray[np.float64]:
 
 
 def cut(corners: NDArray[np.float64], window: Window) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The part of each box (n, 4) that lies in the window, and (n,) whether there is any."""
+    """The part of each box (n, 4) that is in the window, and (n,) whether there is any."""
     left, top, right, bottom = window
     inside = np.clip(corners, (left, top, left, top), (right, bottom, right, bottom))
     width, height = inside[:, 2] - inside[:, 0], inside[:, 3] - inside[:, 1]
@@ -48,11 +48,11 @@ def cut(corners: NDArray[np.float64], window: Window) -> tuple[NDArray[np.float6
 
 
 class BoxMover:
-    """Moves the boxes of samples by what a transform does to their images. Any number of threads may use one."""
+    """Moves the boxes of samples as a transform moves their images. Any number of threads may use one."""
 
     def __init__(self, image: str, lines: Sequence[tuple[str, tuple[_Numbered, ...]]]) -> None:
-        """image: the field that the boxes lie in. lines: the steps of each field of pixels, in the order in which the
-        workers draw for them; those of `image` last."""
+        """image: the field that the boxes belong to. lines: the steps for each image or mask field, in the order in
+        which workers draw for them; those of `image` last."""
         self._image, self._lines = image, lines
 
     def __call__(
@@ -63,9 +63,9 @@ class BoxMover:
         seeds: tuple[int, int],
         clips: NDArray[np.int64] | None = None,
     ) -> list[Array]:
-        """The boxes of some samples, (n, k) each, as they lie in the images of a batch: new arrays of the same dtype,
-        with fewer rows where boxes are left out. seeds: (seed, epoch). clips: where rows are the frames of clips, the
-        clips' numbers: all frames of one move alike."""
+        """The boxes of some samples, (n, k) each, in the pixels of a batch's images: new arrays of the same dtype, with
+        fewer rows if boxes are left out. seeds: (seed, epoch). clips: if rows are the frames of clips, the numbers of
+        the clips, whose frames all move alike."""
         samples = rows if clips is None else clips
         frames = len(rows) // max(1, len(samples))
         drawn: list[dict[int, Any]] = [{} for _ in samples]
@@ -84,15 +84,15 @@ class BoxMover:
 def mover_for(
     transform: Transform | None, fields: Mapping[str, Field], chosen: Sequence[str], before: Sequence[Step] = ()
 ) -> BoxMover | None:
-    """What moves the chosen boxes of a store; None where none were chosen. before: steps that come first.
+    """What moves the chosen boxes of a store; None if none were chosen. before: steps that come first.
 
-    Raises UsageError where a step changes the size of images and does not say where that takes their points.
+    Raises UsageError if a step changes the size of images and does not say where their points go.
     """
     if not any(fields[name].is_boxes for name in chosen):
         return None
     image = next(name for name, field in fields.items() if field.kind == "image")
     singles = [step for step in (*before, *as_steps(transform or [])) if not isinstance(step, BatchStep)]
-    # The order of `Pipeline.fill`. Where the image is in no batch, its boxes move as if it were.
+    # The order of `Pipeline.fill`. If the batch does not have the image, boxes move as if it had.
     pixels = [name for name in (*chosen, image) if fields[name].kind in PIXELS]
     lines = []
     for name in pixels[: pixels.index(image) + 1]:
@@ -129,13 +129,13 @@ def _shapes(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> l
 def _way(
     steps: Sequence[_Numbered], random: Random, known: dict[int, Any], shape: tuple[int, ...]
 ) -> tuple[Move, Window]:
-    """Where all steps together take the points of an image of that shape, and what is then still seen of it.
+    """Where all steps together move the points of an image of that shape, and what is then still visible of it.
 
-    known: what was drawn for which step, used and added to.
+    known: step number -> what was drawn; used and added to.
     """
     whole, window = Move(), (0.0, 0.0, float(shape[1]), float(shape[0]))
     for number, step, makes, spec, made in steps:
-        height, width = shape[0], shape[1] if len(shape) > 1 else 1
+        height, width = sides(shape, spec.layout)
         if number not in known:
             known[number] = step.draw(random, height, width)
         exact = made if made.fixed else makes(replace(spec, shape=shape))

@@ -13,16 +13,17 @@ from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, Spec, Step
 
 _LUMA = (0.299, 0.587, 0.114)
-_LEVELS = np.arange(256, dtype=np.float64)
+LEVELS = np.arange(256, dtype=np.float64)
+"""All values of a byte."""
 
 
 class Jitter(NamedTuple):
-    """What is done to one image."""
+    """The changes to one image."""
 
     order: list[int]
-    """0 brightness, 1 contrast, 2 saturation, 3 hue: which comes when."""
+    """The order of 0 brightness, 1 contrast, 2 saturation, 3 hue."""
     factors: list[float | None]
-    """Of each, by its number; None where it is left alone."""
+    """One for each number; None to leave it alone."""
 
 
 class ColorJitter(Step):
@@ -36,16 +37,14 @@ class ColorJitter(Step):
         hue: float | Sequence[float] = 0,
     ) -> None:
         """brightness, contrast, saturation: x for a factor from max(0, 1 - x) to 1 + x, or (least, greatest).
-        hue: x for a shift from -x to x of the circle, x up to 0.5, or (least, greatest)."""
+        hue: x for a shift by -x to x of the full circle, x up to 0.5, or (least, greatest)."""
         self.brightness = _factors("brightness", brightness)
         self.contrast = _factors("contrast", contrast)
         self.saturation = _factors("saturation", saturation)
         self.hue = _factors("hue", hue, center=0.0, least=-0.5, greatest=0.5)
 
     def makes(self, spec: Spec) -> Spec:
-        if spec.pixels(self).dtype != "uint8" or spec.shape[2] not in (1, 3):
-            raise UsageError(f"{self!r} needs uint8 images of 1 or 3 channels, not {spec.dtype} {spec.shape}")
-        return spec
+        return uint8_pixels(self, spec)
 
     def draw(self, random: Random, height: int, width: int) -> Jitter:
         order = [0, 1, 2, 3]
@@ -56,34 +55,62 @@ class ColorJitter(Step):
         return Jitter(order, [None if pair is None else random.uniform(*pair) for pair in ranges])
 
     def apply(self, image: Array, drawn: Jitter, out: Array | None = None) -> Array:
-        import cv2
-
-        color = image.shape[2] == 3
         for number in drawn.order:
             factor = drawn.factors[number]
-            if factor is None or (number > 1 and not color):
-                continue
-            if number == 0:
-                image = cv2.LUT(image, _table(_LEVELS * factor))
-            elif number == 1:
-                gray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if color else image
-                image = cv2.LUT(image, _table(_LEVELS * factor + round(float(cv2.mean(gray)[0])) * (1 - factor)))
-            elif number == 2:
-                # A weighted sum of each pixel and its luma.
-                matrix = np.eye(3) * factor + (1 - factor) * np.array([_LUMA])
-                image = cv2.transform(image, matrix)
-            else:
-                hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
-                shift = round(factor * 255) % 256
-                hsv[..., 0] += np.uint8(shift)
-                image = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
-            image = image if image.ndim == 3 else image[..., None]
+            if factor is not None:
+                image = _ADJUST[number](image, factor)
         return image
 
 
-def _table(levels: NDArray[np.float64]) -> NDArray[np.uint8]:
-    rounded: NDArray[np.uint8] = np.rint(levels.clip(0, 255)).astype(np.uint8)
-    return rounded
+def uint8_pixels(step: object, spec: Spec) -> Spec:
+    """`spec`, or UsageError where it is not a uint8 image (H, W, C) of 1 or 3 channels."""
+    if spec.pixels(step).dtype != "uint8" or spec.shape[2] not in (1, 3):
+        raise UsageError(f"{step!r} needs uint8 images of 1 or 3 channels, not {spec.dtype} {spec.shape}")
+    return spec
+
+
+def brightness(image: Array, factor: float) -> Array:
+    """All values of a uint8 image (H, W, C) times `factor`."""
+    return by_level(image, LEVELS * factor)
+
+
+def contrast(image: Array, factor: float) -> Array:
+    """The distance of all values from the mean of the luma, times `factor`."""
+    import cv2
+
+    gray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if image.shape[2] == 3 else image
+    return by_level(image, LEVELS * factor + round(float(cv2.mean(gray)[0])) * (1 - factor))
+
+
+def saturation(image: Array, factor: float) -> Array:
+    """A weighted sum of each pixel and its luma: gray for 0, itself for 1."""
+    import cv2
+
+    return cv2.transform(image, np.eye(3) * factor + (1 - factor) * np.array([_LUMA])) if image.shape[2] == 3 else image
+
+
+def hue(image: Array, shift: float) -> Array:
+    """All hues turned by `shift` of the full circle."""
+    import cv2
+
+    if image.shape[2] != 3:
+        return image
+    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
+    hsv[..., 0] += np.uint8(round(shift * 255) % 256)
+    return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
+
+
+_ADJUST = (brightness, contrast, saturation, hue)
+
+
+def by_level(image: Array, levels: NDArray[np.float64]) -> Array:
+    """A uint8 image (H, W, C) with each value replaced by its entry in `levels`, which is rounded. levels: (256,), or
+    (256, C) for different ones by channel."""
+    import cv2
+
+    table = np.rint(levels.clip(0, 255)).astype(np.uint8)
+    made: Array = cv2.LUT(image, table if levels.ndim == 1 else table[None])
+    return made.reshape(image.shape)
 
 
 def _factors(
@@ -93,11 +120,11 @@ def _factors(
     least: float = 0.0,
     greatest: float = float("inf"),
 ) -> tuple[float, float] | None:
-    """(least, greatest) of a random factor; None where it would change nothing."""
+    """(least, greatest) of a random factor; None if it would change nothing."""
     if isinstance(value, int | float):
         if value < 0 or center + value > greatest:
             raise UsageError(
-                f"{name}={value!r} must be a number from 0" + (f" to {greatest}" if greatest < 1 else " up")
+                f"{name}={value!r} must be " + (f"between 0 and {greatest}" if greatest < 1 else "at least 0")
             )
         low, high = max(least, center - value), center + value
     else:

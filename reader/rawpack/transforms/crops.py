@@ -1,4 +1,4 @@
-"""Crops: in the center, at a random place, and of a random size."""
+"""Crops: the center, a random place, a random size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import crop_box
-from rawpack.transforms.arguments import Interpolation, interpolation_of, range_of, size_of
+from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of, size_of
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import resizable
 from rawpack.transforms.step import Array, Box, CropStep, Move, Spec
@@ -19,26 +19,26 @@ _ATTEMPTS = 10
 
 
 class CropBox(NamedTuple):
-    """Where a crop of fixed size lies."""
+    """Where a crop of fixed size is."""
 
     box: Box
-    """The part of it that lies within the image."""
+    """The part of it that is within the image."""
     at: tuple[int, int]
-    """(y, x) of that part within the crop; other than (0, 0) where the crop goes beyond the image."""
+    """(y, x) of that part within the crop; other than (0, 0) if the crop begins outside the image."""
+
+
+_OUTSIDE = CropBox((0, 0, 1, 1), (-1, -1))
+"""A crop that has nothing of the image. A pixel is read all the same, so that no empty image can occur."""
 
 
 class _FixedCrop(CropStep):
-    """A crop of a fixed size; what lies beyond the image is `fill`."""
+    """A crop of a fixed size; what is outside the image is `fill`."""
 
     def __init__(self, size: int | Sequence[int], fill: float = 0) -> None:
         self.size, self.fill = size_of(size), fill
 
     def makes(self, spec: Spec) -> Spec:
-        dtype = np.dtype(spec.pixels(self).dtype)
-        if dtype.kind in "bui":
-            least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-            if not all(least <= value <= most and value % 1 == 0 for value in np.ravel(self.fill).tolist()):
-                raise UsageError(f"{self!r}: fill={self.fill!r} is not a value of {dtype}, the dtype of the images")
+        check_values(self, "fill", self.fill, spec.pixels(self).dtype)
         return self.makes_mask(spec)
 
     def makes_mask(self, spec: Spec) -> Spec:
@@ -57,27 +57,27 @@ class _FixedCrop(CropStep):
         return Move(shift_y=drawn.at[0] - drawn.box[0], shift_x=drawn.at[1] - drawn.box[1])
 
     def _padded(self, part: Array, drawn: CropBox, out: Array | None, fill: float) -> Array:
-        if part.shape[:2] == self.size:
+        if part.shape[:2] == self.size and drawn != _OUTSIDE:
             return part
         if out is None:
             out = np.empty((*self.size, part.shape[2]), part.dtype)
         y, x = drawn.at
         out[...] = fill
-        out[y : y + part.shape[0], x : x + part.shape[1]] = part
+        if drawn != _OUTSIDE:
+            out[y : y + part.shape[0], x : x + part.shape[1]] = part
         return out
 
     def _place(self, top: int, left: int, height: int, width: int) -> CropBox:
-        """The crop from (top, left) on, which may lie outside an image of that size."""
+        """The crop from (top, left) on, which may be outside an image of that size."""
         bottom, right = min(top + self.size[0], height), min(left + self.size[1], width)
         y, x = max(top, 0), max(left, 0)
-        # At least a pixel is read, so that nobody has to deal with empty images; it is overwritten or outside.
         if bottom <= y or right <= x:
-            raise UsageError(f"{self!r} is outside an image of {height}x{width} (height x width)")
+            return _OUTSIDE
         return CropBox((y, x, bottom - y, right - x), (y - top, x - left))
 
 
 class CenterCrop(_FixedCrop):
-    """The center of the image. What a smaller image lacks is filled with 0, as torchvision does."""
+    """The center of the image. A smaller image is padded with 0, as torchvision does."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
         """size: a side, or (height, width)."""
@@ -86,7 +86,7 @@ class CenterCrop(_FixedCrop):
     def draw(self, random: Random, height: int, width: int) -> CropBox:
         if height >= self.size[0] and width >= self.size[1]:
             return CropBox(crop_box((height, width), self.size), (0, 0))
-        # torchvision pads first, half of what is missing (rounded down) at the top and left, and then crops.
+        # torchvision first pads, with half of what is missing (rounded down) at the top and left, and then crops.
         above, before = max(self.size[0] - height, 0) // 2, max(self.size[1] - width, 0) // 2
         padded = max(height, self.size[0]), max(width, self.size[1])
         top, left, _, _ = crop_box(padded, self.size)
@@ -94,7 +94,7 @@ class CenterCrop(_FixedCrop):
 
 
 class RandomCrop(_FixedCrop):
-    """A crop at a random place, each as likely as the other."""
+    """A crop at a random place, all places equally likely."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class RandomCrop(_FixedCrop):
         pad_if_needed: bool = False,
         fill: float = 0,
     ) -> None:
-        """size: a side, or (height, width). padding: pixels of `fill` around the image beforehand: on each side,
-        (left and right, top and bottom), or (left, top, right, bottom). pad_if_needed: where the image is smaller than
-        the crop, so many more on both sides; without it that is an error."""
+        """size: a side, or (height, width). padding: how many pixels of `fill` to put around the image first: one
+        number for all sides, (left and right, top and bottom), or (left, top, right, bottom). pad_if_needed: pad an
+        image that is smaller than the crop on both sides by what is missing; otherwise it is an error."""
         super().__init__(size, fill)
         pad = (padding,) if isinstance(padding, int) else tuple(padding or (0,))
         if len(pad) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in pad):
@@ -121,26 +121,15 @@ class RandomCrop(_FixedCrop):
             left, wide, top, high = left + more_x, wide + 2 * more_x, top + more_y, high + 2 * more_y
         if wide < self.size[1] or high < self.size[0]:
             raise UsageError(
-                f"{self!r}: the image has only {height}x{width} (height x width): pass pad_if_needed=True, or resize "
-                "before"
+                f"{self!r}: the image is only {height}x{width} (height x width): pass pad_if_needed=True, or resize "
+                "first"
             )
         y, x = random.integer(high - self.size[0] + 1), random.integer(wide - self.size[1] + 1)
         return self._place(y - top, x - left, height, width)
 
-    def _place(self, top: int, left: int, height: int, width: int) -> CropBox:
-        try:
-            return super()._place(top, left, height, width)
-        except UsageError:  # padding wider than the crop: all of it is fill
-            return CropBox((0, 0, 1, 1), (-1, -1))
-
-    def _padded(self, part: Array, drawn: CropBox, out: Array | None, fill: float) -> Array:
-        if drawn.at == (-1, -1):
-            return np.full((*self.size, part.shape[2]), fill, part.dtype)
-        return super()._padded(part, drawn, out, fill)
-
 
 class RandomResizedCrop(CropStep):
-    """A crop of random area and shape at a random place, resized: what ImageNet is trained with."""
+    """A crop of random area and shape at a random place, resized: the usual augmentation for ImageNet."""
 
     def __init__(
         self,
@@ -154,8 +143,8 @@ class RandomResizedCrop(CropStep):
         """size: a side, or (height, width). scale: least and greatest share of the image's area. ratio: least and
         greatest width / height. interpolation, antialias: see `Resize`.
 
-        scaled_decode: let a JPEG be decoded at 1/2, 1/4 or 1/8 where the crop is then still `scaled_decode` times as
-        large as the result: faster, and not the same pixels. None: never.
+        scaled_decode: allow decoding a JPEG at 1/2, 1/4 or 1/8 if the crop is then still `scaled_decode` times as
+        large as the result. That is faster and gives slightly different pixels. None: never.
         """
         self.size = size_of(size)
         self.scale, self.ratio = range_of("scale", scale), range_of("ratio", ratio)
@@ -179,7 +168,7 @@ class RandomResizedCrop(CropStep):
             w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if 0 < w <= width and 0 < h <= height:
                 return self._aligned((random.integer(height - h + 1), random.integer(width - w + 1), h, w))
-        # No luck: as much of the center as the ratios allow.
+        # No attempt fit: as much of the center as the ratios allow.
         w, h = width, height
         if width / height < self.ratio[0]:
             h = min(height, round(w / self.ratio[0]))
@@ -188,8 +177,8 @@ class RandomResizedCrop(CropStep):
         return self._aligned(((height - h) // 2, (width - w) // 2, max(h, 1), max(w, 1)))
 
     def _aligned(self, box: Box) -> Box:
-        """A box that is decoded at a reduced scale, on whole pixels of that scale: else it would be shifted by a part
-        of one."""
+        """The box on whole pixels of the scale at which it is decoded; otherwise it would be shifted by a fraction of
+        one."""
         step = self.reduction(box)
         y, x, h, w = box
         return box if step == 1 else (y - y % step, x - x % step, h - h % step, w - w % step)

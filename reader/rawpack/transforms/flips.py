@@ -11,10 +11,10 @@ from rawpack.transforms.step import Array, Move, Spec, Step
 
 class _RandomFlip(Step):
     _axis: int
-    """Of the image: 1 for left and right, 0 for up and down."""
+    """1 swaps left and right, 0 top and bottom."""
 
     def __init__(self, p: float = 0.5) -> None:
-        """p: how likely it is."""
+        """p: the probability of a flip."""
         self.p = probability("p", p)
 
     def makes(self, spec: Spec) -> Spec:
@@ -28,8 +28,8 @@ class _RandomFlip(Step):
             return image
         import cv2
 
-        if image.dtype.kind not in "iu" or image.dtype.itemsize < 8:  # of those, OpenCV makes int32 without a word
-            with suppress(cv2.error):  # a dtype or a number of channels that it does not know
+        if image.dtype.kind not in "iu" or image.dtype.itemsize < 8:  # OpenCV silently casts those to int32
+            with suppress(cv2.error):  # it does not support all dtypes and numbers of channels
                 return cv2.flip(image, self._axis, dst=out).reshape(image.shape)
         return image[:, ::-1].copy() if self._axis else image[::-1].copy()
 
@@ -38,7 +38,7 @@ class _RandomFlip(Step):
 
 
 class RandomHorizontalFlip(_RandomFlip):
-    """Left becomes right, with probability `p`."""
+    """Swap left and right, with probability `p`."""
 
     _axis = 1
 
@@ -47,7 +47,7 @@ class RandomHorizontalFlip(_RandomFlip):
 
 
 class RandomVerticalFlip(_RandomFlip):
-    """Up becomes down, with probability `p`."""
+    """Swap top and bottom, with probability `p`."""
 
     _axis = 0
 

@@ -1,4 +1,4 @@
-"""Functions of the user's own."""
+"""Steps that call a function of the user's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rawpack.transforms.step import Array, BatchStep, Spec, Step
 
 
 class Lambda(Step):
-    """A function of one sample's array. Lambdas and functions of a script or notebook travel to the workers too."""
+    """A function of one sample's array. Lambdas, and functions of a script or notebook, reach the workers too."""
 
     def __init__(
         self,
@@ -23,8 +23,8 @@ class Lambda(Step):
         shape: Sequence[int] | None = None,
         dtype: Any = None,
     ) -> None:
-        """lambd: gets the array, and returns the result; it must not change the array. field: which field; None for
-        all images. shape, dtype: of the result, where they are not those of what it gets."""
+        """lambd: gets the array and returns the result; it must not change the array. field: the field; None for all
+        images. shape, dtype: of the result, if they differ from those of the array."""
         if not callable(lambd):
             raise UsageError(f"Lambda({lambd!r}) needs a function of an array")
         self.lambd, self.field = lambd, field
@@ -40,15 +40,15 @@ class Lambda(Step):
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         made = np.asarray(self.lambd(image))
-        # OpenCV, in a later step, would take bytes of the other order as they lie.
+        # OpenCV, in a later step, would ignore the byte order.
         return made if made.dtype.isnative else made.astype(made.dtype.newbyteorder("="))
 
 
 class BatchLambda(BatchStep):
-    """A function of a whole batch, in one worker: after all other steps.
+    """A function of a whole batch, called in one worker after all steps on samples.
 
     It gets a dict of arrays, name -> (n, *shape), may change them in place, and returns a dict of those that it
-    replaces, or None. With `random=True` it gets random numbers too, which depend on seed, epoch and the samples.
+    replaces, or None. With `random=True` it also gets random numbers, which depend on seed, epoch and the samples.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class BatchLambda(BatchStep):
         random: bool = False,
         makes: Mapping[str, tuple[Sequence[int], Any]] | None = None,
     ) -> None:
-        """makes: field -> (shape of one sample, dtype), of those whose shape or dtype it changes."""
+        """makes: field -> (shape of one sample, dtype), for each field whose shape or dtype it changes."""
         if not callable(lambd):
             raise UsageError(f"BatchLambda({lambd!r}) needs a function of a batch")
         self.lambd, self.random = lambd, random

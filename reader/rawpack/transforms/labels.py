@@ -11,14 +11,15 @@ from rawpack.transforms.step import Array, Spec, Step
 
 
 class OneHot(Step):
-    """A class number becomes a vector with a 1 at its place: () becomes (classes,), and (4,) labels (4, classes)."""
+    """A class number becomes a vector of zeros with a 1 at that index: () becomes (num_classes,), and (4,) becomes
+    (4, num_classes)."""
 
     vectorized = True
 
     def __init__(self, num_classes: int, field: str = "label", dtype: Any = "float32") -> None:
-        """num_classes: length of the vectors. field: which. dtype: of the result."""
+        """num_classes: the length of the vectors. field: the class numbers. dtype: of the result."""
         if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer) or num_classes < 1:
-            raise UsageError(f"num_classes={num_classes!r} must be a whole number from 1")
+            raise UsageError(f"num_classes={num_classes!r} must be a whole number of at least 1")
         self.num_classes, self.field, self.dtype = int(num_classes), field, np.dtype(dtype).name
 
     def makes(self, spec: Spec) -> Spec:

@@ -1,10 +1,11 @@
-"""A transform, fitted to the fields of a store: it makes sample after sample. See `plan.py` for how it is fitted."""
+"""A transform, fitted to the fields of a store by `plan.py`: it makes one sample after another."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -20,8 +21,9 @@ from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
 
 MASK = "mask"
 PIXELS = ("image", MASK)
-"""The kinds of fields that a step without a field is applied to, with what was drawn once for all of them."""
+"""The kinds of fields that a step without `field` is applied to, with the same random numbers."""
 Check = Callable[[str, int], None]
+_RandomOf = Callable[[NDArray[np.int64]], Iterator[tuple[int, Random]]]
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,22 @@ class FieldPlan:
 
     steps: tuple[Step, ...]
     numbers: tuple[int, ...]
-    """Of each step, in the whole transform: what was drawn for a step is found by its number."""
+    """The number of each step in the whole transform, under which what it draws is kept."""
     fits: tuple[bool, ...]
-    """Of each step: whether it makes the shape and dtype of `result`, so that it may be handed the memory for that."""
+    """For each step, whether it makes the shape and dtype of `result`, so that it may write into that memory."""
+    layouts: tuple[str, ...]
+    """The layout of what each step gets."""
     result: Spec
-    """What comes out; of clips, of one frame."""
+    """What comes out; for clips, each frame of it."""
     kind: str
     """Of the field."""
     codec: Codec
     frames: int | None = None
-    """Of a clip; None where samples are no clips, and of what a clip has once."""
+    """The length of clips; None if samples are single images, and for fields of which a clip has one value."""
 
     @property
     def sample_result(self) -> Spec:
-        """What comes out of a sample, with all of its frames."""
+        """What comes out of a sample, all frames together."""
         return with_frames(self.result, self.frames)
 
 
@@ -52,10 +56,10 @@ class Pipeline:
     """A transform for the chosen fields of a store. Any number of threads may use one; it travels by cloudpickle."""
 
     plans: dict[str, FieldPlan]
-    """Of the fields that are more than copied."""
+    """For the fields that are not just copied."""
     batch_steps: tuple[BatchStep, ...] = ()
     results: dict[str, Spec] = field(default_factory=dict)
-    """What comes out in the end, of the fields whose shape or dtype is not the store's."""
+    """What comes out in the end, for fields whose shape or dtype is not the store's."""
 
     @property
     def whole_batches(self) -> bool:
@@ -81,10 +85,13 @@ class Pipeline:
         check: Check | None,
         clips: NDArray[np.int64] | None = None,
     ) -> None:
-        """Make these samples of all of `plans`. rows: (n,), or of clips (n, frames). outs: (n, *shape) for each; of
-        clips (n * frames, *shape), but for what a clip has once. seeds: (seed, epoch). check: called with field and row
-        before a sample is read. clips: (n,), their numbers."""
-        random, each = _Randoms(*seeds, rows if clips is None else clips), rows.reshape(-1)
+        """Make the fields in `plans` of these samples.
+
+        rows: (n,), or (n, frames) for clips. outs: (n, *shape) for each field; for clips (n * frames, *shape), except
+        for fields of which a clip has one value. seeds: (seed, epoch). check: called with field and row before a sample
+        is read. clips: (n,), their numbers.
+        """
+        random, each = partial(_for_rows, seeds, rows if clips is None else clips), rows.reshape(-1)
         pixels = [name for name, plan in self.plans.items() if plan.kind in PIXELS]
         for name, plan in self.plans.items():
             if plan.kind not in PIXELS:
@@ -93,7 +100,7 @@ class Pipeline:
         if not pixels:
             return
         if len(pixels) == 1 and clips is None:
-            # The common case: nothing drawn needs to be kept for other fields.
+            # The common case: no other field needs what is drawn.
             name, plan = pixels[0], self.plans[pixels[0]]
             _fill_pixels(library, name, plan, rows, outs[name], random, times, check, None, None)
             return
@@ -104,7 +111,7 @@ class Pipeline:
             _fill_pixels(library, name, plan, each, outs[name], random, times, check, drawn, sizes)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: tuple[int, int], times: Times) -> None:
-        """Do the batch steps. batch: where samples are; outs: the slot's arrays, where they end."""
+        """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""
         began = time.perf_counter()
         given = ("index", "clip") if batch["index"].ndim == 2 else ("index",)
         random = batch_random(*seeds, batch[given[-1]])
@@ -121,23 +128,25 @@ class Pipeline:
         times.transforming += time.perf_counter() - began
 
 
+def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
+    """(height, width) of an array; of one that is not an image, the lengths of its first two axes."""
+    height, width = (*(shape[1:] if layout == "CHW" else shape), 1, 1)[:2]
+    return height, width
+
+
 def with_frames(spec: Spec, frames: int | None) -> Spec:
-    """What a sample has, where a frame of it has `spec`."""
+    """A whole sample whose frames have `spec`."""
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
 
 
-class _Randoms:
-    """The random numbers of some samples, each for as many rows as a sample has."""
-
-    def __init__(self, seed: int, epoch: int, samples: NDArray[np.int64]) -> None:
-        self._asked = seed, epoch, samples
-
-    def of(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, Random]]:
-        """For each row the position of its sample, and that sample's random numbers: the same object for all frames of
-        a clip."""
-        frames = len(rows) // max(1, len(self._asked[2]))
-        numbers = enumerate(randoms(*self._asked))
-        return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
+def _for_rows(
+    seeds: tuple[int, int], samples: NDArray[np.int64], rows: NDArray[np.int64]
+) -> Iterator[tuple[int, Random]]:
+    """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
+    clip."""
+    frames = len(rows) // max(1, len(samples))
+    numbers = enumerate(randoms(*seeds, samples))
+    return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
 
 
 def _fill_pixels(
@@ -146,28 +155,28 @@ def _fill_pixels(
     plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
-    numbers: _Randoms,
+    random_of: _RandomOf,
     times: Times,
     check: Check | None,
     drawn: list[dict[int, Any]] | None,
     sizes: list[tuple[int, ...]] | None,
 ) -> None:
-    """Make the samples of one field. rows: of all frames. drawn: of each sample, what was drawn for which step, used
-    and added to; sizes: of the samples, as their first field and frame has it."""
+    """Make the samples of one field. rows: of all frames. drawn: for each sample, step number -> what was drawn; used
+    and added to. sizes: the size of each sample, that of its first field and frame."""
     clock = time.perf_counter
     reading = transforming = 0.0
     crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
     first = 1 if crop is not None else 0
     mask = plan.kind == MASK
     later = [
-        (number, step.draw, step.apply_mask if mask else step.apply, fits)
-        for number, step, fits in zip(plan.numbers[first:], plan.steps[first:], plan.fits[first:], strict=True)
-    ]
+        (number, step.draw, step.apply_mask if mask else step.apply, fits, layout)
+        for number, step, fits, layout in zip(plan.numbers, plan.steps, plan.fits, plan.layouts, strict=True)
+    ][first:]
     if crop is not None:
         crop_number, crop_fits = plan.numbers[0], plan.fits[0]
         scales = plan.codec.scales and not mask
         finish = crop.finish_mask if mask else crop.finish
-    samples = zip(library.located(name, rows), numbers.of(rows), _each(outs), rows.tolist(), strict=True)
+    samples = zip(library.located(name, rows), random_of(rows), _each(outs), rows.tolist(), strict=True)
     for (reader, row), (i, random), out, sample in samples:
         began = clock()
         if check is not None:
@@ -176,17 +185,15 @@ def _fill_pixels(
         if sizes is not None:
             _same_size(sizes, i, reader.shape(row), name)
         if crop is not None:
-            height, width = reader.shape(row)[:2]
-            place = _drawn(crop.draw, crop_number, random, height, width, known)
+            place = _drawn(crop.draw, crop_number, random, reader.shape(row), "HWC", known)
             part = reader.read(row, crop.box(place), crop.reduction(place) if scales else 1)
             read = clock()
             image = finish(part, place, out if crop_fits else None)
         else:
             image = reader.read(row)
             read = clock()
-        for number, draw, apply, fits in later:
-            shape = image.shape
-            place = _drawn(draw, number, random, shape[0], shape[1] if len(shape) > 1 else 1, known)
+        for number, draw, apply, fits, layout in later:
+            place = _drawn(draw, number, random, image.shape, layout, known)
             image = apply(image, place, out if fits else None)
         if image is not out:
             _put(image, out, plan, name)
@@ -203,14 +210,14 @@ def _drawn(
     draw: Callable[[Random, int, int], Any],
     number: int,
     random: Random,
-    height: int,
-    width: int,
+    shape: tuple[int, ...],
+    layout: str,
     known: dict[int, Any] | None,
 ) -> Any:
     if known is None:
-        return draw(random, height, width)
+        return draw(random, *sides(shape, layout))
     if number not in known:
-        known[number] = draw(random, height, width)
+        known[number] = draw(random, *sides(shape, layout))
     return known[number]
 
 
@@ -220,7 +227,7 @@ def _same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], nam
     elif sizes[i] != shape[:2]:
         raise UsageError(
             f"{name!r} is {shape[0]}x{shape[1]} and another image of the sample {sizes[i][0]}x{sizes[i][1]} (height x "
-            "width): only images of one size move together; leave one out with fields=, or pack frames with --size"
+            "width): all images of a sample must have one size; leave one out with fields=, or pack frames with --size"
         )
 
 
@@ -230,10 +237,10 @@ def _fill_numbers(
     plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
-    numbers: _Randoms,
+    random_of: _RandomOf,
     times: Times,
 ) -> None:
-    """Make the samples of a number field: labels and the like."""
+    """Make the samples of a number field, such as labels."""
     began = time.perf_counter()
     stored = library.fields[name]
     values: Array = np.empty((len(rows), *(n or 0 for n in stored.shape)), stored.dtype)
@@ -245,7 +252,7 @@ def _fill_numbers(
         _put(values, outs, plan, name)
     else:
         drawn, last = list[Any](), -1
-        for value, (i, random), out in zip(values, numbers.of(rows), _each(outs), strict=True):
+        for value, (i, random), out in zip(values, random_of(rows), _each(outs), strict=True):
             made = np.asarray(value)
             if i != last:
                 drawn, last = [step.draw(random, 1, 1) for step in plan.steps], i
@@ -257,17 +264,17 @@ def _fill_numbers(
 
 
 def _each(outs: Array) -> Iterator[Array]:
-    """The array of each sample, also where that has no axes: numpy's own iteration would give copies then."""
+    """A view of each sample, also if that has no axes: numpy's own iteration would give copies then."""
     return (outs[i, ...] for i in range(len(outs)))
 
 
 def _put(made: Array, out: Array, plan: FieldPlan | str, name: str) -> None:
-    """Copy a result into `out`. Raises UsageError where its shape or dtype is not the declared one."""
+    """Copy a result into `out`. Raises UsageError if its shape or dtype is not the declared one."""
     shape, dtype = np.shape(made), getattr(made, "dtype", None)
     if shape != out.shape or dtype != out.dtype:
         by = plan if isinstance(plan, str) else ", ".join(map(repr, plan.steps))
         raise UsageError(
-            f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was expected: a function declares "
-            "its result with shape= and dtype=, a step of your own with makes()"
+            f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was expected: declare the result of "
+            "a function with shape= and dtype=, that of a step of your own with makes()"
         )
     np.copyto(out, made)

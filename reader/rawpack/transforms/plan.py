@@ -1,15 +1,16 @@
 """A list of steps, fitted to the fields of a store.
 
-What the steps make is known before the first sample, and so is the slot. Three things save work:
+Shapes and dtypes are known before the first sample is made, so slots can be. Three things save work:
 
-- a step whose result has the shape and dtype of the slot is handed the slot's memory;
-- a crop that comes first is all that is read and decoded of a sample (`CropStep`);
-- steps that change bytes one by one are done for all 256 of them beforehand (`values.ByTable`).
+- a step whose result has the shape and dtype of the slot's array gets that memory;
+- if a crop comes first, nothing else of a sample is read and decoded (`CropStep`);
+- steps that change each byte by itself become one table of 256 entries (`values.ByTable`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rawpack.disk.manifest import Field
@@ -29,18 +30,21 @@ def plan_pipeline(
     before: Sequence[Step] = (),
     frames: int | None = None,
     once: Sequence[str] = (),
+    classes: int | None = None,
 ) -> Pipeline:
-    """Fit a transform to the chosen fields of a store. before: steps that come first. frames: where samples are clips;
-    once: fields that a clip has one value of. Steps work on frames, batch steps on whole clips.
+    """Fit a transform to the chosen fields of a store.
 
-    Raises UsageError where steps and fields do not fit, or where samples of different shapes would come out.
+    before: steps that come first. frames: the length of clips; None if samples are single images. Steps work on frames,
+    batch steps on whole clips. once: fields of which a clip has one value. classes: how many the store names.
+
+    Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
     steps = [*before, *as_steps(transform)]
     singles = [step for step in steps if isinstance(step, Step)]
-    batch_steps = tuple(step for step in steps if isinstance(step, BatchStep))
+    batch_steps = [step for step in steps if isinstance(step, BatchStep)]
     if steps[: len(singles)] != singles:
-        first = next(step for step in steps if isinstance(step, BatchStep))
-        raise UsageError(f"{first!r} works on whole batches: put it after all steps that work on samples")
+        raise UsageError(f"{batch_steps[0]!r} works on whole batches: put it after all steps that work on samples")
+    _check_refused(steps, fields, chosen)
     for step in singles:
         if step.field is not None and step.field not in chosen:
             raise UsageError(f"{step!r}: the batch has no field {step.field!r}, only {', '.join(chosen)}")
@@ -57,8 +61,13 @@ def plan_pipeline(
         for name in chosen
         if fields[name].in_slot
     }
-    for batch_step in batch_steps:
-        made = dict(batch_step.makes(specs))
+    for i, batch_step in enumerate(batch_steps):
+        told = {
+            name: replace(spec, kind=fields[name].kind, classes=classes if name == "label" else None)
+            for name, spec in specs.items()
+        }
+        batch_steps[i] = fitted = batch_step.fitted(told)
+        made = dict(fitted.makes(told))
         if unknown := set(made) - set(specs):
             raise UsageError(
                 f"{batch_step!r} makes {', '.join(map(repr, sorted(unknown)))}: a step cannot make new fields"
@@ -71,22 +80,22 @@ def plan_pipeline(
                 f"the samples of {name!r} come out of the transform in different sizes, {spec.shape}, so they cannot "
                 "form a batch: end with a size, as CenterCrop(224), Resize((224, 224)) or RandomResizedCrop(224) do"
             )
-    # A batch step may change any field: what it replaces is made in memory of its own.
+    # What a batch step replaces is first made in memory of its own.
     if batch_steps:
         for name in specs:
             if name not in plans and name in results:
                 plans[name] = _field_plan([], fields[name], None if name in once else frames)
-    return Pipeline(plans, batch_steps, results)
+    return Pipeline(plans, tuple(batch_steps), results)
 
 
 def spec_of(stored: Field) -> Spec:
-    """What a store holds of a field."""
+    """A field as the store holds it."""
     layout = "HWC" if stored.kind in PIXELS and len(stored.shape) == 3 else ""
     return Spec(stored.shape, stored.dtype, layout)  # type: ignore[arg-type]
 
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
-    """The steps of a transform, functions as steps. Raises UsageError for anything else."""
+    """The steps of a transform; functions become steps. Raises UsageError for anything else."""
     if callable(transform) or not hasattr(transform, "__iter__"):
         raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()
@@ -118,12 +127,24 @@ def _field_plan(numbered: list[tuple[int, Step]], stored: Field, frames: int | N
         steps.append(step.fitted(specs[-1]))
         specs.append(made)
     tabled = steps if kind == MASK else by_tables(steps, specs)
-    numbers, fits, at = list[int](), list[bool](), 0
+    numbers, fits, layouts, at = list[int](), list[bool](), list[str](), 0
     for step in tabled:
         numbers.append(numbered[at][0])
+        layouts.append(specs[at].layout)
         at += len(step.steps) if isinstance(step, ByTable) else 1
         fits.append((specs[at].shape, specs[at].dtype) == (specs[-1].shape, specs[-1].dtype))
-    return FieldPlan(tuple(tabled), tuple(numbers), tuple(fits), specs[-1], kind, stored.codec, frames)
+    return FieldPlan(tuple(tabled), tuple(numbers), tuple(fits), tuple(layouts), specs[-1], kind, stored.codec, frames)
+
+
+def _check_refused(steps: Sequence[Step | BatchStep], fields: Mapping[str, Field], chosen: Sequence[str]) -> None:
+    for name in chosen:
+        what = "masks" if fields[name].kind == MASK else "boxes" if fields[name].is_boxes else ""
+        for step in steps:
+            if what in step.refuses:
+                raise UsageError(
+                    f"{step!r} cannot change {what} with their images, and the batch has {name!r}: leave that out with "
+                    "fields=, or leave the step out"
+                )
 
 
 def _check_masks(step: Step, spec: Spec, made: Spec) -> None:

@@ -1,6 +1,6 @@
 """The random numbers of a sample: a pure function of (seed, epoch, sample).
 
-Counters through splitmix64's mixer, as the order's keys: the same on every machine and for every version of numpy.
+Counters through splitmix64's mixer, like the keys of the order: the same on every machine, with every numpy version.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from rawpack.order.keys import GAMMA, MULTIPLIERS, SHIFTS, WORD, derive_key, mix
 
 _AHEAD = 16
-"""Numbers that are drawn for all samples of a slice at once: more than most transforms want."""
+"""Numbers that are drawn for all samples of a slice at once: more than most transforms need."""
 _UNIT = 2.0**-53
 
 
 class Random:
-    """Random numbers for one sample. Made for each sample anew, and used by one thread."""
+    """Random numbers for one sample. Each sample gets its own object, which one thread uses."""
 
     __slots__ = ("_key", "random")
 
     def __init__(self, key: int, first: list[float] | None = None) -> None:
-        """key: 64 bits. first: the first numbers of this very key, where they were drawn before."""
+        """key: 64 bits. first: the first numbers of this key, if they have been drawn already."""
         self._key = key
         first = first or []
         self.random = chain(first, _units(key, len(first))).__next__
@@ -39,12 +39,12 @@ class Random:
         return int(self.random() * end)
 
     def generator(self) -> np.random.Generator:
-        """numpy's generator, for distributions that are not here: slow to make, about 20 µs."""
+        """numpy's generator, for other distributions. It takes about 20 µs to make."""
         return np.random.Generator(np.random.Philox(key=mix(self._key ^ int(self.random() * WORD))))
 
 
 def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Iterator[Random]:
-    """For each sample its random numbers. rows: int64 (n,), which samples."""
+    """The random numbers of each sample. rows: int64 (n,), which samples."""
     keys = _mixed(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(derive_key("transform", seed, epoch)))
     counters = np.arange(1, _AHEAD + 1, dtype=np.uint64) * np.uint64(GAMMA)
     words = _mixed(keys[:, None] + counters)
@@ -53,7 +53,7 @@ def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Iterator[Random]:
 
 
 def batch_random(seed: int, epoch: int, rows: NDArray[np.int64]) -> Random:
-    """The random numbers of a batch: of its samples, in their order."""
+    """The random numbers of a batch, which depend on its samples and their order."""
     import xxhash
 
     digest = xxhash.xxh3_64_intdigest(np.ascontiguousarray(rows, "<i8").data)
@@ -69,7 +69,7 @@ def _units(key: int, drawn: int) -> Iterator[float]:
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """`mix` of each; arithmetic of uint64 arrays wraps around without a word."""
+    """`mix` of each; uint64 arrays wrap around silently."""
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(multiplier)
     return words ^ (words >> np.uint64(SHIFTS[2]))

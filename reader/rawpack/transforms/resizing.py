@@ -1,4 +1,4 @@
-"""Resizing, and the cover and center crop of `image_size=`."""
+"""Resizing, also with the center crop of `image_size=`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, Move, Spec, Step
 
 RESIZABLE = ("uint8", "uint16", "float32")
-"""What OpenCV resizes."""
+"""The dtypes that OpenCV resizes."""
 
 
 def resizable(step: object, spec: Spec) -> Spec:
-    """`spec`, or UsageError where OpenCV does not resize such images."""
+    """`spec`, or UsageError if OpenCV does not resize such images."""
     if spec.pixels(step).dtype not in RESIZABLE:
         raise UsageError(f"{step!r} resizes {', '.join(RESIZABLE)}, not {spec.dtype}")
     return spec
 
 
 class Resize(Step):
-    """Resize to (height, width), or the shorter side to a length."""
+    """Resize to (height, width), or the shorter side to a given length."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class Resize(Step):
         max_size: int | None = None,
         antialias: bool = True,
     ) -> None:
-        """size: (height, width), or one side: then the shorter side becomes that, and the longer one keeps the shape.
-        max_size: with one side: the most that the longer side may become; the shorter one then becomes less.
+        """size: (height, width), or the length of the shorter side; the longer one then keeps the aspect ratio.
+        max_size: with one length, the most that the longer side may become; the shorter one then becomes less.
 
-        interpolation: of pixels where the image is enlarged. antialias: where it is shrunk, average the pixels that
-        come together, whichever the interpolation (not for "nearest"); False interpolates there too, which is faster
-        and makes false patterns. "area" is OpenCV's INTER_AREA: it averages only where both axes shrink.
+        interpolation: for enlarging. antialias: average pixels along axes that shrink, whatever the interpolation (but
+        not for "nearest"); False interpolates there too, which is faster and causes aliasing. "area" is OpenCV's
+        INTER_AREA, which averages only where both axes shrink.
         """
         self.size: int | tuple[int, int] = size_of(size)[0] if isinstance(size, int) else size_of(size)
         if max_size is not None and (not isinstance(self.size, int) or max_size <= self.size):
@@ -80,9 +80,9 @@ class Resize(Step):
 
 
 class Fit(Step):
-    """Resize to cover (height, width) and cut out the center: what `image_size=` does.
+    """Resize to cover (height, width) and crop the center: what `image_size=` does.
 
-    For a square the same as `Resize(side)` and `CenterCrop(side)`.
+    For a square, the same as `Resize(side)` and `CenterCrop(side)`.
     """
 
     def __init__(self, size: int | Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a step of a transform is: a small class that says what it makes, draws its random numbers, and makes it."""
+"""What a step of a transform is: a small class that says what it makes, draws random numbers, and applies them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Spec:
-    """Shape and dtype of one sample of a field, on its way through the steps."""
+    """Shape and dtype of one sample of a field, between two steps."""
 
     shape: Shape
     """None where samples differ."""
     dtype: str
     """numpy's name."""
     layout: Literal["HWC", "CHW", ""] = ""
-    """Of images: (height, width, channels) or (channels, height, width). Empty for what is no image."""
+    """The axes of images: (height, width, channels) or (channels, height, width). Empty for everything else."""
+    kind: str = ""
+    """The kind of the field: "image", "mask" or "number". Set for batch steps only."""
+    classes: int | None = None
+    """For labels, how many classes the store names; None if it names none. Set for batch steps only."""
 
     @property
     def fixed(self) -> bool:
-        """Whether all samples have this shape."""
+        """Whether all samples have the same shape."""
         return None not in self.shape
 
     def pixels(self, step: object) -> Spec:
-        """Itself, where it is an image (H, W, C); else UsageError in the name of `step`."""
+        """Itself if it is an image (H, W, C); else raises UsageError, which names `step`."""
         if self.layout != "HWC":
             where = "put it before ToCHW" if self.layout else "name the fields of images with fields="
             raise UsageError(f"{step!r} needs images (height, width, channels), not {self.shape} {self.dtype}: {where}")
@@ -49,7 +53,7 @@ class Spec:
 class Move:
     """Where a step moves the points of an image: x to x * scale_x + shift_x, y likewise, in pixels.
 
-    Pixel (i, j) covers the points from (i, j) to (i + 1, j + 1), so that boxes need no half pixels.
+    Pixel (i, j) covers the points from (i, j) to (i + 1, j + 1), so boxes need no half pixels.
     """
 
     scale_y: float = 1.0
@@ -59,29 +63,29 @@ class Move:
 
 
 class Step:
-    """One step of a transform: subclass it, and override what differs.
+    """One step of a transform: derive from it and override what differs.
 
-    An instance is sent to the workers by cloudpickle, and used there by several threads at once: it holds settings,
-    never state. Random numbers are drawn once for a sample, and used for all of its fields.
+    An instance is sent to the workers by cloudpickle and used there by several threads at once: it holds settings,
+    never state. Random numbers are drawn once for each sample and used for all of its fields.
     """
 
     field: str | None = None
-    """The one field that it is applied to; None for all images."""
+    """The one field that it is applied to; None for all images and masks."""
     pointwise: bool = False
     """Whether each value of the result depends only on one value and its channel, and not on what is drawn: then the
-    step may be computed for all 256 values of a byte in advance."""
-
+    step may be computed in advance for all 256 values of a byte."""
     vectorized: bool = False
-    """Of steps on number fields: whether `apply` does all samples in one call, (n, *shape), with nothing drawn."""
+    """For steps on number fields: whether `apply` takes all samples in one call, (n, *shape), with nothing drawn."""
+    refuses: tuple[str, ...] = ()
+    """What a batch must not contain because the step cannot keep it in line with the images: "masks", "boxes"."""
 
     def makes(self, spec: Spec) -> Spec:
-        """The result for samples like `spec`. Raises UsageError where it cannot work on them. Called once."""
+        """What it makes from samples like `spec`. Raises UsageError if it cannot work on them. Called once."""
         return spec
 
     def makes_mask(self, spec: Spec) -> Spec:
-        """The same for masks like `spec`: the size and layout that `makes` says, and the mask's dtype. Called once.
-
-        A step that leaves masks as they are is not asked about images of that dtype and number of channels.
+        """What it makes from masks like `spec`: the size and layout that `makes` says, with the mask's dtype. Called
+        once. For a step that leaves masks as they are, `spec` itself, whether or not `makes` would accept it.
         """
         stays = type(self).apply_mask is Step.apply_mask
         if stays and self.field is None:
@@ -90,31 +94,31 @@ class Step:
         return made if stays else replace(made if len(made.shape) == 3 else spec, dtype=spec.dtype)
 
     def fitted(self, spec: Spec) -> Step:
-        """The step to use on samples like `spec`: itself, or a copy prepared for them. Called once."""
+        """The step to use on samples like `spec`: itself, or a copy made for them. Called once."""
         return self
 
     def draw(self, random: Random, height: int, width: int) -> Any:
-        """What is random in it, for one sample: an image of that size. The result is passed to the other methods, of a
-        clip for all frames."""
+        """Draw what is random for one sample, an image of that size. The other methods get the result, for a clip with
+        each of its frames."""
         return None
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        """The result for one sample, of the shape and dtype that `makes` said.
+        """The result for one sample, with the shape and dtype that `makes` promised.
 
         image: may be read-only, a view with gaps between its rows, or `out` itself. out: memory of the result's shape
-        and dtype; writing the result there saves a copy, but returning another array is allowed.
+        and dtype; writing the result there saves a copy, but any array may be returned.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method apply()")
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
-        """The same for a mask (H, W, C) that belongs to the image: labels, so that no new values may appear.
+        """The same for a mask (H, W, C) that belongs to the image: it holds labels, so no new values may appear.
 
-        A step that does not move pixels leaves masks as they are, unless `field` names one: then it is applied to it.
+        By default masks stay as they are. If `field` names the mask, it goes to `apply`.
         """
         return mask if self.field is None else self.apply(mask, drawn, out)
 
     def move(self, drawn: Any, height: int, width: int) -> Move:
-        """Where it moves the points of an image of that size: for boxes and key points."""
+        """Where it moves the points of an image of that size, and boxes with them."""
         return Move()
 
     def __repr__(self) -> str:
@@ -123,18 +127,18 @@ class Step:
 
 
 class CropStep(Step):
-    """A step that begins with a crop. As the first of a transform, it gets only the crop: nothing else is decoded."""
+    """A step that begins with a crop. If it comes first, it gets only the crop, and nothing else is decoded."""
 
     def box(self, drawn: Any) -> Box:
-        """The part of the image that it uses."""
+        """The part of the image that it needs."""
         raise NotImplementedError(f"{type(self).__name__} has no method box()")
 
     def reduction(self, drawn: Any) -> int:
-        """1, or 2, 4 or 8: by how much the crop may be reduced while a JPEG is decoded."""
+        """By how much the crop may be reduced while a JPEG is decoded: 1, 2, 4 or 8."""
         return 1
 
     def finish(self, part: Array, drawn: Any, out: Array | None = None) -> Array:
-        """The result, made of the part that `box` names, which may be reduced by `reduction`; else as `apply`."""
+        """The result, as `apply` gives it, from the part that `box` names, which may be reduced by `reduction`."""
         return part
 
     def finish_mask(self, part: Array, drawn: Any, out: Array | None = None) -> Array:
@@ -151,16 +155,24 @@ class CropStep(Step):
 
 
 class BatchStep:
-    """A step that works on whole batches: at the end of a transform, in one worker for each batch."""
+    """A step that works on whole batches: at the end of a transform, with one worker for each batch."""
+
+    refuses: tuple[str, ...] = ()
+    """As in `Step`."""
 
     def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
-        """The result for each field whose shape or dtype it changes. Called once."""
+        """What it makes of each field whose shape or dtype it changes. Raises UsageError if it cannot work on them.
+        Called once."""
         return {}
 
-    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
-        """The arrays that it changes, each (n, *shape). Those of `batch` may be changed in place.
+    def fitted(self, specs: Mapping[str, Spec]) -> BatchStep:
+        """The step to use on such batches: itself, or a copy made for them. Called once, before `makes`."""
+        return self
 
-        random: depends on seed, epoch and the samples of the batch.
+    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
+        """The arrays that it replaces, each (n, *shape). Those of `batch` may be changed in place.
+
+        random: depends on the seed, the epoch and the samples of the batch.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method apply()")
 

@@ -1,4 +1,4 @@
-"""What becomes of the values of pixels: dtype, scale, mean and deviation, and the order of the axes."""
+"""Steps on the values of pixels: dtype, scale, mean and standard deviation; and the order of the axes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rawpack.transforms.step import Array, Spec, Step
 
 _FLOATS = ("float16", "float32", "float64")
 _MOST_TABLED = 128
-"""Channels: of more, OpenCV 5 looks up none."""
+"""Channels: with more, OpenCV 5 does no lookup."""
 
 
 class ConvertImageDtype(Step):
-    """Floats: whole numbers are scaled so that the greatest of their dtype becomes 1, as torchvision does."""
+    """Convert to floats; whole numbers are scaled so that the greatest of their dtype becomes 1, as in torchvision."""
 
     pointwise = True
 
@@ -35,12 +35,12 @@ class ConvertImageDtype(Step):
 
 
 class Normalize(Step):
-    """(x - mean) / std, channel by channel. Whole numbers are scaled first, so that the greatest becomes 1."""
+    """(x - mean) / std for each channel. Whole numbers are scaled first, so that the greatest becomes 1."""
 
     pointwise = True
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: Any = "float32") -> None:
-        """mean, std: one for each channel, or one for all, of values from 0 to 1. dtype: of the result."""
+        """mean, std: one for each channel, or one for all, for values from 0 to 1. dtype: of the result."""
         self.mean, self.std = _channels("mean", mean), _channels("std", std)
         if not all(self.std):
             raise UsageError(f"std={std!r} must not be 0")
@@ -81,7 +81,7 @@ class ToCHW(Step):
 
 
 class ByTable(Step):
-    """Pointwise steps on bytes, done for all 256 of them beforehand; and ToCHW, where it comes with them."""
+    """Pointwise steps on bytes as a table of 256 entries, and a ToCHW that follows them."""
 
     def __init__(self, steps: Sequence[Step], spec: Spec, made: Spec) -> None:
         """spec: before `steps`, (H, W, C) of uint8; made: after them."""
@@ -92,7 +92,7 @@ class ByTable(Step):
             if step.pointwise:
                 ramp = step.apply(ramp, None)
         self._dtype, self._planes = np.dtype(made.dtype), made.layout == "CHW"
-        # OpenCV knows no float16 tables: it moves bits of as many bytes.
+        # OpenCV has no float16 tables: it moves integers of the same size.
         carrier = np.uint16 if self._dtype.itemsize == 2 else self._dtype
         self._carrier = np.dtype(carrier)
         self._table = np.ascontiguousarray(ramp).view(carrier)
@@ -118,9 +118,9 @@ class ByTable(Step):
 
 
 def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
-    """The same steps, with runs of pointwise ones on bytes, and a ToCHW that ends them, as tables.
+    """The same steps, with each run of pointwise ones on bytes, and a ToCHW after it, as one table.
 
-    specs: before each step, and after the last.
+    specs: before each step, and after the last one.
     """
     done, k = list[Step](), 0
     while k < len(steps):
@@ -140,7 +140,7 @@ def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
 
 
 def float_dtype(dtype: Any) -> str:
-    """The name of a float dtype. torch's are understood."""
+    """The name of a float dtype. torch's dtypes are accepted."""
     try:
         name = np.dtype(str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else dtype).name
     except TypeError:
@@ -151,14 +151,14 @@ def float_dtype(dtype: Any) -> str:
 
 
 def _real(step: Step, spec: Spec) -> Spec:
-    """`spec`, or UsageError where such values have no scale."""
+    """`spec`, or UsageError if its values are not real numbers."""
     if np.dtype(spec.dtype).kind not in "uif":
         raise UsageError(f"{step!r} needs numbers, not {spec.dtype}")
     return spec
 
 
 def _floats(image: Array) -> NDArray[np.floating[Any]]:
-    """float64, whole numbers scaled so that the greatest of their dtype becomes 1. Floats as they are."""
+    """Whole numbers as float64, scaled so that the greatest of their dtype becomes 1. Floats stay as they are."""
     if image.dtype.kind == "f":
         return image
     return image / np.float64(np.iinfo(image.dtype).max)

@@ -13,8 +13,9 @@ from rawpack_packer.recipe.recipe import parse_size
 STEPS: dict[str, Any] = {
     name: getattr(transforms, name)
     for name in (
-        "CenterCrop", "ColorJitter", "ConvertImageDtype", "Fit", "Normalize", "OneHot", "RandomCrop",
-        "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToCHW",
+        "CenterCrop", "ColorJitter", "ConvertImageDtype", "CutMix", "Fit", "MixUp", "Normalize", "OneHot",
+        "RandAugment", "RandomCrop", "RandomErasing", "RandomHorizontalFlip", "RandomResizedCrop",
+        "RandomVerticalFlip", "Resize", "ToCHW",
     )
 }  # fmt: skip
 """The steps of `rawpack.transforms` whose arguments are plain values."""

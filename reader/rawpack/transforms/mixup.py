@@ -1,0 +1,167 @@
+"""MixUp and CutMix: each sample is mixed with the one before it in the batch, and so are their labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import copy
+from typing import Self
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack.transforms.labels import OneHot
+from rawpack.transforms.randomness import Random
+from rawpack.transforms.step import Array, BatchStep, Spec
+
+_MIXABLE = ("uint8", "uint16", "int16", "float16", "float32", "float64")
+
+
+class _PairMixing(BatchStep):
+    """What MixUp and CutMix share: partners, labels, and the random share.
+
+    A sample's partner is the one before it in the batch; that of the first sample is the last one.
+    """
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, field: str | None = "label") -> None:
+        """alpha: each sample's own share is drawn from Beta(alpha, alpha), once for the whole batch. num_classes: class
+        numbers become float32 vectors of that length; None for the number of classes of the store. field: the labels,
+        class numbers or vectors of floats such as `OneHot` makes; None to mix images only."""
+        if not 0 < alpha < math.inf:
+            raise UsageError(f"alpha={alpha!r} must be a number above 0")
+        if num_classes is not None:
+            OneHot(num_classes)  # raises UsageError
+        self.alpha, self.num_classes, self.field = alpha, num_classes, field
+        self._pixels: Mapping[str, str] = {}
+        self._one_hot: OneHot | None = None
+
+    def fitted(self, specs: Mapping[str, Spec]) -> Self:
+        fitted = copy(self)
+        fitted._pixels = {name: spec.layout for name, spec in specs.items() if spec.kind in ("image", "mask")}
+        if not fitted._pixels:
+            raise UsageError(f"{self!r}: the batch has no images, only {', '.join(specs)}")
+        if self.field is not None:
+            fitted._one_hot = self._encoder(self.field, specs)
+        return fitted
+
+    def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
+        if self.field is None or self._one_hot is None:
+            return {}
+        return {self.field: self._one_hot.makes(specs[self.field])}
+
+    def _encoder(self, field: str, specs: Mapping[str, Spec]) -> OneHot | None:
+        """What makes vectors of the labels; None where they are vectors already."""
+        if field not in specs:
+            raise UsageError(
+                f"{self!r}: the batch has no field {field!r}, only {', '.join(specs)}: name the labels with "
+                "field=, or pass field=None to mix images only"
+            )
+        label = specs[field]
+        kind = np.dtype(label.dtype).kind
+        if kind in "ui" and label.shape == ():
+            classes = self.num_classes or label.classes
+            if classes is None:
+                raise UsageError(f"{self!r}: the store names no classes: pass num_classes=")
+            return OneHot(classes, field)
+        if kind != "f" or not label.shape:
+            raise UsageError(
+                f"{self!r} mixes one class number a sample, or vectors of floats, and {field!r} is {label.dtype} "
+                f"{label.shape}: put OneHot(...) before it"
+            )
+        if self.num_classes not in (None, label.shape[-1]):
+            raise UsageError(
+                f"{self!r}: {field!r} is already a vector of length {label.shape[-1]}: leave out num_classes="
+            )
+        return None
+
+    def _mixed_labels(self, batch: Mapping[str, Array], share: float) -> dict[str, Array]:
+        if self.field is None:
+            return {}
+        labels = batch[self.field]
+        vectors = labels if self._one_hot is None else self._one_hot.apply(labels, None)
+        mixed: Array = share * vectors + (1 - share) * np.roll(vectors, 1, axis=0)
+        return {self.field: mixed.astype(vectors.dtype)}
+
+
+class MixUp(_PairMixing):
+    """Each image becomes a weighted mean of itself and the image before it in the batch, and its label likewise.
+
+    Whole numbers are rounded to the nearest. Masks and boxes are refused.
+    """
+
+    refuses = ("masks", "boxes")
+
+    def fitted(self, specs: Mapping[str, Spec]) -> Self:
+        fitted = super().fitted(specs)
+        for name in fitted._pixels:
+            if specs[name].dtype not in _MIXABLE:
+                raise UsageError(f"{self!r} mixes {', '.join(_MIXABLE)}, and {name!r} is {specs[name].dtype}")
+        return fitted
+
+    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
+        share = random.generator().beta(self.alpha, self.alpha)
+        mixed = {name: _own(batch[name]) for name in self._pixels}
+        for images in mixed.values():
+            _mix(images, share)
+        return mixed | self._mixed_labels(batch, share)
+
+
+class CutMix(_PairMixing):
+    """A box of each image, the same for the whole batch, is replaced by that of the image before it in the batch.
+
+    Labels are mixed by area. Masks are cut like their images; boxes are refused.
+    """
+
+    refuses = ("boxes",)
+
+    def fitted(self, specs: Mapping[str, Spec]) -> Self:
+        fitted = super().fitted(specs)
+        for name, layout in fitted._pixels.items():
+            if not layout:
+                raise UsageError(f"{self!r} cuts images, and {name!r} is {specs[name].dtype} {specs[name].shape}")
+        sizes = {name: _size(specs[name].shape, layout) for name, layout in fitted._pixels.items()}
+        if len(set(sizes.values())) > 1:
+            shown = ", ".join(f"{name!r} is {height}x{width}" for name, (height, width) in sizes.items())
+            raise UsageError(f"{self!r} cuts one box out of all images of a sample, which must have one size: {shown}")
+        return fitted
+
+    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
+        share = random.generator().beta(self.alpha, self.alpha)
+        mixed = {name: _own(batch[name]) for name in self._pixels}
+        name, layout = next(iter(self._pixels.items()))
+        height, width = _size(mixed[name].shape, layout)
+        x, y = random.integer(width), random.integer(height)
+        half_width, half_height = (int(math.sqrt(1 - share) / 2 * side) for side in (width, height))
+        rows = slice(max(y - half_height, 0), min(y + half_height, height))
+        columns = slice(max(x - half_width, 0), min(x + half_width, width))
+        for name, layout in self._pixels.items():
+            box = mixed[name][..., rows, columns] if layout == "CHW" else mixed[name][..., rows, columns, :]
+            box[...] = np.roll(box, 1, axis=0)
+        area = (rows.stop - rows.start) * (columns.stop - columns.start)
+        return mixed | self._mixed_labels(batch, 1 - area / (height * width))
+
+
+def _size(shape: tuple[int | None, ...], layout: str) -> tuple[int, int]:
+    """(height, width) of images of a shape that ends in `layout`."""
+    height, width = shape[-2:] if layout == "CHW" else shape[-3:-1]
+    return height or 0, width or 0
+
+
+def _own(images: Array) -> Array:
+    """The same, or a copy where they cannot be changed in place."""
+    return images if images.flags.writeable and images.flags.c_contiguous else images.copy()
+
+
+def _mix(images: Array, share: float) -> None:
+    """Mix each image (n, ...) with the one before it, in place."""
+    import cv2
+
+    rows = images.reshape(len(images), 1, -1)
+    last = rows[-1].copy()
+    # Backward, so that each partner is still unmixed.
+    for i in range(len(rows) - 1, -1, -1):
+        partner = rows[i - 1] if i else last
+        if images.dtype == np.float16:
+            rows[i] = share * rows[i].astype(np.float32) + (1 - share) * partner.astype(np.float32)
+        else:
+            cv2.addWeighted(rows[i], share, partner, 1 - share, 0, dst=rows[i])

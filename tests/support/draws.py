@@ -1,0 +1,17 @@
+"""What the tests of random draws share."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def same_distribution(ours: ArrayLike, theirs: ArrayLike) -> bool:
+    """The two-sample test of Kolmogorov and Smirnov, at a level that a right sampler fails once in 10**6 runs."""
+    samples = [np.sort(np.asarray(one)) for one in (ours, theirs)]
+    both = np.sort(np.concatenate(samples))
+    first, second = (np.searchsorted(one, both, side="right") / len(one) for one in samples)
+    allowed = math.sqrt(-math.log(1e-6 / 2) / 2 * (1 / len(samples[0]) + 1 / len(samples[1])))
+    return bool(np.abs(first - second).max() < allowed)
