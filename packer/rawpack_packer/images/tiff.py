@@ -1,4 +1,4 @@
-"""TIFF: tags and colors are read here, samples by the libtiff in Pillow.
+"""TIFF files: reads tags and converts colors here, and decodes samples with the libtiff in Pillow.
 
 Pillow has a mode for some combinations of samples only, and mixes up planes. So it gets every plane as an image of gray
 samples, as wide as all samples of a row, and libtiff does the unpacking. JPEG and YCbCr stay with Pillow, because there

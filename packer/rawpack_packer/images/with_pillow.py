@@ -1,4 +1,4 @@
-"""GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC through Pillow: one plugin for each type.
+"""Decodes GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC files with Pillow: one plugin for each type.
 
 What Pillow would clip, paint black or accept although it is damaged is handled here: PNM and JPEG 2000 of more than 8
 bits, incomplete JPEG 2000 and WebP. TIFF is in `tiff`.

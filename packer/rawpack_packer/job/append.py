@@ -1,4 +1,4 @@
-"""Appending to a store: new shards and columns, and then a manifest that names them as well as the old ones.
+"""Appends to a store: writes new shards and columns, and then a manifest that names both the old and the new ones.
 
 No file that the old manifest names is touched, so open readers keep working; until the new manifest is there, the store
 is the old one. An append that was stopped resumes as a packing job does.

@@ -1,4 +1,4 @@
-"""The keywords of the functions in `rawpack_packer`: declared once, checked, and used as the words of their errors.
+"""The keywords of the functions in `rawpack_packer`: declared and checked once, and named in their error messages.
 
 Everything below these functions words messages for the command line: `--shard-size '1x'`. A call from Python says
 `shard_size='1x'` instead.

@@ -1,4 +1,4 @@
-"""Packing to a URL: the job packs into a scratch folder on this machine, and each finished shard is uploaded.
+"""Packs to a URL: the job packs into a local scratch folder, and each finished shard is uploaded.
 
 An uploaded shard is replaced by a sparse file of the same size, which takes no disk space; to the job, its part is
 done. So the job needs to know nothing about URLs, and resumes after a kill as always. Columns and the manifest come

@@ -1,4 +1,4 @@
-"""Pieces of a part that idle workers prepare for the worker that packs the part, once no other part is left.
+"""Pieces of a part that idle workers prepare for the worker that packs the part, once no other parts are left.
 
 One worker packs a part, in order. The others prepare pieces of it, starting at the end of the part, and write them to
 files. When the packing worker comes to a piece that exists, it uses the file. It never waits for one: without it, it

@@ -1,4 +1,4 @@
-"""What a source is: how many samples there are, sample number i, and what is known of them before any is read.
+"""The protocol of a source: its length, its samples, and what is known of them before any is read.
 
 A source is opened once, in the process that packs. Workers get `part(start, stop)`, which holds its own samples and no
 more. Both can be pickled: files are open only inside `__getitem__`, which reads them by `files.read_file`. Only a video

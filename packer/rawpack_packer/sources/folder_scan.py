@@ -1,4 +1,4 @@
-"""A walk through a folder: its files in order, and the first-level subfolders as classes.
+"""Scans a folder: lists its files in order, with the first-level subfolders as classes.
 
 Files are in path order, part by part, as bytes of UTF-8: the same on every machine and in every locale. The walk sorts
 the entries of each folder, so it never sorts all files, and a sample takes 28 bytes and its name.

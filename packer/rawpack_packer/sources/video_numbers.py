@@ -1,4 +1,4 @@
-"""How videos are numbered when frames of several sources go into one store: each video has one number, by its name.
+"""Numbers videos when frames of several sources go into one store: each video, known by its name, gets one number.
 
 A frame's key begins with the name of its video, whichever source it is from. In turn, each video keeps its number,
 unless another video has it: then it gets the lowest free one. So the numbers depend on what the store holds, and not on

@@ -1,4 +1,4 @@
-"""Readahead: whether, when and for which samples the disk is asked before they are read.
+"""Decides whether, when and for which samples the system is asked to read ahead from the disk.
 
 Asking costs time, so the disk is not asked for what is in the page cache. There are two ways, and both may ask:
 

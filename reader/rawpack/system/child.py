@@ -1,4 +1,4 @@
-"""Child processes that do the work: how they start, how one talks to them, and how they end.
+"""Child processes: how they start, how messages reach them, and how they end.
 
 A child is a plain `python -P -c ...`, never a fork: a fork of a process whose libraries have threads deadlocks. It
 needs no `__main__` guard in the user's script. It loads `rawpack` from the folder that this process loaded it from. The

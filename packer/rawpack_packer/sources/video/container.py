@@ -1,4 +1,4 @@
-"""Opening an untrusted video: one plain file, a known kind of container, and nothing else.
+"""Opens an untrusted video: a single plain file with a known kind of container, and nothing else.
 
 FFmpeg reads from a descriptor and never gets a path. So no name is taken for a protocol, and a playlist with the
 extension of a video fetches nothing.

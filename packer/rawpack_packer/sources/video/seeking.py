@@ -1,4 +1,4 @@
-"""Frames that are known by when they are shown: found by a seek to the key frame before, where that is far.
+"""Decodes frames by their display time: seeks to the key frame before a frame that is far away.
 
 A seek is verified. The packets after it must be those of the index, in the same order, and the first frame must be the
 key frame itself, and be marked as one by the decoder. Where this fails, or a frame does not come, decoding begins
