@@ -1,6 +1,6 @@
-"""The `rawpack` command: its list of sub-commands, and how every error becomes one line and an exit code.
+"""The `rawpack` command: its list of subcommands, and how every error becomes one line and an exit code.
 
-The module of a sub-command is loaded when it is used.
+The module of a subcommand is loaded when the subcommand is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What sub-commands are made of: options under headings, and a hint where SRC and DST were swapped."""
+"""The base of all subcommands: options under headings, and a hint if SRC and DST were swapped."""
 
 from __future__ import annotations
 

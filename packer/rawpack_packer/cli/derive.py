@@ -1,4 +1,4 @@
-"""`rawpack convert`, `merge` and `subset`: a store that is made of stores."""
+"""`rawpack convert`, `merge` and `subset`: make a store from other stores."""
 
 from __future__ import annotations
 

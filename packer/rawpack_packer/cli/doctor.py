@@ -1,4 +1,4 @@
-"""`rawpack doctor`: what this machine and this installation have, and what rawpack makes of it."""
+"""`rawpack doctor`: shows what this machine and this installation provide, and what rawpack uses of it."""
 
 from __future__ import annotations
 

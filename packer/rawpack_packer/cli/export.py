@@ -1,4 +1,4 @@
-"""`rawpack export`: a store back into image files."""
+"""`rawpack export`: turns a store back into image files."""
 
 from __future__ import annotations
 

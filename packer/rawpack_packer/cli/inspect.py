@@ -1,4 +1,4 @@
-"""`rawpack inspect`: what is in a store, and whether it is intact."""
+"""`rawpack inspect`: shows what is in a store, and whether it is intact."""
 
 from __future__ import annotations
 

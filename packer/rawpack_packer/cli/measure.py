@@ -1,4 +1,4 @@
-"""`rawpack plan` and `bench`: which store suits a source and this machine, and how fast stores are read here."""
+"""`rawpack plan` and `bench`: find the store that suits a source and this machine; measure how fast stores are read."""
 
 from __future__ import annotations
 

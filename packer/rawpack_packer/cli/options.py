@@ -1,4 +1,4 @@
-"""The options that several commands share, each declared once: what is stored, where it comes from, how a run goes."""
+"""Options that several commands share, each declared once: what is stored, where it comes from, how a run works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print, and how the options of a job become those of the packer."""
+"""Prints the output of commands, and passes the options of a job on to the packer."""
 
 from __future__ import annotations
 

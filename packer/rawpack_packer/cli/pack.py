@@ -1,4 +1,4 @@
-"""`rawpack pack` and `append`: a source into a store, into a store for each split, or into one that is there."""
+"""`rawpack pack` and `append`: pack a source into a store or a set of splits, or add it to an existing store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees while something takes its time: bars of one style at a terminal, plain lines elsewhere."""
+"""Shows progress to a person: bars of one style in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a packing job came to, or would take: as text for a person, as a dict for a program."""
+"""The summary of a packing job, or of an estimate: as text for people, as a dict for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rawpack warm`: a store into the page cache."""
+"""`rawpack warm`: loads a store into the page cache."""
 
 from __future__ import annotations
 

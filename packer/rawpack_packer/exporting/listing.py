@@ -1,4 +1,4 @@
-"""The listing of an export, one JSON object a line for each sample, and the command that packs the folder again."""
+"""Writes the listing of an export, with a JSON object for each sample, and the command that packs the folder again."""
 
 from __future__ import annotations
 

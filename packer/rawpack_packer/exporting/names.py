@@ -1,5 +1,8 @@
-"""From keys to names of files. Keys are untrusted: those that would be outside the folder, could not be files on some
-system, or would be the same file as another are refused before anything is written."""
+"""Turns keys into file names, and refuses unsafe keys before anything is written.
+
+Keys are untrusted. A key is refused if it would be outside the folder, could not be a file on some system, or would be
+the same file as another.
+"""
 
 from __future__ import annotations
 

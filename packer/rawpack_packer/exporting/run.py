@@ -1,7 +1,7 @@
 """Exports a store to a folder: checks the folder, writes file by file, and resumes after a kill.
 
-A file gets its name only when its bytes are on the disk. So each file that is there is complete, and a run that resumes
-leaves it alone. The note `export.json` comes last and says that nothing is missing.
+A file gets its name only when its bytes are on the disk. So every file with its name is complete, and a run that
+resumes leaves it alone. `export.json` is written last, and says that nothing is missing.
 """
 
 from __future__ import annotations

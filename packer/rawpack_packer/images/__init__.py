@@ -1,4 +1,4 @@
-"""From the bytes of an image file to upright uint8 pixels."""
+"""Decodes the bytes of an image file to upright uint8 pixels."""
 
 from __future__ import annotations
 

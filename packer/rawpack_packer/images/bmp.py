@@ -1,4 +1,4 @@
-"""BMP, decoded here: Pillow reads few masks, and OpenCV darkens 16-bit pixels."""
+"""Decodes BMP files, because Pillow reads few masks, and OpenCV darkens 16-bit pixels."""
 
 from __future__ import annotations
 

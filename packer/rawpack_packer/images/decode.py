@@ -1,4 +1,4 @@
-"""Any image file: its header, its pixels."""
+"""Reads the header and the pixels of any supported image file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The setup of a process that decodes untrusted images."""
+"""Sets up a process that decodes untrusted images."""
 
 from __future__ import annotations
 

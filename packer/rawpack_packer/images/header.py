@@ -1,4 +1,4 @@
-"""What an image file's header says, read before anything is decoded."""
+"""The header of an image file, read before anything is decoded."""
 
 from __future__ import annotations
 

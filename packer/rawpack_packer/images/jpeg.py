@@ -1,4 +1,4 @@
-"""JPEG: the header in more detail than the reader needs, and pixels by `rawpack.jpeg`."""
+"""JPEG files: reads the header in more detail than the reader needs, and decodes pixels with `rawpack.jpeg`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a JPEG file is complete, judged by its structure alone: fast, because nothing is decoded."""
+"""Checks whether a JPEG file is complete by its structure alone: this is fast, because nothing is decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The orientation in EXIF and XMP, and pixels turned by it."""
+"""Reads the orientation in EXIF and XMP, and turns pixels by it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arithmetic on decoded pixels: alpha on white, CMYK, gray.
+"""Arithmetic on decoded pixels: blends alpha with white, converts CMYK, makes gray.
 
-Large images are processed in bands of rows, so that intermediate values take a few megabytes only.
+Large images are processed in bands of rows, so that intermediate values take only a few megabytes.
 """
 
 from __future__ import annotations

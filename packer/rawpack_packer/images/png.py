@@ -1,7 +1,7 @@
-"""PNG: chunks and checksums are checked here, pixels are decoded by OpenCV.
+"""PNG files: checks chunks and checksums here, and decodes pixels with OpenCV.
 
-OpenCV gets the critical chunks only, so that gamma, background, profiles and animation affect the pixels in none of its
-versions, and libpng has nothing to warn about.
+OpenCV gets only the critical chunks. So gamma, background, profiles and animation do not affect the pixels in any of
+its versions, and libpng has nothing to warn about.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""TIFF: tags and colors are read here, samples by the libtiff in Pillow.
+"""TIFF files: reads tags and converts colors here, and decodes samples with the libtiff in Pillow.
 
-Pillow has a mode for some combinations of samples only, and mixes up planes. So it gets every plane as an image of gray
-samples, as wide as all samples of a row, and libtiff does the unpacking. JPEG and YCbCr stay with Pillow, because there
-libtiff makes the colors too.
+Pillow has modes for only some combinations of samples, and mixes up planes. So it gets each plane as an image of gray
+samples, as wide as all samples of a row, and libtiff unpacks it. JPEG and YCbCr are left to Pillow, because there
+libtiff also converts the colors.
 """
 
 from __future__ import annotations

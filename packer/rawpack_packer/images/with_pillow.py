@@ -1,7 +1,7 @@
-"""GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC through Pillow: one plugin for each type.
+"""Decodes GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC files with Pillow: one plugin for each type.
 
-What Pillow would clip, paint black or accept although it is damaged is handled here: PNM and JPEG 2000 of more than 8
-bits, incomplete JPEG 2000 and WebP. TIFF is in `tiff`.
+This module also handles what Pillow would clip, paint black, or accept although it is damaged: PNM and JPEG 2000 with
+more than 8 bits, incomplete JPEG 2000 and WebP. TIFF is in `tiff`.
 """
 
 from __future__ import annotations

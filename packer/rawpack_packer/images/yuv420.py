@@ -1,4 +1,4 @@
-"""RGB to planes of YCbCr 4:2:0, as `--color yuv420` stores them. `rawpack.pixels.yuv420` converts back.
+"""Converts RGB to planes of YCbCr 4:2:0, as `--color yuv420` stores them. `rawpack.pixels.yuv420` converts them back.
 
 The conversion is JFIF's, with libjpeg's constants. Chroma is not the average of four pixels, which the reader's
 triangle filter would blur again. It is a fit: the plane from which that filter restores the pixels' chroma with the

@@ -1,4 +1,4 @@
-"""What is in a store: described, verified, warmed, drawn."""
+"""Describes, verifies, warms and draws stores."""
 
 from __future__ import annotations
 

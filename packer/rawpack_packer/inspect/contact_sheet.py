@@ -1,4 +1,4 @@
-"""A contact sheet: random samples of a store with their classes, in one picture."""
+"""Draws a contact sheet: random samples of a store with their classes in one picture."""
 
 from __future__ import annotations
 

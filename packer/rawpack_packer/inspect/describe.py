@@ -1,4 +1,4 @@
-"""What is in a store: as a dict for programs, as text for people."""
+"""Describes what is in a store: as a dict for programs, as text for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine and this installation have, and what rawpack uses of it."""
+"""Finds out what this machine and this installation provide, and what rawpack uses of it."""
 
 from __future__ import annotations
 

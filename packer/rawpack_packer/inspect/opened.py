@@ -1,4 +1,4 @@
-"""Stores that a user named, opened."""
+"""Opens the stores that a user named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking HDF5 or LMDB what a shard holds, in a separate process: a damaged file may kill it."""
+"""Asks HDF5 or LMDB what a shard holds, in a separate process, because a damaged file may crash the library."""
 
 from __future__ import annotations
 

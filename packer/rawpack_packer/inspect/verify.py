@@ -1,4 +1,4 @@
-"""Checking a store: the checksums of all files and samples, and that every sample reads."""
+"""Verifies a store: the checksums of all files and samples, and that every sample can be read."""
 
 from __future__ import annotations
 

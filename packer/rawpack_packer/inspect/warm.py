@@ -1,4 +1,4 @@
-"""Reading all files of a store once: into the page cache, or from a URL into the cache."""
+"""Reads all files of a store once: into the page cache or, from a URL, into the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: from a source to a store, and what makes a store of others."""
+"""Jobs: pack a source into a store, or make a store from other stores."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Appending to a store: new shards and columns, and then a manifest that names them as well as the old ones.
+"""Appends to a store: writes new shards and columns, and then a manifest that names both the old and the new ones.
 
-No file that the old manifest names is touched, so open readers keep working; until the new manifest is there, the store
-is the old one. An append that was stopped resumes as a packing job does.
+Files that the old manifest names are not touched, so open readers keep working, and until the new manifest is written,
+the store is the old one. An append that was interrupted resumes like any packing job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which samples of a source are appended to a store, with the store's classes and keys."""
+"""Selects the samples of a source to append to a store, and gives them the store's classes and keys."""
 
 from __future__ import annotations
 

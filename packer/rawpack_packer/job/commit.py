@@ -1,4 +1,4 @@
-"""From finished parts to a store: writes columns, rejects, provenance, and the manifest last."""
+"""Turns finished parts into a store: writes columns, rejects and provenance, and the manifest last."""
 
 from __future__ import annotations
 

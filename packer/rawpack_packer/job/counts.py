@@ -1,4 +1,4 @@
-"""Every count of a summary, and what it counts."""
+"""The counts of a summary, and what each of them counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes for stores made from stores: what the user does not name stays as it is in the first of them."""
+"""Recipes for stores made from other stores: what the user does not specify is as in the first of them."""
 
 from __future__ import annotations
 

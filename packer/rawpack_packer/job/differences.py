@@ -1,7 +1,7 @@
-"""How a job differs from the one that made, or began, what is at its destination; and what its user can do about it.
+"""Explains how a job differs from the one that made, or began, its destination, and what the user can do about it.
 
-A message names options as the user gives them, and not what follows from them, such as the encoder of a `--format`.
-`--restart` comes last, with what it would delete.
+A message names the options that the user gives, and not what follows from them, such as the encoder of a `--format`.
+Last, it suggests `--restart` and says what that would delete.
 """
 
 from __future__ import annotations

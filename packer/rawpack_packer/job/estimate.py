@@ -1,6 +1,7 @@
-"""How much space and time packing will take, estimated from a few samples spread over the source.
+"""Estimates the space and time that packing will take, from a few samples spread over the source.
 
-They are prepared in a child process, as when packing: a file that kills its decoder must not end the run.
+The samples are prepared in a child process, as when packing, so that a file that crashes its decoder does not end the
+run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which samples are held out of a source for other splits: a pure function of their names and a seed.
+"""Chooses the samples that are held out of a source for other splits: a pure function of their names and a seed.
 
-The groups of each class are ranked by a hash of their names. The first ones go to the named splits, in the order given;
-the rest stays in `train`. So counts are exact, and one more group in a class moves at most one other group per split.
+The groups of each class are ranked by a hash of their names. The first ones go to the named splits, in the given order;
+the rest stay in `train`. So counts are exact, and adding a group to a class moves at most one other group per split.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A packing job as a value: what is packed, by which recipe, where to, and what is there already."""
+"""A packing job as a value: its source, recipe and destination, and what is already there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The keywords of the functions in `rawpack_packer`: declared once, checked, and used as the words of their errors.
+"""The keywords of the functions in `rawpack_packer`: declared and checked once, and named in their error messages.
 
-Everything below these functions words messages for the command line: `--shard-size '1x'`. A call from Python says
-`shard_size='1x'` instead.
+All lower layers word their messages for the command line: `--shard-size '1x'`. For calls from Python, they are turned
+into `shard_size='1x'`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a job runs: the user's choices that change no byte of the store."""
+"""The options of a run, such as the number of workers, which never change the bytes of the store."""
 
 from __future__ import annotations
 

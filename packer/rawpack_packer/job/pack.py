@@ -1,4 +1,4 @@
-"""Packing a source into a new store."""
+"""Packs a source into a new store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a job: handed to an engine, counted as they finish, and added up."""
+"""Hands the parts of a job to an engine, counts them as they finish, and adds up their results."""
 
 from __future__ import annotations
 

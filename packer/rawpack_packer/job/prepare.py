@@ -1,5 +1,6 @@
-"""Jobs that are checked but not begun. Options are checked before the source is scanned, and nothing is written; then
-`estimate` says what a job needs, and `run` does it.
+"""Jobs that have been checked but not started: `estimate` says what a job needs, and `run` runs it.
+
+Options are checked before the source is scanned, and nothing is written before `run`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a packing job: locks the destination, notes the job, has an engine do its parts, and commits the store."""
+"""Runs a packing job: locks the destination, records the job, has an engine pack the parts, and commits the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of splits: a folder with a complete store for each split, all with the same classes."""
+"""Packs sets of splits: a folder with a complete store for each split, all with the same classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples of a store a subset has: in their stored order, and at random only if a seed is given."""
+"""Chooses the samples of a subset of a store: in stored order, and at random only if a seed is given."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Packing to a URL: the job packs into a scratch folder on this machine, and each finished shard is uploaded.
+"""Packs to a URL: the job packs into a local scratch folder, and each finished shard is uploaded.
 
-An uploaded shard is replaced by a sparse file of the same size, which takes no disk space; to the job, its part is
-done. So the job needs to know nothing about URLs, and resumes after a kill as always. Columns and the manifest come
-last, as on a disk: what is at the URL is not a store until all of it is there.
+An uploaded shard is replaced by a sparse file of the same size, which takes no disk space; for the job, its part is
+done. So the job need not know about URLs, and resumes after a kill as usual. Columns and the manifest are uploaded
+last: until everything is there, what is at the URL is not a store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Pieces of a part that idle workers prepare for the worker that packs the part, once no other part is left.
+"""Pieces of a part that idle workers prepare for the worker that packs the part, once no other parts are left.
 
-One worker packs a part, in order. The others prepare pieces of it, starting at the end of the part, and write them to
-files. When the packing worker comes to a piece that exists, it uses the file. It never waits for one: without it, it
-prepares the samples itself.
+One worker packs the part in order. The others prepare pieces of it, starting at the end of the part, and write them to
+files. When the packing worker reaches a piece whose file exists, it uses the file. Otherwise it prepares the samples
+itself; it never waits for a piece.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Asks the disk for the files of the next samples, so that it reads them while earlier samples are packed.
+"""Asks the system to read the files of the next samples while earlier samples are packed.
 
-Asking costs 10 µs per file on a local disk, even if the file is in memory already. Errors are ignored here and reported
+This takes 10 µs per file on a local disk, even if the file is already in memory. Errors are ignored here and reported
 when the file is read.
 """
 

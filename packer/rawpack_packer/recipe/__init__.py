@@ -1,4 +1,4 @@
-"""The recipe: what is done to each sample before it is stored, and the fields that a store then has."""
+"""The recipe: what is done to each sample before it is stored, and the fields that the store will have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipe from what a user wrote and from what the source is."""
+"""Builds a recipe from the user's options and the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a store, and how many samples make a shard: decided by the recipe and what the source says."""
+"""Decides the fields of a store and the number of samples in a part, from the recipe and the source."""
 
 from __future__ import annotations
 

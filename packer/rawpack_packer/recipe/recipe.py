@@ -1,4 +1,4 @@
-"""The recipe: what is done to a sample before it is stored, and with which libraries. Recorded in the manifest."""
+"""The recipe, which the manifest records: what is done to a sample before it is stored, and with which libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two tables of what packing writes: a row for each format, and one for each codec.
+"""The tables of formats and encodings that packing can write, with a row for each.
 
 They are the packer's side of `rawpack.disk.tables`, with the same names. Nothing else in the packer asks for a format
 or an encoding by its name. Code is named as "module:function" and loaded when it is first used, so a worker loads only

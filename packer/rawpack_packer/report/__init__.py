@@ -1,4 +1,4 @@
-"""Reports to look at: one self-contained HTML file each, or the plots alone. Needs the extra `report`."""
+"""Writes reports to look at: a self-contained HTML file, or only the plots. Needs the extra `report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crops of the same area of an image from each candidate, so that a person can judge the loss."""
+"""Crops the same area of an image from each candidate, so that a person can judge the loss."""
 
 from __future__ import annotations
 

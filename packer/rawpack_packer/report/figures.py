@@ -1,4 +1,4 @@
-"""The plots, drawn by matplotlib: as SVG in the colors of the page, or as PNG."""
+"""Draws the plots with matplotlib: as SVG in the colors of the page, or as PNG."""
 
 from __future__ import annotations
 

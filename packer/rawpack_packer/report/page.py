@@ -1,4 +1,4 @@
-"""One self-contained HTML file, made from a template: no other file, no network, no script."""
+"""Writes one self-contained HTML file from a template: no other files, no network, no script."""
 
 from __future__ import annotations
 

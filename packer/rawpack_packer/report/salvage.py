@@ -1,4 +1,4 @@
-"""What is left of rejected files: decoded as far as possible, in a separate process."""
+"""Decodes as much of rejected files as possible, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of `rawpack inspect`: what is in a store."""
+"""The report of `rawpack inspect --html`: what is in a store."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One sample, made by the recipe: its image, masks, boxes and values."""
+"""Prepares one sample by the recipe: its image, masks, boxes and values."""

@@ -1,4 +1,4 @@
-"""Boxes as they are stored: left, top, right, bottom in pixels of the stored image, cropped and resized with it."""
+"""Converts boxes to left, top, right, bottom in pixels of the stored image, cropped and resized with it."""
 
 from __future__ import annotations
 

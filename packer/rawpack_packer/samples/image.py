@@ -1,4 +1,4 @@
-"""From an image file to what is stored: check, decode, crop, resize, encode."""
+"""Turns an image file into what is stored: checks, decodes, crops, resizes and encodes it."""
 
 from __future__ import annotations
 

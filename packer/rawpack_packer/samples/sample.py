@@ -1,4 +1,4 @@
-"""From an item of the source to a sample as it is stored: image, masks, small fields."""
+"""Turns an item of the source into a sample as it is stored: image, masks, small fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of small fields as they are stored: with the field's dtype and shape, or rejected, never changed silently."""
+"""Converts values of small fields to the field's dtype and shape; a value that does not fit is rejected."""
 
 from __future__ import annotations
 

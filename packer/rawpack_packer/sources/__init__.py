@@ -1,4 +1,4 @@
-"""Where samples come from. `base.py` has what every source promises, `registry.py` the kinds of source there are."""
+"""Where samples come from: `base.py` defines what a source provides, `registry.py` lists the kinds of sources."""
 
 from __future__ import annotations
 

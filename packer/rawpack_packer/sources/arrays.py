@@ -1,4 +1,4 @@
-"""Files of arrays: `.npy` (memory-mapped), `.npz`, and IDX, the format of MNIST and its kin, gzipped or not."""
+"""Files of arrays as sources: `.npy` (memory-mapped), `.npz`, and IDX, the format of MNIST, gzipped or not."""
 
 from __future__ import annotations
 

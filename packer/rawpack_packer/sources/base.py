@@ -1,10 +1,10 @@
-"""What a source is: how many samples there are, sample number i, and what is known of them before any is read.
+"""The protocol of a source: its length, its samples, and what is known of them before any is read.
 
-A source is opened once, in the process that packs. Workers get `part(start, stop)`, which holds its own samples and no
-more. Both can be pickled: files are open only inside `__getitem__`, which reads them by `files.read_file`. Only a video
-stays open from one frame to the next, and an open video is not pickled.
+A source is opened once, in the process that packs. Workers get `part(start, stop)`, which holds only its own samples.
+Both can be pickled: files are open only inside `__getitem__`, which reads them with `files.read_file`. The exception is
+a video, which stays open from one frame to the next; an open video is not pickled.
 
-`Source` is all that a source must have. What it may have beyond that is in `optional.py`.
+`Source` is all that a source must have. `optional.py` has what it may have in addition.
 """
 
 from __future__ import annotations

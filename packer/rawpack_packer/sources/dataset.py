@@ -1,4 +1,4 @@
-"""Any map-style dataset as a source: whatever has a length and returns sample i, such as a torch Dataset or a list."""
+"""Any map-style dataset as a source: anything with a length that returns sample i, such as a torch Dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a folder is divided into splits, such as `train/` and `val/`, which nobody wants as classes."""
+"""Detects folders that are divided into splits, such as `train/` and `val/`, which are not meant as classes."""
 
 from __future__ import annotations
 

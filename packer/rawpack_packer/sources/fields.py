@@ -1,4 +1,4 @@
-"""What fields and images of a source are: their dtypes, shapes and names."""
+"""The fields and images of a source: their names, dtypes and shapes."""
 
 from __future__ import annotations
 

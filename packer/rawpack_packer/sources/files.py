@@ -1,4 +1,4 @@
-"""Files of a source: read only while they are what was found when packing began."""
+"""Reads files of a source, but only if they have not changed since packing began."""
 
 from __future__ import annotations
 

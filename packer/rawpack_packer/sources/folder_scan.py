@@ -1,7 +1,7 @@
-"""A walk through a folder: its files in order, and the first-level subfolders as classes.
+"""Scans a folder: lists its files in order, with the first-level subfolders as classes.
 
-Files are in path order, part by part, as bytes of UTF-8: the same on every machine and in every locale. The walk sorts
-the entries of each folder, so it never sorts all files, and a sample takes 28 bytes and its name.
+Files are sorted by path, component by component, as bytes of UTF-8: the same on every machine and in every locale. The
+scan sorts the entries of each folder, and never all files at once. A sample takes 28 bytes plus its name.
 """
 
 # ruff: noqa: PTH116, PTH118, PTH122 - a Path for each entry would slow the scan

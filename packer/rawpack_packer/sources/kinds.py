@@ -1,4 +1,4 @@
-"""What a field is: inferred from a value, or declared by a word such as "float32", "float32[?,5]", "mask", "xyxy"."""
+"""The kind of a field: inferred from a value, or declared by a word: "float32", "float32[?,5]", "mask", "xyxy"."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a source may have beyond `Source`: a protocol for each, and a function with the answer where a source lacks it.
+"""Optional abilities of a source: a protocol for each, and a function with the answer for sources that lack it.
 
-Nothing else asks what a source has.
+No other module checks what a source has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PIL images in memory: their pixels, packed as those of their files would be."""
+"""The pixels of PIL images in memory, as if they were packed from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of source by name, and how a path is opened as one.
+"""The kinds of sources by name, and how a path is opened as one of them.
 
 Other packages add kinds by an entry point of the group `rawpack.sources`: a function that takes a path and returns a
 source or any map-style dataset. If it has an attribute `accepts`, a function of the path, `--source` may be left out.

@@ -1,8 +1,8 @@
-"""How videos are numbered when frames of several sources go into one store: each video has one number, by its name.
+"""Numbers videos when frames of several sources go into one store: each video, known by its name, gets one number.
 
-A frame's key begins with the name of its video, whichever source it is from. In turn, each video keeps its number,
-unless another video has it: then it gets the lowest free one. So the numbers depend on what the store holds, and not on
-how many runs packed it.
+The key of a frame begins with the name of its video, whichever source it is from. One video after another keeps its
+number, unless an earlier video has it; then it gets the lowest free number. So the numbers depend on what the store
+holds, and not on how many runs packed it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Some samples of a source as a source of its own, perhaps with other keys, classes or video numbers.
+"""Some samples of a source, packed as if they were a source, perhaps with other keys, classes or video numbers.
 
-Splits, subsets, merges and appends pack views. A worker gets the samples of its part and nothing else.
+Splits, subsets, merges and appends pack views. A worker gets only the samples of its part.
 """
 
 from __future__ import annotations

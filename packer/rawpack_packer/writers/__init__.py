@@ -1,4 +1,4 @@
-"""Writers of shards: one module per format. Their table is in `recipe.tables`."""
+"""Writers of shards, with one module for each format. `recipe.tables` lists them."""
 
 from __future__ import annotations
 

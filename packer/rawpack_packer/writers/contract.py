@@ -1,4 +1,4 @@
-"""The protocol for writing a shard, which every format implements."""
+"""The protocol of a writer of shards, which every format implements."""
 
 from __future__ import annotations
 

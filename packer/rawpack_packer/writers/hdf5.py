@@ -1,4 +1,4 @@
-"""Writes an HDF5 shard: a plain file for any HDF5 tool, with contiguous chunks.
+"""Writes an HDF5 shard: a plain file with contiguous chunks that any HDF5 tool can read.
 
 Pixels go to a spool file first: HDF5 makes chunks contiguous by allocating them early, which needs the number of rows.
 At the end, the file is created with its final shape and the pixels are copied to the place of its chunks. Compressed

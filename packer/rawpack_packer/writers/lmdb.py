@@ -1,7 +1,7 @@
-"""Writes an LMDB shard: the values are JPEG files, and PNG files of masks; the keys are row numbers in 12 ASCII digits.
+"""Writes an LMDB shard: values are JPEG files, or PNG files for masks; keys are row numbers in 12 ASCII digits.
 
-The bytes of the file depend on the values only: bytes written, not time, decide when the map grows and a transaction
-ends.
+The bytes of the file depend only on the values: when the map grows and a transaction ends depends on the bytes written,
+not on time.
 """
 
 from __future__ import annotations

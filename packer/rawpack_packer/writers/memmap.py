@@ -1,4 +1,4 @@
-"""Writes a memmap shard: a `.npy` file for each image and mask field, with values from byte 4096 on."""
+"""Writes a memmap shard: a `.npy` file for each image or mask field, with the values from byte 4096 on."""
 
 from __future__ import annotations
 

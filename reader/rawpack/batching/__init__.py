@@ -1,1 +1,1 @@
-"""How a batch is made: slots of shared memory, the workers that fill them, and the pool that hands them over."""
+"""Makes batches: slots of shared memory, workers that fill them, and the pool that owns these workers."""

@@ -1,4 +1,4 @@
-"""The two kinds of workers, as their pool sees them: processes and threads."""
+"""The two kinds of workers, processes and threads, with the same interface to their pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does, in whichever process or thread: fill rows of a slot."""
+"""Fills rows of a slot: what a worker does, in any process or thread."""
 
 from __future__ import annotations
 

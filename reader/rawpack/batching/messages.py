@@ -1,4 +1,4 @@
-"""The messages between this process and its workers: small values, never pixels."""
+"""Messages between this process and its workers: small values, never pixels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a notebook shows of a reader or of its batches: one small piece of HTML, with a few thumbnails inside.
+"""Displays a reader or its batches in a notebook: a small piece of HTML with a few thumbnails.
 
-Names in a store come from whoever packed it, so all text is escaped. Showing an object must never fail, block or fetch:
-a sample that cannot be read is named instead, one whose shard is not in the cache of a remote store is left out, and
-after `_MOST_S` seconds no further sample is read.
+Names in a store are untrusted, so all text is escaped. Displaying an object must never fail, block or fetch: if a
+sample cannot be read, it is named instead; if its shard is not in the cache of a remote store, it is left out; and
+after `_MOST_S` seconds, no more samples are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options of `Reader.batches`: checked, and chosen where the caller leaves them open."""
+"""Checks the options of `Reader.batches`, and chooses those that the caller left open."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The workers of one iterator after another, the tasks they hold, and what happens when one of them fails.
+"""The workers of one iterator at a time, the tasks that they have, and what happens when one of them fails.
 
-The pool has no thread of its own: it works while its caller waits for a batch. A worker is given tasks in advance, so
-it keeps working while the caller computes.
+The pool has no thread of its own: it works while its caller waits for a batch. Workers get tasks in advance, so they
+keep working while the caller computes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers and slots that no iterator is using, kept for the next one."""
+"""Keeps the workers and slots that no iterator is using for the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next batches of an epoch: their shards are fetched in advance, and a batch waits until its own have come."""
+"""Fetches the shards of the next batches in advance; a batch waits until its own shards are there."""
 
 from __future__ import annotations
 

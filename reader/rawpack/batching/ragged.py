@@ -1,6 +1,6 @@
 """Fields that are not in slots because their samples differ in length: texts, boxes.
 
-They are small, and stored in columns. This process reads them when it hands over a batch.
+They are small and stored in columns. This process reads them when it hands over a batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Readahead: whether, when and for which samples the disk is asked before they are read.
+"""Decides whether, when and for which samples the system is asked to read ahead from the disk.
 
-Asking costs time, so the disk is not asked for what is in the page cache. There are two ways, and both may ask:
+Asking takes time, so the system is not asked for what is in the page cache. There are two methods, and both may be in
+use:
 
 - By region. An order goes through a store in regions: the windows of a block shuffle, which are blocks of neighbors, or
   a number of samples of any other order. The disk is asked for two regions in advance, the one that the batches are in

@@ -1,4 +1,4 @@
-"""Slots: the memory that batches are in, and when it may be used again.
+"""Slots: the memory of batches, and when it may be used again.
 
 The memory is shared with worker processes if there are any.
 

@@ -1,4 +1,4 @@
-"""Where reading spends its time, and what that means: `Batches.stats()`."""
+"""Measures where reading spends its time, and explains it: `Batches.stats()`."""
 
 from __future__ import annotations
 

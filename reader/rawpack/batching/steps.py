@@ -1,4 +1,4 @@
-"""The steps of an epoch: which samples each batch has, before anything is read."""
+"""The steps of an epoch: which samples are in each batch, computed before anything is read."""
 
 from __future__ import annotations
 

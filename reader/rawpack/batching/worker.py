@@ -1,4 +1,4 @@
-"""A worker process of the reader: what runs in it."""
+"""A worker process of the reader: the code that runs in it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Clips: samples of several frames of one video."""
+"""Clips: samples that consist of several frames of one video."""

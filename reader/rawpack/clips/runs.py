@@ -1,4 +1,4 @@
-"""Runs of frames: the frames of a video that follow one another in a reader, with none missing between them.
+"""Runs of frames: frames of one video that follow one another in a reader without a gap.
 
 A video's rows, as they are stored, are the time axis of its clips, whichever of its frames were packed. A run ends
 

@@ -1,4 +1,4 @@
-"""The rows of each clip: a pure function of the clip's number, and for random clips of seed and epoch too."""
+"""Computes the rows of each clip: a function of the clip's number and, for random clips, of seed and epoch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A store, opened; several as one; the shards of each; and the samples that a view selects."""
+"""Open stores: one, or several as one; their shards; and selections of their samples."""

@@ -1,4 +1,4 @@
-"""Several stores as one: rows are counted through all of them, in the order of the list."""
+"""Several stores read as one: rows are numbered through all of them, in the order of the list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening the stores that a reader was asked for: folders, and URLs."""
+"""Opens the stores that a reader was asked for: folders and URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards in memory: read once, then shared by all workers of this reader."""
+"""Reads shards into memory once, where all workers of this reader share them."""
 
 from __future__ import annotations
 

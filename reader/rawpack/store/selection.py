@@ -1,4 +1,4 @@
-"""Which samples of a reader a selection has."""
+"""Finds the rows of a selection."""
 
 from __future__ import annotations
 

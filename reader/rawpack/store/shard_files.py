@@ -1,4 +1,4 @@
-"""Where the shard files of a store are, and how they are mapped: one class for each way, chosen once.
+"""Locates and maps the shard files of a store: one class for each place, chosen once.
 
 OnDisk    in the store's own folder
 InMemory  read into shared memory before: `Reader(preload=True)`

@@ -1,4 +1,4 @@
-"""An open store: its manifest, its columns, and its shards, which are mapped as they are needed."""
+"""An open store: its manifest, its columns, and its shards, which are mapped when they are needed."""
 
 from __future__ import annotations
 

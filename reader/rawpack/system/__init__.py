@@ -1,1 +1,1 @@
-"""The machine as this process sees it: CPUs, memory, child processes, and warnings to its user."""
+"""The machine as this process sees it: CPUs, memory, child processes, and warnings to the user."""

@@ -1,9 +1,9 @@
-"""Child processes that do the work: how they start, how one talks to them, and how they end.
+"""Child processes: how they start, how messages reach them, and how they end.
 
-A child is a plain `python -P -c ...`, never a fork: a fork of a process whose libraries have threads deadlocks. It
-needs no `__main__` guard in the user's script. It loads `rawpack` from the folder that this process loaded it from. The
-user's `sys.path` comes *after* the child's own, so that a `queue.py` or `numpy.py` next to the user's script shadows
-nothing.
+A child is a plain `python -P -c ...`, never a fork, because forking a process whose libraries have threads can
+deadlock. The user's script needs no `__main__` guard. The child loads `rawpack` from the folder that this process
+loaded it from. The user's `sys.path` comes *after* the child's own, so that a `queue.py` or `numpy.py` next to the
+user's script shadows nothing.
 """
 
 from __future__ import annotations

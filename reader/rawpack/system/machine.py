@@ -1,4 +1,4 @@
-"""What this process may use of the machine: CPUs, memory, shared memory.
+"""How much of the machine this process may use: CPUs, memory, shared memory.
 
 A container sees the CPUs and memory of its whole host. The files of its control groups (cgroup v2 or v1) say what it
 may use. `root` is the root of the file system, for tests. None means that the system does not say, as with quotas on

@@ -1,4 +1,4 @@
-"""Memory that processes share, and mapped files: without names, and without keeping descriptors.
+"""Shared memory and mapped files, without names and without keeping descriptors open.
 
 Python's own `mmap` keeps a duplicate of its descriptor, so a store of a thousand shards, or a list of a thousand
 batches, would need a thousand descriptors. The C library's `mmap` needs none.

@@ -1,4 +1,4 @@
-"""Seconds that workers spend, by what they do."""
+"""The seconds that workers spend on each kind of work."""
 
 from __future__ import annotations
 

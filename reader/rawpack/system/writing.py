@@ -1,4 +1,4 @@
-"""Writing all of some bytes to a descriptor."""
+"""Writes all given bytes to a descriptor."""
 
 from __future__ import annotations
 

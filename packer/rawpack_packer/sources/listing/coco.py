@@ -1,4 +1,4 @@
-"""COCO's JSON: images, annotations with boxes, and categories."""
+"""COCO's JSON files: images, annotations with boxes, and categories."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Columns of a listing, parsed block after block. What a column holds is declared, or inferred from its first value.
+"""Parses the columns of a listing, block after block, by a declared type or one inferred from the first value.
 
-A column keeps its kind: a later value of another kind is a fault. Whole numbers and floats together are floats; arrays
-that differ in their first length are ragged; an empty value is NaN among floats, an array of length 0 among arrays, the
-empty text among texts, and elsewhere a fault.
+A later value of another kind is a fault. Whole numbers and floats together are floats. Arrays that differ in their
+first length are ragged. An empty value is NaN among floats, an array of length 0 among arrays, the empty text among
+texts, and a fault elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with a listing: the first twenty faults at once, each with its line and column."""
+"""The faults in a listing: the first twenty are reported at once, each with its line and column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a listing file, and what its cells hold: CSV and TSV, and JSON lines."""
+"""Reads the rows and cells of a listing file: CSV, TSV and JSON Lines."""
 
 from __future__ import annotations
 

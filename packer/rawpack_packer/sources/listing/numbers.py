@@ -1,4 +1,4 @@
-"""Columns of numbers or of arrays of numbers."""
+"""Columns of numbers, and of arrays of numbers."""
 
 from __future__ import annotations
 

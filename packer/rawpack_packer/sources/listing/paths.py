@@ -1,4 +1,4 @@
-"""Columns of paths: each names a file that exists, or is a fault."""
+"""Columns of paths: a path to a file that does not exist is a fault."""
 
 from __future__ import annotations
 

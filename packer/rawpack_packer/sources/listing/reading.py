@@ -1,4 +1,4 @@
-"""A listing file as a source: a column of paths, and others, which become fields."""
+"""A listing file as a source: one column has the paths, the others become fields."""
 
 from __future__ import annotations
 

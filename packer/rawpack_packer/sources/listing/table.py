@@ -1,4 +1,4 @@
-"""A listing in memory: an array for each column, never an object for each row; and the source that it is."""
+"""A listing in memory, and the source made of it: an array for each column, without an object for each row."""
 
 from __future__ import annotations
 

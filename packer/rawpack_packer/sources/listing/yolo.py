@@ -1,4 +1,4 @@
-"""A folder of images with a text file of boxes for each, as in YOLO: a line is class, x, y, width, height."""
+"""YOLO files as a source: a folder of images with a text file of boxes for each: class, x, y, width, height."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stores as sources: one or several, or a selection of their samples."""
+"""Stores as sources: one store, several stores, or a selection of their samples."""

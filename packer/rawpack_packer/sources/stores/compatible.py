@@ -1,4 +1,4 @@
-"""Whether several stores can be packed as one, and what their fields, images and classes are together."""
+"""Checks whether several stores can be packed as one, and combines their fields, images and classes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Stores as a source: the samples of one or several stores, to be packed again.
+"""One or several stores as a source: their samples are packed again.
 
-JPEG files are passed on as their bytes, all else as arrays. All of it is verified against its checksum: columns when
+JPEG files are passed on as bytes, everything else as arrays. All data is verified against its checksums: columns when
 the source is opened, images and masks as they are read.
 """
 

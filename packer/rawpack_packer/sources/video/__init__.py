@@ -1,4 +1,4 @@
-"""From a video file to upright RGB frames, by number: what is in it, which frames are taken, and how each is decoded.
+"""Reads video files: lists their frames, selects some, and decodes them to upright RGB.
 
 PyAV is imported inside functions only: it comes with `rawpack[video]`.
 """

@@ -1,7 +1,7 @@
-"""Opening an untrusted video: one plain file, a known kind of container, and nothing else.
+"""Opens an untrusted video: a single plain file with a known kind of container, and nothing else.
 
-FFmpeg reads from a descriptor and never gets a path. So no name is taken for a protocol, and a playlist with the
-extension of a video fetches nothing.
+FFmpeg reads from a descriptor and never gets a path. So it takes no name for a protocol, and a playlist with the
+extension of a video cannot make it fetch anything.
 """
 
 from __future__ import annotations

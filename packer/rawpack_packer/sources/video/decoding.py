@@ -1,4 +1,4 @@
-"""The frames of an open video by number, as upright RGB; and those of videos whose frames can only be counted."""
+"""Decodes the frames of an open video by number to upright RGB, also if frames can only be counted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Making the index of a video from its packets, which say when each frame is shown; only the first frames are decoded.
+"""Makes the index of a video from its packets, which say when each frame is shown; decodes only the first frames.
 
-Where the packets do not say it, because timestamps are missing or the first frames are not those that the packets
-announce, all frames are decoded and counted. That is slow, and right.
+If timestamps are missing, or the first frames are not those that the packets announce, all frames are decoded and
+counted, which is slow but correct.
 """
 
 from __future__ import annotations

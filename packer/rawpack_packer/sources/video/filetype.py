@@ -1,4 +1,4 @@
-"""What a file's name and bytes say before FFmpeg opens it: whether it is a video, and whether it is cut short."""
+"""Checks a file's name and bytes before FFmpeg opens it: whether it is a video, and whether it is truncated."""
 
 from __future__ import annotations
 

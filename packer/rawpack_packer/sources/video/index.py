@@ -1,4 +1,4 @@
-"""The index of a video: its packets in the order of the file, and its frames in the order in which they are shown."""
+"""The index of a video: its packets in file order, and its frames in display order."""
 
 from __future__ import annotations
 

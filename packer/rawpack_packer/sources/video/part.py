@@ -1,4 +1,4 @@
-"""Frames of videos as samples, and how to read them: what a worker gets of a source of videos."""
+"""The frames of videos in one part, as samples, and how a worker reads them."""
 
 from __future__ import annotations
 

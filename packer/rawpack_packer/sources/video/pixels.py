@@ -1,4 +1,4 @@
-"""From a decoded frame to upright RGB: colors by what the video says of them, the same on every machine."""
+"""Converts a decoded frame to upright RGB by the colors that the video declares, identically on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The indexes of many videos, made in child processes: a file that kills FFmpeg is rejected, and no other is."""
+"""Makes the indexes of many videos in child processes: if a file crashes FFmpeg, only that file is rejected."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Frames that are known by when they are shown: found by a seek to the key frame before, where that is far.
+"""Decodes frames by their display time: seeks to the key frame before a frame that is far away.
 
-A seek is verified. The packets after it must be those of the index, in the same order, and the first frame must be the
-key frame itself, and be marked as one by the decoder. Where this fails, or a frame does not come, decoding begins
-further back, at last at the start. So a frame is the one that decoding from the start gives; and after damage, the one
-that decoding from its own key frame gives, whatever was read before.
+Every seek is verified. The packets after it must be those of the index, in the same order, and the first frame must be
+the key frame itself, marked as such by the decoder. If this fails, or a frame is missing, decoding begins further back
+and, if necessary, at the start. So each frame is the same as when decoding from the start or, after damage, from its
+own key frame, whatever was read before.
 """
 
 from __future__ import annotations

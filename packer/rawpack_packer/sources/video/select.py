@@ -1,4 +1,4 @@
-"""Which frames of a video are taken: some number per second, every Nth, a range of time."""
+"""Selects the frames of a video to pack: a number per second, every Nth, a range of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Videos as a source of their frames: a file, or a folder of files, its first-level sub-folders being the classes."""
+"""Videos as a source of frames: a file, or a folder whose first-level subfolders are the classes."""
 
 # ruff: noqa: PTH113, PTH116, PTH118 - names may be no text
 from __future__ import annotations
