@@ -13,7 +13,7 @@ _NOUNS = {
 _VERBS = {"are": "is", "were": "was", "have": "has", "lie": "lies", "begin": "begins", "do": "does", "they": "it"}
 _SINGULAR = {
     "files and folders": "file or folder", "pipes, sockets and devices": "pipe, socket or device",
-    "folders or files": "folder or file", "no images": "no image",
+    "folders or files": "folder or file", "not images": "not an image",
 }  # fmt: skip
 _OTHERS_DO = r"(?<!pixels )(?<!bytes )(?<!colors )(?<!timestamps )(?<!there )(?<!decode, which )"
 """Before a verb: it speaks of what one file may have several of."""
@@ -63,8 +63,8 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def counted(number: int, what: str, noun: str = "image") -> str:
-    """What a phrase in the plural counts, without the number, as it reads for that number: "files that are no images"
-    are, for 1, a "file that is no image". noun: what samples are called that the phrase calls images."""
+    """What a phrase in the plural counts, without the number, as it reads for that number: "files that are not images"
+    are, for 1, a "file that is not an image". noun: what samples are called that the phrase calls images."""
     what = with_noun(what, noun)
     if number != 1:
         return what

@@ -39,7 +39,7 @@ def test_one_of_everything_is_told_in_the_singular(tmp_path: Path) -> None:
     assert [ran.code for ran in told] == [0, 1, 0, 0, 0], told
     for ran in told:
         assert not WRONG.search(ran.out + ran.err), ran.out + ran.err
-    assert "1 file that is no image, skipped" in told[2].out
+    assert "1 file that is not an image, skipped" in told[2].out
     assert "1 of 3 images was rejected" in told[1].err
 
 

@@ -19,7 +19,7 @@ COUNTS = NOTES | {
     "no_boxes": "images without a box",
     "segmentations": "outlines of COCO, left out",
     "hidden": "hidden files and folders, skipped",
-    "other_files": "files that are no images, skipped",
+    "other_files": "files that are not images, skipped",
     "special_files": "pipes, sockets and devices, never opened",
     "links": "symbolic links, followed",
     "loops": "links back to a folder they are in, not followed",

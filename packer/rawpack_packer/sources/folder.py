@@ -20,7 +20,7 @@ EXTENSIONS = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".tga"}
     | {".avif", ".heic", ".heif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
-"""Files with these are samples without being opened. Those that are no images are rejected when they are packed."""
+"""Files with these are samples without being opened. Those that are not images are rejected when they are packed."""
 
 
 class NoImageError(UsageError):
