@@ -18,6 +18,7 @@ ROOMS = {
     "rawpack": (
         "testing",
         "reader",
+        "faces",
         "batching",
         "transforms",
         "clips",

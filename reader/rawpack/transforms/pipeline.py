@@ -31,15 +31,24 @@ class FieldPlan:
     steps: tuple[Step, ...]
     numbers: tuple[int, ...]
     """Of each step, in the whole transform: what was drawn for a step is found by its number."""
-    fits: tuple[bool, ...]
-    """Of each step: whether it makes the shape and dtype of `result`, so that it may be handed the memory for that."""
-    result: Spec
-    """What comes out; of clips, of one frame."""
+    specs: tuple[Spec, ...]
+    """Before the first step, and after each; of clips, those of one frame."""
     kind: str
     """Of the field."""
     codec: Codec
     frames: int | None = None
     """Of a clip; None where samples are no clips, and of what a clip has once."""
+
+    @property
+    def result(self) -> Spec:
+        """What comes out; of clips, of one frame."""
+        return self.specs[-1]
+
+    @property
+    def fits(self) -> tuple[bool, ...]:
+        """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
+        result = self.result.shape, self.result.dtype
+        return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
 
     @property
     def sample_result(self) -> Spec:
@@ -158,13 +167,13 @@ def _fill_pixels(
     reading = transforming = 0.0
     crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
     first = 1 if crop is not None else 0
-    mask = plan.kind == MASK
+    mask, all_fit = plan.kind == MASK, plan.fits
     later = [
         (number, step.draw, step.apply_mask if mask else step.apply, fits)
-        for number, step, fits in zip(plan.numbers[first:], plan.steps[first:], plan.fits[first:], strict=True)
+        for number, step, fits in zip(plan.numbers[first:], plan.steps[first:], all_fit[first:], strict=True)
     ]
     if crop is not None:
-        crop_number, crop_fits = plan.numbers[0], plan.fits[0]
+        crop_number, crop_fits = plan.numbers[0], all_fit[0]
         scales = plan.codec.scales and not mask
         finish = crop.finish_mask if mask else crop.finish
     samples = zip(library.located(name, rows), numbers.of(rows), _each(outs), rows.tolist(), strict=True)
