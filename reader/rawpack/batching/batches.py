@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -320,16 +321,20 @@ class Batches(Iterable[Batch]):
 
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
-        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
         return {
             "order": self.options.order_name,
             "order_version": self._order.version,
             "seed": self._seed,
             "samples": len(self._library),
             "keys": self._library.key_digest,
-            "selected": selected,
+            "selected": self._selected,
             "clips": None if self._clips is None else self._clips.identity,
         }
+
+    @cached_property
+    def _selected(self) -> str | None:
+        """The digest of the selection: once, because a face may ask for a state after each batch."""
+        return None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
 
     def _own(self) -> None:
         self._process = os.getpid()

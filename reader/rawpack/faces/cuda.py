@@ -165,13 +165,7 @@ class CudaCopies:
 
     def collect(self) -> None:
         """Let go of batches whose copies are done, and of the memory of slots that have ended."""
-        while self._held:
-            oldest = self._held[0]
-            if oldest.event is None:
-                # Its copies were interrupted: what was begun of them is done when this event is.
-                oldest.event = self._runtime.record()
-            if not oldest.event.query():
-                break
+        while self._held and self._event(self._held[0]).query():
             self._held.popleft()
         while self._ended:
             self._unregister(self._ended.popleft())
@@ -181,12 +175,17 @@ class CudaCopies:
         if os.getpid() != self._process:
             return
         while self._held:
-            oldest = self._held[0]
-            (oldest.event or self._runtime.record()).synchronize()
+            self._event(self._held[0]).synchronize()
             self._held.popleft()
         for address in list(self._memory):
             self._unregister(address)
         self._registered.clear()
+
+    def _event(self, held: _Held) -> CudaEvent:
+        if held.event is None:
+            # Its copies were interrupted: what was begun of them is done when this event is.
+            held.event = self._runtime.record()
+        return held.event
 
     def _is_registered(self, array: NDArray[Any]) -> bool:
         slot = slot_of(array)

@@ -238,8 +238,8 @@ class TorchBatches(Iterable[TensorBatch]):
         self._state, self._loaded = self.state_dict(), None
         self._latest = weakref.ref(iterator)
 
-    def handed_over(self, iterator: TorchIterator, state: dict[str, Any]) -> None:
-        """Called by an iterator that has handed over a batch. state: after it."""
+    def handed_over(self, iterator: TorchIterator, state: dict[str, Any] | None) -> None:
+        """Called by an iterator that has handed over a batch. state: after it; None where the numpy batches have it."""
         if self._latest is not None and self._latest() is iterator:
             self._state = state
 
@@ -251,8 +251,8 @@ class _BegunBatch:
     copying: Any
     batch: Batch
     """Arrays as None: what holds a slot is not held here."""
-    state: dict[str, Any]
-    """After it."""
+    state: dict[str, Any] | None
+    """After it; None where it is that of the numpy batches."""
 
 
 class TorchIterator(Iterator[TensorBatch]):
@@ -304,7 +304,8 @@ class TorchIterator(Iterator[TensorBatch]):
         assert self._source is not None
         try:
             batch = next(self._source)
-            state = self._batches.state_dict()
+            # With nothing in advance, the caller is where the numpy batches are.
+            state = self._batches.state_dict() if self._depth else None
             arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray)}
             copying = self._copies.begin(arrays)
         except StopIteration:
