@@ -649,8 +649,8 @@ def test_images_of_one_sample_must_have_one_size() -> None:
 
 
 def test_what_another_device_can_do_is_cut_off_field_by_field() -> None:
-    """The scaling of bytes at the end is cut off, and is the same as arithmetic; that of other dtypes is not. What is left
-    draws the same random numbers."""
+    """The scaling of bytes at the end is cut off, and is the same as arithmetic; that of other dtypes is not. What is
+    left draws the same random numbers."""
     rng = np.random.default_rng(0)
     kinds = {"image": "image", "depth": "image", "mask": "mask"}
     arrays = {name: rng.integers(0, 256, (12, 9, 11, 3)).astype(np.uint8) for name in kinds}
