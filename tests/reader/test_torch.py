@@ -34,6 +34,8 @@ from rawpack.transforms import (
     RandomHorizontalFlip,
     ToCHW,
 )
+from rawpack.transforms.step import Spec
+from rawpack.transforms.values import ByTable, tail_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 torch.set_num_threads(1)
@@ -400,6 +402,34 @@ def test_other_last_steps_stay_in_the_workers(reader: Reader, steps: list[Any]) 
     tensors = on_simulated(reader.batches(8, **options), SimulatedCuda(torch.from_numpy, eager=True), channels="last")
     for given, batch in zip(reader.batches(8, **options), tensors, strict=True):
         np.testing.assert_array_equal(batch["image"].numpy(), given["image"])
+
+
+def test_every_byte_is_scaled_alike() -> None:
+    """All values of a byte, in each channel: within 0.000001 of numpy's as float32, and the next float16 at most."""
+    from rawpack.faces.torch import _Converter
+
+    ramp = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2)
+    for dtype in ("float32", "float16"):
+        made = Spec(ramp.shape, dtype, "HWC")
+        table = ByTable([Normalize(MEAN, STD, dtype)], Spec(ramp.shape, "uint8", "HWC"), made)
+        expected = table.apply(ramp, None)
+        scaled = _Converter(torch, tail_of(table, made), False, None)(torch.from_numpy(ramp)).numpy()
+        assert scaled.dtype == expected.dtype
+        difference = np.abs(scaled.astype(np.float64) - expected)
+        assert (difference <= (1e-6 if dtype == "float32" else np.spacing(np.abs(expected)))).all()
+
+
+def test_clips_are_scaled_on_the_device(tmp_path: Path) -> None:
+    """Frame by frame, as in the workers."""
+    clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
+    transform = [RandomCrop(8), Normalize(MEAN, STD), ToCHW()]
+    expected = clips.batches(4, workers=0, transform=transform, **SHUFFLED)
+    batches = clips.batches(4, workers=0, transform=transform, **SHUFFLED)
+    tensors = on_simulated(batches, SimulatedCuda(torch.from_numpy, eager=True))
+    for given, batch in zip(expected, tensors, strict=True):
+        assert batch["image"].shape[1:] == (3, 3, 8, 8)
+        np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=0, atol=1e-6)
+        np.testing.assert_array_equal(batch["mask"].numpy(), given["mask"])
 
 
 def test_dtype_after_the_last_steps(reader: Reader) -> None:
