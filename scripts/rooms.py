@@ -19,6 +19,7 @@ ROOMS = {
         "testing",
         "targets",
         "reader",
+        "faces",
         "batching",
         "transforms",
         "clips",

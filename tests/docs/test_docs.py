@@ -29,6 +29,7 @@ from running import Ran, environment, run_here
 import rawpack
 import rawpack.transforms
 from rawpack import errors
+from rawpack.faces.torch import TorchBatches
 from rawpack_packer.cli import cli
 from rawpack_packer.destination.rejects import REASONS
 from rawpack_packer.job.counts import COUNTS
@@ -41,9 +42,9 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_ITERATORS = {"handed_over", "following"}
-"""Methods of `Batches` that only its iterators call."""
-LANGUAGES = {"python", "console", "text", "json", "toml", ""}
+FOR_ITERATORS = {"handed_over", "following", "begun", "with_pipeline", "described"}
+"""Methods of `Batches` and its faces that only they and their iterators call."""
+LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def test_every_public_name_is_documented() -> None:
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
     for name in rawpack.__all__:
         assert name in page, name
-    for kind in (rawpack.Reader, rawpack.Batches):
+    for kind in (rawpack.Reader, rawpack.Batches, TorchBatches):
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_ITERATORS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"
@@ -248,6 +249,15 @@ def test_every_parameter_is_documented_with_its_default() -> None:
         for parameter in parameters
     ]
     assert rows == expected
+
+
+def test_the_parameters_of_tensors_are_documented() -> None:
+    """The page has the signature of `Batches.torch`, and a row for each parameter."""
+    page = text_of("docs/reference/python.md")
+    signature = ", ".join(str(part) for part in list(inspect.signature(rawpack.Batches.torch).parameters.values())[1:])
+    assert f"`batches.torch({re.sub(': .*? = ', '=', signature).replace(chr(39), chr(34))})`" in page
+    for name in list(inspect.signature(rawpack.Batches.torch).parameters)[1:]:
+        assert re.search(rf"^\| .*`{name}`.* \| .+ \|$", page, re.MULTILINE), name
 
 
 def test_the_error_tree_is_the_one_of_the_code() -> None:

@@ -40,8 +40,10 @@ from rawpack.transforms import (
     ToCHW,
 )
 from rawpack.transforms.boxes import mover_for
-from rawpack.transforms.plan import plan_pipeline
+from rawpack.transforms.pipeline import Pipeline
+from rawpack.transforms.plan import cut_tails, plan_pipeline
 from rawpack.transforms.randomness import randoms
+from rawpack.transforms.values import Tail
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABELED = Lambda(lambda label: np.maximum(label, 0), field="label")
@@ -498,7 +500,11 @@ class Stored:
 
 def made_of(samples: Samples, transform: list[Any]) -> dict[str, NDArray[Any]]:
     """All samples through a pipeline."""
-    pipeline = plan_pipeline(transform, samples.fields, list(samples.fields))
+    return filled(samples, plan_pipeline(transform, samples.fields, list(samples.fields)))
+
+
+def filled(samples: Samples, pipeline: Pipeline) -> dict[str, NDArray[Any]]:
+    """All samples through a planned pipeline."""
     rows = np.arange(12)
     outs = {
         name: np.empty((len(rows), *(n or 0 for n in plan.result.shape)), plan.result.dtype)
@@ -649,3 +655,35 @@ def test_images_of_one_sample_must_have_one_size() -> None:
     arrays = {"image": np.zeros((12, 30, 40, 3), np.uint8), "mask": np.zeros((12, 30, 41, 1), np.uint8)}
     with pytest.raises(UsageError, match=r"'mask' is 30x41 .* 30x40 .*fields="):
         made_of(Samples({"image": "image", "mask": "mask"}, arrays), [RandomCrop(8)])
+
+
+# ---------------------------------------------------------------------------------------------- cut off
+
+
+def test_what_another_device_can_do_is_cut_off_field_by_field() -> None:
+    """The scaling of bytes at the end is cut off, and is the same as arithmetic; that of other dtypes is not. What is
+    left draws the same random numbers."""
+    rng = np.random.default_rng(0)
+    kinds = {"image": "image", "depth": "image", "mask": "mask"}
+    arrays = {name: rng.integers(0, 256, (12, 9, 11, 3)).astype(np.uint8) for name in kinds}
+    arrays["depth"] = arrays["depth"].astype(np.uint16)
+    samples = Samples(kinds, arrays)
+    before: list[Any] = [RandomCrop(7), RandomHorizontalFlip()]
+    transform = [*before, Normalize((0.5, 0.4, 0.3), (0.1, 0.2, 0.3)), ToCHW()]
+    whole = plan_pipeline(transform, samples.fields, list(kinds))
+    cut, tails = cut_tails(whole)
+    assert cut is not None
+    assert list(tails) == ["image", "depth"]
+    assert tails["depth"] == Tail(None, (), "float32", planes=True)  # ToCHW alone: Normalize is no table of uint16
+    assert {name: (spec.dtype, spec.layout) for name, spec in cut.results.items()} == {
+        "image": ("uint8", "HWC"),
+        "depth": ("float32", "HWC"),
+        "mask": ("uint8", "CHW"),
+    }
+    expected, left = made_of(samples, transform), filled(samples, cut)
+    image = left["image"] * np.array(tails["image"].scale) + tails["image"].shift
+    np.testing.assert_allclose(image.transpose(0, 3, 1, 2), expected["image"], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(left["depth"].transpose(0, 3, 1, 2), expected["depth"])
+    np.testing.assert_array_equal(left["mask"], expected["mask"])
+    alone, _ = cut_tails(plan_pipeline(transform[2:], {"image": samples.fields["image"]}, ["image"]))
+    assert alone is None

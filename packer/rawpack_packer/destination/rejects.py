@@ -15,8 +15,8 @@ REASONS: dict[str, str] = {
     "empty": "the file has no bytes",
     "no_video": "the file has no video stream, only sound for example",
     "not_an_image": "the first bytes are of no known image type",
-    "not_scanned": "a folder, or a file that may be an image, that could not be read during the scan; --skip-unreadable "
-    "packed the rest",
+    "not_scanned": "a folder, or a file that may be an image, that could not be read during the scan; "
+    "--skip-unreadable packed the rest",
     "source_error": "the dataset raised an exception for the sample",
     "too_large": "the header declares more pixels than --max-pixels, or more than the store's format can hold",
     "truncated": "the file ends before the image, or the frame of a video, does",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import xxhash
@@ -31,6 +32,8 @@ from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
+    from rawpack.faces.torch import TorchBatches
+    from rawpack.transforms.pipeline import Pipeline
 
 _WHOLE_BATCHES_BYTES = 1 << 30
 """If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
@@ -38,6 +41,18 @@ STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 19
 """Without workers, about this many bytes of small batches are read at once, as much as a core's cache holds: finding 64
 samples of 784 bytes takes longer than copying them."""
+
+
+@dataclass(frozen=True)
+class BatchField:
+    """What a batch has under one name."""
+
+    kind: str
+    """Of the field: "image", "mask", "number", "ragged", "text"."""
+    dtype: str | None
+    """numpy's name; None where it is a list."""
+    channels_last: bool
+    """Whether it is images (n, H, W, C), or clips of them."""
 
 
 class Batches(Iterable[Batch]):
@@ -85,6 +100,8 @@ class Batches(Iterable[Batch]):
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers, layout.sample_bytes)
+        self.held = 1
+        """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._epoch = self._position = 0
         self._latest: weakref.ref[BatchIterator] | None = None
         self._state: tuple[int, int] = (0, 0)
@@ -204,6 +221,60 @@ class Batches(Iterable[Batch]):
         the seconds that workers spent reading, decoding and transforming, and a verdict in words."""
         return self.counted.as_dict()
 
+    def torch(
+        self,
+        device: Any = None,
+        channels: Literal["first", "last"] = "first",
+        dtype: Any = None,
+        depth: int = 2,
+        as_tuple: Sequence[str] | None = None,
+    ) -> TorchBatches:
+        """The same batches as tensors: an object to loop over in a training script, with a position of its own.
+
+        device: "cpu" (also None), "cuda", "cuda:1", or any other device of torch. On the CPU, tensors share the memory
+            of the batch. To CUDA, batches are copied while you work on earlier ones, and the last steps of `transform`
+            that only scale values, such as Normalize and ToCHW, are done there.
+        channels: "first": images and masks (n, H, W, C) become (n, C, H, W), and clips (n, T, H, W, C) become
+            (n, T, C, H, W), as views: torch's channels_last. "last" leaves them.
+        dtype: what images are converted to, on the device and without scaling: "float32", "float16", "bfloat16",
+            "float64", or torch's own. None leaves them.
+        depth: batches that are copied to CUDA in advance, 1 or more. Elsewhere nothing is copied in advance.
+        as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
+
+        Texts, and ragged fields as lists, stay what they are in the batch. Raises MissingExtraError without torch, and
+        UsageError for arguments that make no sense.
+        """
+        from rawpack.faces.torch import torch_batches
+
+        return torch_batches(self, device, channels, dtype, depth, as_tuple)
+
+    def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
+        """Called by a face: the same batches from the same position, with another pipeline."""
+        options = replace(self.options, pipeline=pipeline)
+        other = Batches(self._library, self._selection, self._order, self._split, self._seed, options, self._clips)
+        other._begin_at(self._epoch, self._position)
+        return other
+
+    def described(self) -> dict[str, BatchField]:
+        """Called by a face: what a batch has, by name."""
+        described = {}
+        for field in self._spec.layout.fields:
+            stored = self._library.fields.get(field.name)
+            kind, channels_last = "number", False
+            if stored is not None:
+                made = None if self.options.pipeline is None else self.options.pipeline.results.get(field.name)
+                layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
+                kind = stored.kind
+                channels_last = layout and stored.in_shards and field.name not in self.options.planes
+            described[field.name] = BatchField(kind, field.dtype, channels_last)
+        for name in self._ragged_fields.names:
+            stored, padded = self._library.fields[name], self.options.ragged != "list"
+            listed = stored.kind == "text" or not padded
+            described[name] = BatchField(stored.kind, None if listed else stored.dtype, False)
+            if not listed:
+                described[f"{name}.length"] = BatchField("number", "int64", False)
+        return described
+
     def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
         """Called by an iterator that has handed over a batch."""
         if self._latest is not None and self._latest() is iterator:
@@ -256,16 +327,20 @@ class Batches(Iterable[Batch]):
 
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
-        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
         return {
             "order": self.options.order_name,
             "order_version": self._order.version,
             "seed": self._seed,
             "samples": len(self._library),
             "keys": self._library.key_digest,
-            "selected": selected,
+            "selected": self._selected,
             "clips": None if self._clips is None else self._clips.identity,
         }
+
+    @cached_property
+    def _selected(self) -> str | None:
+        """The digest of the selection: once, because a face may ask for a state after each batch."""
+        return None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
 
     def _own(self) -> None:
         self._process = os.getpid()
@@ -279,7 +354,7 @@ class Batches(Iterable[Batch]):
         """New workers, and slots for them."""
         options = self.options
         shared = options.workers > 0 and options.backend == "process"
-        slot_pool = SlotPool(self._spec.layout, self._in_flight + 2, options.max_slots, shared=shared)
+        slot_pool = SlotPool(self._spec.layout, self._in_flight + 1 + self.held, options.max_slots, shared=shared)
         if not options.workers:
             return WorkerSet(None, slot_pool)
         from rawpack.batching.pool import WorkerPool

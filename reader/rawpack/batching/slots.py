@@ -100,6 +100,14 @@ class Slot:
             self.descriptor = None
 
 
+def slot_of(array: NDArray[Any]) -> Slot | None:
+    """The slot that an array of a batch is over, found by its lease; None where it has memory of its own."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return getattr(base, "slot", None)
+
+
 class SlotPool:
     """The slots of one iterator's batches at a time. Used by one thread at a time; leases may end in any."""
 
@@ -147,7 +155,8 @@ class SlotPool:
 
     def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays. The slot is not reused while any of them, or a view of one, lives."""
-        lease = slot.lease_type.from_buffer(slot.memory)
+        lease: Any = slot.lease_type.from_buffer(slot.memory)
+        lease.slot = slot
         self._leases[slot.number] = weakref.ref(lease, slot.ended)
         if slot.fresh:
             slot.close_descriptor()

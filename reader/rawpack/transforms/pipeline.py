@@ -33,17 +33,24 @@ class FieldPlan:
     steps: tuple[Step, ...]
     numbers: tuple[int, ...]
     """The number of each step in the whole transform, under which what it draws is kept."""
-    fits: tuple[bool, ...]
-    """For each step, whether it makes the shape and dtype of `result`, so that it may write into that memory."""
-    layouts: tuple[str, ...]
-    """The layout of what each step gets."""
-    result: Spec
-    """What comes out; for clips, each frame of it."""
+    specs: tuple[Spec, ...]
+    """Before the first step, and after each; for clips, those of one frame."""
     kind: str
     """Of the field."""
     codec: Codec
     frames: int | None = None
     """The length of clips; None if samples are single images, and for fields of which a clip has one value."""
+
+    @property
+    def result(self) -> Spec:
+        """What comes out; of clips, of one frame."""
+        return self.specs[-1]
+
+    @property
+    def fits(self) -> tuple[bool, ...]:
+        """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
+        result = self.result.shape, self.result.dtype
+        return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
 
     @property
     def sample_result(self) -> Spec:
@@ -167,13 +174,13 @@ def _fill_pixels(
     reading = transforming = 0.0
     crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
     first = 1 if crop is not None else 0
-    mask = plan.kind == MASK
+    mask, all_fit = plan.kind == MASK, plan.fits
     later = [
-        (number, step.draw, step.apply_mask if mask else step.apply, fits, layout)
-        for number, step, fits, layout in zip(plan.numbers, plan.steps, plan.fits, plan.layouts, strict=True)
+        (number, step.draw, step.apply_mask if mask else step.apply, fits, given.layout)
+        for number, step, fits, given in zip(plan.numbers, plan.steps, all_fit, plan.specs[:-1], strict=True)
     ][first:]
     if crop is not None:
-        crop_number, crop_fits = plan.numbers[0], plan.fits[0]
+        crop_number, crop_fits = plan.numbers[0], all_fit[0]
         scales = plan.codec.scales and not mask
         finish = crop.finish_mask if mask else crop.finish
     samples = zip(library.located(name, rows), random_of(rows), _each(outs), rows.tolist(), strict=True)

@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.pipeline import MASK, PIXELS, FieldPlan, Pipeline, with_frames
 from rawpack.transforms.step import Array, BatchStep, Spec, Step
-from rawpack.transforms.values import ByTable, by_tables
+from rawpack.transforms.values import ByTable, Tail, by_tables, tail_of
 
 Transform = Sequence[Step | BatchStep | Callable[[Array], Any]]
 
@@ -88,6 +88,25 @@ def plan_pipeline(
     return Pipeline(plans, tuple(batch_steps), results)
 
 
+def cut_tails(pipeline: Pipeline) -> tuple[Pipeline | None, dict[str, Tail]]:
+    """The same without the last steps of images that are plain arithmetic, which another device can do faster; and
+    these, by field.
+
+    Batch steps come after them, so that with any of those nothing is cut. The pipeline is None where nothing is left of
+    it.
+    """
+    plans, results, tails = dict(pipeline.plans), dict(pipeline.results), dict[str, Tail]()
+    for name, plan in pipeline.plans.items():
+        tail = tail_of(plan.steps[-1], plan.result) if plan.kind == "image" and plan.steps else None
+        if tail is None or pipeline.batch_steps:
+            continue
+        plans[name] = cut = replace(plan, steps=plan.steps[:-1], numbers=plan.numbers[:-1], specs=plan.specs[:-1])
+        if not cut.steps:
+            del plans[name]
+        tails[name], results[name] = tail, cut.sample_result
+    return (replace(pipeline, plans=plans, results=results) if plans or pipeline.batch_steps else None), tails
+
+
 def spec_of(stored: Field) -> Spec:
     """A field as the store holds it."""
     layout = "HWC" if stored.kind in PIXELS and len(stored.shape) == 3 else ""
@@ -127,13 +146,12 @@ def _field_plan(numbered: list[tuple[int, Step]], stored: Field, frames: int | N
         steps.append(step.fitted(specs[-1]))
         specs.append(made)
     tabled = steps if kind == MASK else by_tables(steps, specs)
-    numbers, fits, layouts, at = list[int](), list[bool](), list[str](), 0
+    numbers, kept, at = list[int](), specs[:1], 0
     for step in tabled:
         numbers.append(numbered[at][0])
-        layouts.append(specs[at].layout)
         at += len(step.steps) if isinstance(step, ByTable) else 1
-        fits.append((specs[at].shape, specs[at].dtype) == (specs[-1].shape, specs[-1].dtype))
-    return FieldPlan(tuple(tabled), tuple(numbers), tuple(fits), tuple(layouts), specs[-1], kind, stored.codec, frames)
+        kept.append(specs[at])
+    return FieldPlan(tuple(tabled), tuple(numbers), tuple(kept), kind, stored.codec, frames)
 
 
 def _check_refused(steps: Sequence[Step | BatchStep], fields: Mapping[str, Field], chosen: Sequence[str]) -> None:

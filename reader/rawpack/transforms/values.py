@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,41 @@ class ByTable(Step):
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         return mask.transpose(2, 0, 1) if self._planes else mask
+
+    def scale_and_shift(self) -> tuple[Array, Array] | None:
+        """What each channel's bytes are multiplied by, and what is added then: float64 (C,). None where the table is
+        no such function, up to its own rounding."""
+        shift: Array = np.zeros(self._table.shape[2])
+        scale: Array = shift + 1 / 255
+        for step in self.steps:
+            if type(step) is Normalize:
+                scale, shift = scale / step.std, (shift - step.mean) / step.std
+            elif type(step) not in (ConvertImageDtype, ToCHW):
+                return None
+        table: Array = self._table.view(self._dtype)[0]
+        error = np.abs(np.arange(256)[:, None] * scale + shift - table).max()
+        return (scale, shift) if error <= 4 * np.finfo(self._dtype).eps * max(1, np.abs(table).max()) else None
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last steps of an image as arithmetic on whole batches: values * scale + shift, in `dtype`; then ToCHW."""
+
+    scale: tuple[float, ...] | None
+    """Of each channel; None where values stay as they are."""
+    shift: tuple[float, ...]
+    dtype: str
+    planes: bool
+    """Whether the channels come first in the end."""
+
+
+def tail_of(step: Step, made: Spec) -> Tail | None:
+    """The last step of a plan as arithmetic; None where it is anything else. made: after it."""
+    if type(step) is ToCHW:
+        return Tail(None, (), made.dtype, planes=True)
+    if not isinstance(step, ByTable) or (found := step.scale_and_shift()) is None:
+        return None
+    return Tail(tuple(found[0].tolist()), tuple(found[1].tolist()), made.dtype, planes=made.layout == "CHW")
 
 
 def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:

@@ -1,0 +1,233 @@
+"""Copies to CUDA, against a simulated device: no schedule of the device makes a batch wrong, or touches memory that is
+gone."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from simulated_cuda import SimulatedCuda
+
+from rawpack.batching.slots import SlotField, SlotLayout, SlotPool, slot_of
+from rawpack.faces.cuda import Copied, CudaCopies, TorchRuntime
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the simulation looks at /proc/self/maps")
+LAYOUT = SlotLayout([SlotField("image", "uint8", (3, 5)), SlotField("label", "int64", ())], 4)
+
+
+def given(number: int) -> dict[str, Any]:
+    """What batch `number` has."""
+    return {"image": np.full((4, 3, 5), number % 251, np.uint8), "label": np.arange(4) + number}
+
+
+def begun(pool: SlotPool, copies: CudaCopies, number: int) -> Copied:
+    """A batch as a worker fills it, on its way to the device; nobody holds its arrays."""
+    batch = pool.hand_over(pool.acquire(), 4)
+    for name, values in given(number).items():
+        batch[name][...] = values
+    return copies.begin(batch)
+
+
+def right(tensors: dict[str, Any], number: int) -> bool:
+    return all(np.array_equal(tensors[name], values) for name, values in given(number).items())
+
+
+class Schedule(RuleBasedStateMachine):
+    """Batches, the device, pools of slots that come and go: in any order."""
+
+    @initialize(shared=st.booleans(), reusable=st.integers(1, 4), refusals=st.lists(st.booleans(), max_size=6))
+    def start(self, shared: bool, reusable: int, refusals: list[bool]) -> None:
+        left = list(refusals)
+        self.device = SimulatedCuda(refuses=lambda: bool(left) and left.pop())
+        self.copies = CudaCopies(self.device, dict)
+        self.shared, self.reusable = shared, reusable
+        self.pool = SlotPool(LAYOUT, reusable, shared=shared)
+        self.queue: deque[tuple[int, Copied]] = deque()
+        self.number = 0
+
+    @rule()
+    def begin(self) -> None:
+        self.number += 1
+        self.queue.append((self.number, begun(self.pool, self.copies, self.number)))
+
+    @rule()
+    def begin_and_fail(self) -> None:
+        """The device has no memory for a batch."""
+        self.device.failing = True
+        with pytest.raises(RuntimeError, match="out of memory"):
+            begun(self.pool, self.copies, 250)
+
+    @rule(steps=st.integers(1, 9))
+    def work(self, steps: int) -> None:
+        self.device.work(steps)
+
+    @precondition(lambda self: self.queue)
+    @rule()
+    def hand_over(self) -> None:
+        number, copied = self.queue.popleft()
+        assert right(self.copies.finish(copied), number)
+
+    @precondition(lambda self: self.queue)
+    @rule()
+    def drop(self) -> None:
+        """The caller leaves the loop early."""
+        self.queue.pop()
+
+    @rule()
+    def another_pool(self) -> None:
+        """Workers were replaced: their slots end, as soon as nothing reads them."""
+        self.pool.close()
+        self.pool = SlotPool(LAYOUT, self.reusable, shared=self.shared)
+
+    @rule()
+    def fork(self) -> None:
+        """A fork is about to happen: slots that are held will not be reused."""
+        self.pool.leave_leased()
+
+    @rule()
+    def close(self) -> None:
+        self.copies.close()
+        assert not self.device.registered
+
+    def teardown(self) -> None:
+        if hasattr(self, "copies"):
+            for number, copied in self.queue:
+                assert right(self.copies.finish(copied), number)
+            self.pool.close()
+            self.copies.close()
+            assert not self.device.registered
+
+
+TestSchedule = pytest.mark.filterwarnings("error")(Schedule.TestCase)
+TestSchedule.settings = settings(max_examples=60, stateful_step_count=40, deadline=None,
+                                 suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+
+
+def test_slots_are_registered_once() -> None:
+    """However many batches come: as many registrations as slots, and no staging."""
+    device = SimulatedCuda()
+    copies, pool = CudaCopies(device, dict), SlotPool(LAYOUT, 4)
+    for number in range(50):
+        assert right(copies.finish(begun(pool, copies, number)), number)
+    assert len(device.registrations) <= 2
+    assert copies.counts == {"registered_slots": len(device.registrations), "staged_batches": 0}
+    assert device.synchronized == 0
+
+
+def test_a_slot_is_not_reused_before_its_event() -> None:
+    """While the device has done nothing, each batch takes another slot; afterwards they are free again."""
+    device = SimulatedCuda()
+    copies, pool = CudaCopies(device, dict), SlotPool(LAYOUT, 3)
+    queue = [begun(pool, copies, number) for number in range(3)]
+    assert len(pool.slots) == 3
+    assert not pool.spare
+    device.work(1)  # one of the first batch's two copies
+    copies.collect()
+    assert not pool.spare
+    device.work(2)  # the other, and the event
+    copies.collect()
+    assert pool.spare
+    assert [right(copies.finish(one), number) for number, one in enumerate(queue)] == [True] * 3
+
+
+def test_memory_is_unregistered_before_it_is_unmapped() -> None:
+    """The slots end while a copy from them is under way: they stay until it is done. The device checks the rest."""
+    device = SimulatedCuda()
+    copies, pool = CudaCopies(device, dict), SlotPool(LAYOUT, 3)
+    copied = begun(pool, copies, 7)
+    pool.close()
+    del pool
+    gc.collect()
+    copies.collect()
+    assert len(device.registered) == 1
+    assert right(copies.finish(copied), 7)
+    copies.collect()
+    assert not device.registered
+
+
+@pytest.mark.parametrize("how", ["refused", "not wanted", "not reused"])
+def test_what_is_not_registered_goes_through_other_memory(how: str) -> None:
+    """Where CUDA refuses, where slots are limited, where a slot serves once: the slot is free at once, and each slot is
+    tried once."""
+    asked = []
+    device = SimulatedCuda(refuses=lambda: asked.append(1) is None)
+    copies = CudaCopies(device, dict, register=how != "not wanted")
+    pool = SlotPool(LAYOUT, 0 if how == "not reused" else 1)
+    for number in range(5):
+        copied = begun(pool, copies, number)
+        assert how == "not reused" or pool.spare
+        assert right(copies.finish(copied), number)
+    assert len(asked) == (1 if how == "refused" else 0)
+    assert copies.counts == {"registered_slots": 0, "staged_batches": 5}
+
+
+def test_slots_are_found_by_any_array_over_them() -> None:
+    """Views of views lead to the slot; arrays of their own lead nowhere."""
+    pool = SlotPool(LAYOUT, 1)
+    slot = pool.acquire()
+    batch = pool.hand_over(slot, 4)
+    assert slot_of(batch["image"]) is slot
+    assert slot_of(batch["image"][1:].reshape(-1)[3:].view(np.int8)) is slot
+    assert slot_of(batch["image"].copy()) is None
+
+
+# ---------------------------------------------------------------------------------------------- torch's part
+
+
+class Recorded:
+    """Stands for a part of torch: notes what is called, in one list for all parts."""
+
+    def __init__(self, calls: list[str], name: str, results: dict[str, Any]) -> None:
+        self._calls, self._name, self._results = calls, name, results
+
+    def __getattr__(self, name: str) -> Recorded:
+        return Recorded(self._calls, f"{self._name}.{name}".strip("."), self._results)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self._calls.append(self._name)
+        result = self._results.get(self._name, self)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("code", [0, 712])
+def test_the_code_of_a_registration_is_looked_at(code: int) -> None:
+    """Refused: the error that CUDA keeps is raised in a launch of ours and dropped there, not in one of the user's."""
+    calls = list[str]()
+    results = {"torch.cuda.cudart.cudaHostRegister": code, "torch.ones.add_": RuntimeError("CUDA error: 712")}
+    runtime = TorchRuntime(Recorded(calls, "torch", results), "cuda:0")
+    assert runtime.register(4096, 8192) is (code == 0)
+    assert ("torch.ones.add_" in calls) is (code != 0)
+
+
+def test_torch_is_asked_for_what_the_device_needs() -> None:
+    """What is not registered is page-locked by torch; the host waits for nothing; a batch waits for its own event, and
+    its tensors are recorded on the stream that uses them."""
+    calls = list[str]()
+    runtime = TorchRuntime(Recorded(calls, "torch", {}), "cuda:0")
+    tensor = runtime.copy(np.zeros(3), registered=False)
+    assert calls[-2:] == ["torch.from_numpy.pin_memory", "torch.from_numpy.pin_memory.to"]
+    runtime.copy(np.zeros(3), registered=True)
+    assert calls[-2:] == ["torch.from_numpy", "torch.from_numpy.to"]
+    runtime.hand_over({"image": tensor}, runtime.record())
+    assert calls[-4:] == [
+        "torch.cuda.Stream.record_event",
+        "torch.cuda.current_stream",
+        "torch.cuda.current_stream.wait_event",
+        "torch.from_numpy.pin_memory.to.record_stream",
+    ]
+    assert not [name for name in calls if "synchronize" in name]

@@ -1,0 +1,516 @@
+"""Batches as torch tensors: the values of the numpy batches, without a copy on the CPU, and positions that are the
+caller's."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import Frames, pack_frames
+from pictures import picture
+from reading import WAYS, Truth
+from running import Packed, environment
+from simulated_cuda import SimulatedCuda
+
+import rawpack_packer
+from rawpack import Batches, MissingExtraError, Reader, UsageError, WorkerError
+from rawpack.transforms import (
+    BatchLambda,
+    CenterCrop,
+    ConvertImageDtype,
+    Lambda,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    ToCHW,
+)
+from rawpack.transforms.step import Spec
+from rawpack.transforms.values import ByTable, tail_of
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+torch.set_num_threads(1)
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 48)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """A store with every kind of field, and two masks."""
+    rng = np.random.default_rng(0)
+    samples = [
+        {
+            "image": picture(20, 24, i),
+            "mask": rng.integers(0, 5, (20, 24)).astype(np.uint8),
+            "depth": rng.integers(0, 999, (20, 24)).astype(np.uint16),
+            "label": i % 3,
+            "pose": rng.normal(size=4).astype(np.float32),
+            "caption": f"number {i}",
+            "boxes": np.full((i % 4, 5), i, np.float32),
+        }
+        for i in range(22)
+    ]
+    where = tmp_path_factory.mktemp("mixed") / "store"
+    fields = {"mask": "mask", "depth": "mask", "boxes": "float32[?,5]"}
+    rawpack_packer.pack(samples, where, fields=fields, classes=("a", "b", "c"), workers=0, format="memmap")
+    return Reader(where)
+
+
+def on_simulated(batches: Batches, device: SimulatedCuda | None = None, **options: Any) -> Any:
+    """The face for CUDA, with a device that the test drives."""
+    from rawpack.faces.torch import torch_batches
+
+    return torch_batches(batches, runtime=device or SimulatedCuda(torch.from_numpy), **options)
+
+
+def rows_of(batches: Any) -> list[int]:
+    return [row for batch in batches for row in batch["index"].tolist()]
+
+
+# ---------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("channels", ["first", "last"])
+def test_values_are_those_of_numpy(reader: Reader, truth: Truth, way: str, channels: Any) -> None:
+    """Over two epochs, in every way; labels are int64; channels first is torch's channels_last memory format."""
+    expected = reader.batches(8, workers=0, **SHUFFLED)
+    tensors = reader.batches(8, **SHUFFLED, **WAYS[way]).torch(channels=channels)
+    assert len(tensors) == len(expected) == 10
+    for _ in range(2):
+        for given, batch in zip(expected, tensors, strict=True):
+            assert list(batch) == list(given)
+            image = batch["image"].permute(0, 2, 3, 1) if channels == "first" else batch["image"]
+            np.testing.assert_array_equal(image.numpy(), given["image"])
+            np.testing.assert_array_equal(batch["label"].numpy(), given["label"])
+            assert truth.holds({"image": image.numpy(), "label": given["label"], "index": given["index"]})
+            assert batch["label"].dtype == batch["index"].dtype == torch.int64
+            assert batch["image"].dtype == torch.uint8
+            if channels == "first":
+                assert batch["image"].shape[1:] == (3, 48, 48)
+                assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_nothing_is_copied(reader: Reader) -> None:
+    """On the CPU, a tensor is over the very memory that the workers filled."""
+    for way in WAYS.values():
+        iterator = iter(reader.batches(8, **way).torch())
+        batch = next(iterator)
+        assert iterator._source is not None
+        slots = iterator._source._slot_pool.slots.values()
+        begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]
+        for name in ("image", "label", "index"):
+            assert any(start <= batch[name].data_ptr() < start + size for start, size in begins), name
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tensors_that_are_kept_do_not_change(reader: Reader, truth: Truth, way: str) -> None:
+    """Across epochs: a view of a tensor is enough to keep the memory of its batch."""
+    tensors, kept = reader.batches(8, **SHUFFLED, **WAYS[way]).torch(), []
+    for _ in range(3):
+        for batch in tensors:
+            kept.append((batch["image"][1:, :, ::2].detach(), batch["index"].clone()))
+            del batch
+    gc.collect()
+    for view, index in kept:
+        np.testing.assert_array_equal(view.permute(0, 2, 3, 1).numpy(), truth.images[index.numpy()[1:], ::2])
+    addresses = {batch["image"].data_ptr() for batch in tensors}
+    assert len(addresses) <= 5, "tensors that nobody holds give their slots back"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", torch.float32, torch.bfloat16])
+def test_images_are_converted_without_scaling(mixed: Reader, dtype: Any) -> None:
+    """To floats of any width, by name or as torch's; masks and numbers stay as they are."""
+    given = next(iter(mixed.batches(22, workers=0)))
+    batch = next(iter(mixed.batches(22, workers=0).torch(dtype=dtype)))
+    expected = getattr(torch, str(dtype).removeprefix("torch."))
+    assert batch["image"].dtype == expected
+    assert torch.equal(batch["image"], torch.from_numpy(given["image"]).permute(0, 3, 1, 2).to(expected))
+    assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+    assert (batch["mask"].dtype, batch["pose"].dtype) == (torch.uint8, torch.float32)
+
+
+def test_every_kind_of_field(mixed: Reader) -> None:
+    """Masks get channels first too; vectors are tensors; texts and ragged fields stay lists, or are padded."""
+    names = ["image", "mask", "depth", "label", "pose", "caption", "boxes"]
+    given = next(iter(mixed.batches(22, fields=names, workers=0)))
+    batch = next(iter(mixed.batches(22, fields=names, workers=0).torch()))
+    assert batch["mask"].shape == batch["depth"].shape == (22, 1, 20, 24)
+    assert (batch["depth"].dtype, batch["pose"].shape) == (torch.uint16, (22, 4))
+    np.testing.assert_array_equal(batch["depth"][:, 0].numpy(), given["depth"][..., 0])
+    np.testing.assert_array_equal(batch["pose"].numpy(), given["pose"])
+    assert batch["caption"] == given["caption"]
+    assert isinstance(batch["boxes"], list)
+    assert isinstance(batch["boxes"][3], np.ndarray)
+    padded = next(iter(mixed.batches(22, fields=["boxes"], ragged="pad", workers=0).torch()))
+    assert (padded["boxes"].shape, padded["boxes.length"].dtype) == ((22, 3, 5), torch.int64)
+
+
+def test_clips_have_channels_after_frames(tmp_path: Path) -> None:
+    """(n, T, H, W, C) becomes (n, T, C, H, W), by frames of each clip."""
+    clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
+    given = next(iter(clips.batches(4, workers=0)))
+    batch = next(iter(clips.batches(4, workers=0).torch()))
+    assert (batch["image"].shape, batch["mask"].shape) == ((4, 3, 3, 12, 16), (4, 3, 1, 12, 16))
+    np.testing.assert_array_equal(batch["image"].numpy(), np.moveaxis(given["image"], -1, -3))
+    np.testing.assert_array_equal(batch["clip"].numpy(), given["clip"])
+
+
+def test_tuples(mixed: Reader) -> None:
+    """as_tuple names the fields of a batch and their order, as loops over a DataLoader have them."""
+    batches = mixed.batches(5, fields=["image", "label", "caption"], workers=0).torch(
+        as_tuple=["image", "label", "caption"]
+    )
+    for images, labels, captions in batches:
+        assert images.shape[1:] == (3, 20, 24)
+        assert labels.dtype == torch.int64
+        assert captions[0].startswith("number")
+
+
+def test_planes_and_channels_of_the_transform_stay(packed: Packed, reader: Reader) -> None:
+    """What a transform has made (C, H, W) is not turned again; planes are flat."""
+    batch = next(iter(reader.batches(5, transform=[ToCHW()], workers=0).torch()))
+    assert batch["image"].shape == (5, 3, 48, 48)
+    assert batch["image"].is_contiguous()
+    planes = Reader(packed("memmap", "--size", 48, "--color", "yuv420"))
+    assert next(iter(planes.batches(5, color="yuv420", workers=0).torch()))["image"].shape == (5, 48 * 48 * 3 // 2)
+
+
+def test_other_devices_get_copies(reader: Reader) -> None:
+    """A device that is neither CPU nor CUDA: each batch goes there as it comes."""
+    batch = next(iter(reader.batches(5, workers=0).torch("meta", dtype="float16")))
+    assert (batch["image"].device.type, batch["image"].dtype) == ("meta", torch.float16)
+
+
+# ---------------------------------------------------------------------------------------------- epochs and states
+
+
+def test_iter_alone_does_nothing(reader: Reader) -> None:
+    """Trainers call iter() to see whether they can: no epoch is taken and no worker starts before next()."""
+    tensors = reader.batches(8, workers=1, **SHUFFLED).torch()
+    for _ in range(3):
+        iter(tensors)
+    assert tensors.state_dict()["epoch"] == 0
+    first = rows_of(tensors)
+    assert first == rows_of(reader.batches(8, workers=0, **SHUFFLED))
+    tensors.sampler.set_epoch(0)
+    assert rows_of(tensors) == first
+    tensors.set_epoch(5)
+    iter(tensors)
+    assert tensors.state_dict()["epoch"] == 5
+
+
+def test_a_loaded_position_survives_what_trainers_do(reader: Reader) -> None:
+    """State loaded, iter() tried, the epoch that was loaded set: training resumes at the position; another epoch begins
+    at its start."""
+    tensors = reader.batches(8, workers=0, **SHUFFLED).torch()
+    whole = [rows_of(tensors) for _ in range(3)]
+    tensors.set_epoch(1)
+    iterator = iter(tensors)
+    for _ in range(4):
+        next(iterator)
+    state = json.loads(json.dumps(tensors.state_dict()))
+    again = reader.batches(8, workers=0, **SHUFFLED).torch()
+    again.load_state_dict(state)
+    iter(again)
+    again.sampler.set_epoch(1)
+    assert again.state_dict() == state
+    assert rows_of(again) == whole[1][32:]
+    assert rows_of(again) == whole[2]
+    again.load_state_dict(state)
+    again.set_epoch(2)
+    assert rows_of(again) == whole[2]
+    again.set_epoch(1)
+    assert rows_of(again) == whole[1]
+
+
+@pytest.mark.parametrize(("depth", "way"), [(1, "here"), (2, "processes"), (3, "threads"), (4, "threads")])
+def test_states_count_what_was_handed_over(reader: Reader, depth: int, way: str) -> None:
+    """However many batches are being copied: a run that stops anywhere, and resumes from its state, loses no sample and
+    gets none twice."""
+    whole = reader.batches(8, workers=0, **SHUFFLED)
+    expected = [row for _ in range(3) for batch in whole for row in batch["index"].tolist()]
+    chance, rows, state = random.Random(depth), list[int](), None
+    while len(rows) < len(expected):
+        tensors = on_simulated(reader.batches(8, **SHUFFLED, **WAYS[way]), depth=depth)
+        if state is not None:
+            tensors.load_state_dict(state)
+        stop = chance.randrange(1, 14)
+        for batch in itertools.islice(itertools.chain.from_iterable(itertools.repeat(tensors)), stop):
+            rows += batch["index"].tolist()
+            state = json.loads(json.dumps(tensors.state_dict()))
+        tensors.close()
+    assert rows[: len(expected)] == expected
+
+
+def test_a_state_is_the_one_of_numpy_batches(reader: Reader) -> None:
+    """At every batch, so that runs may change between the two."""
+    batches, tensors = reader.batches(8, workers=0, **SHUFFLED), on_simulated(reader.batches(8, workers=0, **SHUFFLED))
+    for _ in range(2):
+        for _, _ in zip(batches, tensors, strict=True):
+            assert tensors.state_dict() == batches.state_dict()
+
+
+def test_a_sample_that_fails_is_raised_in_its_place(reader: Reader) -> None:
+    """The batches before it are handed over, although it fails while they are being copied."""
+
+    def fails(image: Any) -> Any:
+        raise RuntimeError("no such luck")
+
+    def at_row(batch: dict[str, Any]) -> dict[str, Any]:
+        if 30 in batch["index"]:
+            raise RuntimeError("no such luck")
+        return {}
+
+    batches = reader.batches(8, workers=2, backend="thread", transform=[BatchLambda(at_row)])
+    tensors, rows = on_simulated(batches, depth=4), list[int]()
+    iterator = iter(tensors)
+    for _ in range(3):
+        rows += next(iterator)["index"].tolist()
+    with pytest.raises(WorkerError, match="no such luck"):
+        next(iterator)
+    assert next(iterator, None) is None
+    assert rows == list(range(24))
+    assert tensors.state_dict()["position"] == 24
+    with pytest.raises(WorkerError):
+        next(iter(on_simulated(reader.batches(8, workers=0, transform=[Lambda(fails)]))))
+
+
+def test_a_copy_that_fails_loses_nothing(reader: Reader) -> None:
+    """The device has no memory: the error is raised, and the state is where the caller was."""
+    device = SimulatedCuda(torch.from_numpy)
+    tensors = on_simulated(reader.batches(8, workers=0), device)
+    device.failing = True
+    with pytest.raises(RuntimeError, match="out of memory"):
+        next(iter(tensors))
+    assert tensors.state_dict()["position"] == 0
+    tensors.load_state_dict(tensors.state_dict())
+    assert rows_of(tensors) == list(range(75))
+
+
+def test_two_iterators_at_once(reader: Reader) -> None:
+    """Nested loops work; the state is that of the loop that began last."""
+    tensors = on_simulated(reader.batches(8, workers=0), depth=3)
+    outer = iter(tensors)
+    next(outer)
+    inner = iter(tensors)
+    next(inner), next(inner)
+    state = tensors.state_dict()
+    assert (state["epoch"], state["position"]) == (1, 16)
+    assert next(outer)["index"].tolist() == list(range(8, 16))
+    assert tensors.state_dict() == state
+
+
+# ---------------------------------------------------------------------------------------------- the way to CUDA
+
+
+@pytest.mark.parametrize(("depth", "way"), [(1, "threads"), (2, "here"), (3, "processes")])
+def test_batches_on_the_way_are_right(reader: Reader, truth: Truth, way: str, depth: int) -> None:
+    """With real slots and workers, whenever the device finds time: every batch is whole, few slots are registered, and
+    all are given back."""
+    chance = random.Random(depth)
+    device = SimulatedCuda(torch.from_numpy, refuses=lambda: chance.random() < 0.2)
+    tensors = on_simulated(reader.batches(8, **SHUFFLED, **WAYS[way]), device, depth=depth)
+    for epoch in range(6):
+        for number, batch in enumerate(tensors):
+            rows = batch["index"].numpy()
+            np.testing.assert_array_equal(batch["image"].permute(0, 2, 3, 1).numpy(), truth.images[rows])
+            np.testing.assert_array_equal(batch["label"].numpy(), truth.labels[rows])
+            device.work(chance.randrange(6))
+            if epoch == 2 and number == 4:
+                break
+    assert len(device.registrations) <= 4 + depth
+    assert device.synchronized == 0
+    assert tensors.stats()["registered_slots"] == len(device.registrations)
+    tensors.close()
+    assert not device.registered
+    assert len(rows_of(tensors)) == 75, "after close(), another epoch may follow"
+    del tensors
+    gc.collect()
+    assert not device.registered
+
+
+def test_limited_slots_are_free_at_once(reader: Reader) -> None:
+    """With max_slots, copies in advance hold none of them."""
+    device = SimulatedCuda(torch.from_numpy)
+    assert rows_of(on_simulated(reader.batches(8, max_slots=2, workers=2, backend="thread"), device, depth=4)) == list(
+        range(75)
+    )
+    assert not device.registrations
+
+
+@pytest.mark.parametrize(
+    ("steps", "tolerance"),
+    [
+        ([Normalize(MEAN, STD)], 1e-6),
+        ([Normalize(MEAN, STD), ToCHW()], 1e-6),
+        ([ConvertImageDtype()], 1e-6),
+        ([ConvertImageDtype("float64"), Normalize(MEAN, STD, "float64"), ToCHW()], 1e-14),
+        ([Normalize(MEAN, STD, "float16"), ToCHW()], 2e-3),
+        ([ToCHW()], 0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("before", [[], [RandomCrop(32), RandomHorizontalFlip()]], ids=["alone", "after others"])
+def test_the_last_steps_run_on_the_device(
+    reader: Reader, before: list[Any], steps: list[Any], tolerance: float
+) -> None:
+    """What only scales values is done after the bytes were copied; the values are numpy's, up to rounding; what is
+    random stays in the workers, with the same numbers."""
+    expected = reader.batches(8, workers=0, transform=[*before, *steps], **SHUFFLED)
+    tensors = on_simulated(
+        reader.batches(8, workers=0, transform=[*before, *steps], **SHUFFLED),
+        SimulatedCuda(torch.from_numpy, eager=True),
+        channels="last",
+    )
+    assert "image: uint8" in repr(tensors)
+    for given, batch in zip(expected, tensors, strict=True):
+        assert batch["image"].shape == given["image"].shape
+        assert str(batch["image"].dtype) == f"torch.{given['image'].dtype}"
+        np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [Lambda(lambda image: image)],
+        [Normalize(MEAN, STD), Lambda(lambda image: image)],
+        [Normalize(MEAN, STD), ToCHW(), BatchLambda(lambda batch: {"image": -batch["image"]})],
+        [ConvertImageDtype("float16"), Normalize(MEAN, STD)],
+        [CenterCrop(40)],
+    ],
+    ids=["a function", "a function last", "a batch step", "rounded on the way", "a crop"],
+)
+def test_other_last_steps_stay_in_the_workers(reader: Reader, steps: list[Any]) -> None:
+    """Bit for bit what numpy gives."""
+    options: dict[str, Any] = {"workers": 2, "backend": "thread", "transform": steps}
+    tensors = on_simulated(reader.batches(8, **options), SimulatedCuda(torch.from_numpy, eager=True), channels="last")
+    for given, batch in zip(reader.batches(8, **options), tensors, strict=True):
+        np.testing.assert_array_equal(batch["image"].numpy(), given["image"])
+
+
+def test_every_byte_is_scaled_alike() -> None:
+    """All values of a byte, in each channel: within 0.000001 of numpy's as float32, and the next float16 at most."""
+    from rawpack.faces.torch import _Converter
+
+    ramp = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2)
+    for dtype in ("float32", "float16"):
+        made = Spec(ramp.shape, dtype, "HWC")
+        table = ByTable([Normalize(MEAN, STD, dtype)], Spec(ramp.shape, "uint8", "HWC"), made)
+        expected = table.apply(ramp, None)
+        scaled = _Converter(torch, tail_of(table, made), False, None)(torch.from_numpy(ramp)).numpy()
+        assert scaled.dtype == expected.dtype
+        difference = np.abs(scaled.astype(np.float64) - expected)
+        assert (difference <= (1e-6 if dtype == "float32" else np.spacing(np.abs(expected)))).all()
+
+
+def test_clips_are_scaled_on_the_device(tmp_path: Path) -> None:
+    """Frame by frame, as in the workers."""
+    clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
+    transform = [RandomCrop(8), Normalize(MEAN, STD), ToCHW()]
+    expected = clips.batches(4, workers=0, transform=transform, **SHUFFLED)
+    batches = clips.batches(4, workers=0, transform=transform, **SHUFFLED)
+    tensors = on_simulated(batches, SimulatedCuda(torch.from_numpy, eager=True))
+    for given, batch in zip(expected, tensors, strict=True):
+        assert batch["image"].shape[1:] == (3, 3, 8, 8)
+        np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=0, atol=1e-6)
+        np.testing.assert_array_equal(batch["mask"].numpy(), given["mask"])
+
+
+def test_dtype_after_the_last_steps(reader: Reader) -> None:
+    """Scaled in float32 on the device, then rounded once."""
+    transform = [Normalize(MEAN, STD), ToCHW()]
+    given = next(iter(reader.batches(8, workers=0, transform=transform)))["image"]
+    batches = reader.batches(8, workers=0, transform=transform)
+    batch = next(iter(on_simulated(batches, SimulatedCuda(torch.from_numpy, eager=True), dtype="bfloat16")))
+    assert batch["image"].dtype == torch.bfloat16
+    np.testing.assert_allclose(batch["image"].float().numpy(), given, rtol=2**-8, atol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"device": "cud"}, "device='cud' must be a device of torch"),
+        ({"device": [1]}, r"device=\[1\] must be a device"),
+        ({"device": "cuda"}, "device='cuda': torch finds no GPU"),
+        ({"device": "mps"}, "device='mps': torch cannot use it here"),
+        ({"channels": "middle"}, "channels='middle' must be one of 'first', 'last'"),
+        ({"dtype": "int3"}, "dtype='int3' must be one of 'float16', 'bfloat16'"),
+        ({"dtype": torch.uint8}, "dtype=torch.uint8 must be one of"),
+        ({"depth": 0}, "depth=0 must be"),
+        ({"as_tuple": "image"}, r"as_tuple='image' must be a list of names, such as \['image'\]"),
+        ({"as_tuple": ["image", "key"]}, "no field 'key' in a batch, only image, label, index"),
+    ],
+)
+def test_nonsense_is_refused_at_the_call(reader: Reader, options: dict[str, Any], words: str) -> None:
+    """In the words of Python, before any worker starts."""
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        pytest.skip("this machine has one of the devices")
+    with pytest.raises(UsageError, match=words):
+        reader.batches(8).torch(**options)
+
+
+def test_repr_and_pickle(reader: Reader) -> None:
+    """repr shows the device and what a batch has; workers do not travel."""
+    tensors = reader.batches(8, workers=0).torch(as_tuple=("image", "label"))
+    assert repr(tensors) == (
+        f"TorchBatches(cpu, channels first, tuples (image, label); {reader.batches(8, workers=0)!r})"
+    )
+    with pytest.raises(UsageError, match="pickle the reader"):
+        pickle.dumps(tensors)
+
+
+def test_no_loader_of_torch(reader: Reader) -> None:
+    """Trainers look for `DataLoader` and shard it again: this is none."""
+    tensors = reader.batches(8, workers=0).torch()
+    assert not isinstance(tensors, torch.utils.data.DataLoader | torch.utils.data.Dataset)
+
+
+def test_torch_is_loaded_when_it_is_asked_for(store: Path) -> None:
+    """Reading numpy batches loads no torch; where it is missing, the error says so."""
+    code = f"""
+import sys, rawpack
+batches = rawpack.Reader({str(store)!r}).batches(8, workers=0)
+next(iter(batches))
+assert "torch" not in sys.modules and "rawpack.faces" not in sys.modules
+sys.modules["torch"] = None
+try:
+    batches.torch()
+except rawpack.MissingExtraError as error:
+    assert "pip install torch" in str(error), error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
+    assert issubclass(MissingExtraError, ImportError)
+
+
+def test_memory_is_given_back_with_the_object(reader: Reader) -> None:
+    """Whoever forgets close(): workers, slots and registrations end with the object."""
+    device = SimulatedCuda(torch.from_numpy)
+    make: Callable[[], Any] = lambda: on_simulated(reader.batches(8, workers=2, backend="thread"), device)  # noqa: E731
+    tensors = make()
+    iterator = iter(tensors)
+    next(iterator), next(iterator)
+    assert device.registered
+    del tensors, iterator
+    gc.collect()
+    assert not device.registered
