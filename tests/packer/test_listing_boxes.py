@@ -236,7 +236,7 @@ def test_boxes_of_an_image_of_another_size_are_rejected(coco: Path, tmp_path: Pa
     assert ran.code == 0, ran.err
     reject = json.loads((tmp_path / "s/rejects.jsonl").read_text())
     assert (reject["key"], reject["reason"]) == ("0.jpg", "bad_field")
-    assert "an image of (40, 60) (height, width), and it has (20, 30)" in reject["detail"]
+    assert "an image of (40, 60) (height, width), but the image has (20, 30)" in reject["detail"]
     unsaid = changed(coco, lambda tree: [image.pop("height") for image in tree["images"]])
     assert len(Reader(pack(unsaid, tmp_path / "t", "--size", "keep"))) == 3
 
