@@ -54,7 +54,7 @@ def test_every_count_has_a_singular(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("other_files", "file that is no image, skipped"),
+        ("other_files", "file that is not an image, skipped"),
         ("identical_files", "duplicate file"),
         ("not_square", "video whose pixels are not square, stored as it is"),
         ("began_without_key", "video that begins with frames that nothing can decode, which were left out"),
