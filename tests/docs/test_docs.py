@@ -41,7 +41,7 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_ITERATORS = {"handed_over", "following"}
+FOR_ITERATORS = {"begin", "handed_over", "following"}
 """Methods of `Batches` that only its iterators call."""
 LANGUAGES = {"python", "console", "text", "json", "toml", ""}
 
