@@ -170,8 +170,11 @@ class Reader:
         return self._clips.joined(at, [self._sample(row) for row in rows], self._library.fields)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """These samples one by one, as a DataLoader of torch asks for them."""
-        return [self[index] for index in indices]
+        """These samples, read together, one by one: what a DataLoader of torch asks for."""
+        if self._clips is not None:
+            return [self[index] for index in indices]
+        batch = self[list(indices)]
+        return [{name: values[k] for name, values in batch.items()} for k in range(len(batch[INDEX]))]
 
     def column(self, name: str) -> Any:
         """One field of all samples, in the order of this reader; no image is read. Numbers are an array (n, ...), texts

@@ -21,13 +21,13 @@ def values_of(library: ConcatenatedStore, name: str, rows: NDArray[np.int64], ve
         return library.text(name, rows)
     if field.kind == "ragged":
         return [np.array(sample) for sample in library.ragged(name, rows)]
-    if field.in_shards:
+    if field.in_shards and len(rows):
         library.readahead(name, rows)
         if verify:
             for row in rows.tolist():
                 library.check(name, row)
-        if not field.uniform:
-            return [np.array(library.read(name, row)) for row in rows.tolist()]
+    if not field.uniform:
+        return [np.array(library.read(name, row)) for row in rows.tolist()]
     values = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
     for start in range(0, len(rows), _BLOCK):
         library.read_into(name, rows[start : start + _BLOCK], values[start : start + _BLOCK])
