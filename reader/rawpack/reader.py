@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
@@ -38,7 +37,7 @@ from rawpack.remote.url import shown
 from rawpack.store.concatenated import CLIP, INDEX
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.samples import values_of
-from rawpack.store.selection import positions_of
+from rawpack.store.selection import positions_at, positions_of
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
@@ -211,11 +210,8 @@ class Reader:
 
     def _several(self, indices: Any) -> NDArray[np.int64]:
         """The rows of several samples, or the numbers of their clips."""
-        own = np.arange(len(self)) if self._selection is None else self._selection
-        numbers = np.asarray(indices)
-        if numbers.dtype.kind in "iu" and ((numbers < -len(own)) | (numbers >= len(own))).any():
-            raise IndexError(f"some of the samples {reprlib.repr(indices)} of a reader with {len(own)} samples")
-        return own[positions_of(self._library, own, indices, None, None)]
+        positions = positions_at(indices, len(self), outside=IndexError)
+        return positions if self._selection is None else self._selection[positions]
 
     def _together(self, chosen: NDArray[np.int64]) -> dict[str, Any]:
         self._library.look_at_files()
