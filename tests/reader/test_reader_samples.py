@@ -113,7 +113,7 @@ def test_every_format(packed: Packed, layout: str) -> None:
 def test_what_is_no_index(reader: Reader) -> None:
     """As with lists, an index outside is an IndexError; what is no index says so."""
     for outside in (75, -76, [0, 75], [-76], np.array([99])):
-        with pytest.raises(IndexError, match="a reader with 75 samples|the reader has 75"):
+        with pytest.raises(IndexError, match=r"a reader with 75 samples|the reader has 75"):
             reader[outside]
     for wrong in ([0.5], [[1]], [[1], [2, 3]], ["a"], np.zeros((1, 1), int), [True], slice(3)):
         with pytest.raises(UsageError):

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -206,7 +206,7 @@ class Batches(Iterable[Batch]):
             raise UsageError("state_dict() takes one of: after=, after_batches=")
         start: EpochStart
         if after is not None:
-            start, position = self._handed_over(after)
+            start, position = self._place_of(after)
         elif self._state is not None:
             start, position = self._state
         else:
@@ -215,12 +215,12 @@ class Batches(Iterable[Batch]):
         if after_batches is not None:
             position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
         epoch, position = start.state(position)
-        return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
+        return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
         order."""
-        expected = {"version": STATE_VERSION, **self._identity()}
+        expected = {"version": STATE_VERSION, **self._identity}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
         for name, value in expected.items():
@@ -282,7 +282,7 @@ class Batches(Iterable[Batch]):
             self._split = replace(self._split, rank=now[0], world_size=now[1])
         return self._split
 
-    def _handed_over(self, batch: Mapping[str, Any]) -> tuple[EpochStart, int]:
+    def _place_of(self, batch: Mapping[str, Any]) -> tuple[EpochStart, int]:
         """Where the iterator of this batch began, and the position after the batch."""
         index = batch.get(INDEX) if isinstance(batch, Mapping) else None
         reference, start, position = self._handed.get(id(index), (None, None, 0))
@@ -323,6 +323,7 @@ class Batches(Iterable[Batch]):
         left, batch = self._order.length(epoch) - position, self.options.batch_size
         return Prefetch(steps, self._library, names, order, left, batch)
 
+    @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
         selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())

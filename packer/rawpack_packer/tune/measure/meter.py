@@ -225,6 +225,7 @@ def _batches(
         workers=setting.workers,
         image_size=setting.image_size,
         transform=setting.transform or None,
+        rank=0,
     )
 
 
