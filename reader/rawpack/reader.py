@@ -6,12 +6,13 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batching.batches import Batches
+from rawpack.batching.fill import rows_of
 from rawpack.batching.options import (
     Options,
     check_ragged,
@@ -26,14 +27,17 @@ from rawpack.batching.options import (
     seconds,
     sides,
 )
+from rawpack.batching.ragged import by_clip
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.keys import whole_number
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
+from rawpack.store.concatenated import CLIP, INDEX
 from rawpack.store.opening import StorePath, absolute, open_stores
-from rawpack.store.selection import positions_of
+from rawpack.store.samples import values_of
+from rawpack.store.selection import positions_at, positions_of
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
@@ -50,8 +54,8 @@ class Reader:
         for batch in reader.batches(512, shuffle=True):
             batch["image"]      # uint8 (512, 256, 256, 3), RGB
 
-    `reader[i]` is one sample, as a dict of arrays. A reader holds no open files. Several threads may use it. It can be
-    pickled: the copy opens the store again.
+    `reader[i]` is one sample, as a dict of arrays; `reader[[3, 1, 4]]` has several. A reader holds no open files.
+    Several threads may use it. It can be pickled: the copy opens the store again.
     """
 
     def __init__(
@@ -148,46 +152,87 @@ class Reader:
         """For a reader of clips: the videos without a clip, because too few of their frames follow one another."""
         return 0 if self._clips is None else self._clips.left_out
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: SupportsIndex | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
         """One sample: its fields as new arrays, texts as str, and `index`.
+
+        A list or array of indices gives these samples together, as a batch does: one array for each field, and lists of
+        texts and of what differs in length or size.
 
         A clip has `clip` too, and lists of what differs in length or size; random clips are those of epoch 0, seed 0.
         """
+        if isinstance(index, list | range) or getattr(index, "ndim", 0) > 0:
+            return self._together(self._several(index))
         at = self._at(index)
         if self._clips is None:
             return self._sample(at)
         rows = self._clips.rows(np.array([at], np.int64), 0, 0)[0].tolist()
         return self._clips.joined(at, [self._sample(row) for row in rows], self._library.fields)
 
-    def _at(self, index: int) -> int:
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """These samples, read together, one by one: what a DataLoader of torch asks for."""
+        if self._clips is not None:
+            return [self[index] for index in indices]
+        batch = self[list(indices)]
+        return [{name: values[k] for name, values in batch.items()} for k in range(len(batch[INDEX]))]
+
+    def column(self, name: str) -> Any:
+        """One field of all samples, in the order of this reader; no image is read. Numbers are an array (n, ...), texts
+        a list of str, ragged fields a list of arrays.
+
+        Clips have one value of `video`, and of `label` where each video has one; of other fields, one for each frame.
+        Raises UsageError for images and masks, and for what depends on the frames of random clips.
+        """
+        fields = self._library.fields
+        if not isinstance(name, str) or name not in fields:
+            raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}")
+        if fields[name].in_shards:
+            raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
+        self._library.look_at_files()
+        chosen = np.arange(len(self)) if self._selection is None else self._selection
+        if self._clips is None:
+            return values_of(self._library, name, chosen)
+        if name not in self._clips.once and self._clips.shape.per_video is not None:
+            raise UsageError(f"the {name!r} of random clips differs from epoch to epoch: read it with batches()")
+        return self._of_clips(name, self._clips.rows(chosen, 0, 0))
+
+    def _at(self, index: Any) -> int:
         """The row of sample `index`, or the number of its clip."""
         if isinstance(index, slice):
-            raise UsageError("an index must be one number; for several samples use reader.select(indices).batches(...)")
+            raise UsageError(
+                "an index must be one number, or a list of numbers; for many samples use "
+                "reader.select(indices).batches(...)"
+            )
         at = operator.index(index)
         at = at + len(self) if at < 0 else at
         if not 0 <= at < len(self):
             raise IndexError(f"sample {index} of a reader with {len(self)} samples")
         return at if self._selection is None else int(self._selection[at])
 
+    def _several(self, indices: Any) -> NDArray[np.int64]:
+        """The rows of several samples, or the numbers of their clips."""
+        positions = positions_at(indices, len(self), outside=IndexError)
+        return positions if self._selection is None else self._selection[positions]
+
+    def _together(self, chosen: NDArray[np.int64]) -> dict[str, Any]:
+        self._library.look_at_files()
+        if self._clips is None:
+            batch = {name: values_of(self._library, name, chosen, self._verify) for name in self._library.fields}
+            return {**batch, INDEX: chosen}
+        rows = self._clips.rows(chosen, 0, 0)
+        return {CLIP: chosen, **{name: self._of_clips(name, rows) for name in self._library.fields}, INDEX: rows}
+
+    def _of_clips(self, name: str, rows: NDArray[np.int64]) -> Any:
+        """Field `name` of clips with these rows, (n, frames)."""
+        assert self._clips is not None
+        once = name in self._clips.once
+        values = values_of(self._library, name, rows_of(rows, once), self._verify)
+        return values if once else by_clip(values, *rows.shape)
+
     def _sample(self, row: int) -> dict[str, Any]:
         self._library.look_at_files()
-        rows, sample = np.array([row], np.int64), dict[str, Any]()
-        for name, field in self._library.fields.items():
-            if field.kind == "text":
-                sample[name] = self._library.text(name, rows)[0]
-            elif field.kind == "ragged":
-                sample[name] = np.array(self._library.ragged(name, rows)[0])
-            elif field.kind == "number":
-                out = np.empty((1, *(n or 0 for n in field.shape)), field.dtype)
-                self._library.read_into(name, rows, out)
-                sample[name] = out[0]
-            else:
-                self._library.readahead(name, rows)
-                if self._verify:
-                    self._library.check(name, row)
-                sample[name] = np.array(self._library.read(name, row))
-        sample["index"] = np.int64(row)
-        return sample
+        rows = np.array([row], np.int64)
+        sample = {name: values_of(self._library, name, rows, self._verify)[0] for name in self._library.fields}
+        return {**sample, INDEX: np.int64(row)}
 
     def select(
         self,
@@ -266,7 +311,7 @@ class Reader:
         color: Literal["yuv420"] | None = None,
         workers: int | None = None,
         backend: Literal["process", "thread"] | None = None,
-        rank: int | Literal["auto"] = 0,
+        rank: int | Literal["auto"] | None = None,
         world_size: int = 1,
         uneven: Literal["pad", "keep"] = "pad",
         timeout: float = 120,
@@ -296,8 +341,9 @@ class Reader:
             gives RGB, or gray.
         workers: 0 to do the work in this process; None chooses by the CPUs available to this process and the store.
         backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
-        rank, world_size: which of how many processes this is; each gets its part of every step. rank="auto" reads the
-            launcher's environment.
+        rank, world_size: which of how many processes this is; each gets its part of every step. rank="auto" asks
+            torch.distributed, or else the launcher's environment, whenever an epoch begins. None means 0, with a
+            warning where these know of other processes.
         uneven: the last step of an epoch: "pad" fills it up, so that all ranks get equal batches; "keep" does not.
         timeout: seconds without progress after which a worker is considered dead.
         max_slots: the most batches that may be held at once; None for any number.
@@ -340,9 +386,9 @@ class Reader:
             progress=flag("progress", progress),
             verify=self._verify,
         )
-        rank, world_size = resolve_rank(rank, world_size)
-        split = RankSplit(len(order), batch_size, rank, world_size, uneven, flag("drop_last", drop_last))
-        batches = Batches(self._library, self._selection, order, split, seed, options, self._clips)
+        ranks = (rank, world_size)
+        split = RankSplit(len(order), batch_size, *resolve_rank(*ranks), uneven, flag("drop_last", drop_last))
+        batches = Batches(self._library, self._selection, order, split, seed, options, self._clips, ranks)
         if workers is not None and (problem := doubtful_workers(number, batches.options)):
             warn(problem, UserWarning)
         return batches

@@ -42,7 +42,7 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_ITERATORS = {"handed_over", "following", "begun", "with_pipeline", "described"}
+FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_pipeline", "described"}
 """Methods of `Batches` and its faces that only they and their iterators call."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 

@@ -47,6 +47,7 @@ print(psutil.Process().children())
 ENDLESS = """
 batches = reader.batches(6, workers=2, backend="process")
 iterator = iter(batches)
+next(iterator)
 print("workers", *(handle.worker.process.pid for handle in iterator._pool._handles), flush=True)
 while True:
     for batch in batches:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from rawpack.order import (
     Sampled,
     Sequential,
     Shuffled,
+    launcher,
     mixing,
     resolve_rank,
     shuffled,
@@ -701,6 +704,10 @@ def test_a_position_outside_the_epoch_is_refused() -> None:
 # rank="auto" ------------------------------------------------------------------------------------------------------
 
 
+LIGHTNING = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "4"}
+"""What Lightning's own launcher sets."""
+
+
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
@@ -719,10 +726,17 @@ def test_a_position_outside_the_epoch_is_refused() -> None:
         ),
         # WORLD_SIZE exported for torch.distributed, the rank left to srun.
         ({"WORLD_SIZE": "4", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, (2, 4)),
+        # Lightning's own launcher, on the first machine; also within a batch script of SLURM.
+        (LIGHTNING | {"LOCAL_RANK": "2"}, (2, 4)),
+        (LIGHTNING | {"LOCAL_RANK": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (0, 4)),
+        # On a second machine only who also knows the rank among all processes can say it.
+        (LIGHTNING | {"NODE_RANK": "1", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, 4)),
+        # torchrun sets the local rank too.
+        (LIGHTNING | {"LOCAL_RANK": "1", "NODE_RANK": "1", "RANK": "3"}, (3, 4)),
     ],
 )
 def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int, int]) -> None:
-    """torchrun, SLURM, Open MPI and MPICH are understood, the innermost launcher first."""
+    """torchrun, Lightning, SLURM, Open MPI and MPICH are understood, the innermost launcher first."""
     assert resolve_rank("auto", environ=environ) == expected
 
 
@@ -740,6 +754,11 @@ def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int
             "WORLD_SIZE=8 contradicts SLURM_PROCID=2 and SLURM_NTASKS=4",
         ),
         ({"RANK": "0", "PMI_RANK": "2", "PMI_SIZE": "4"}, "RANK=0 contradicts PMI_RANK=2"),
+        (LIGHTNING | {"NODE_RANK": "1"}, "LOCAL_RANK=1 and NODE_RANK=1 and WORLD_SIZE=4 do not say the rank among all"),
+        (LIGHTNING | {"LOCAL_RANK": "4"}, "LOCAL_RANK=4 and NODE_RANK=0 and WORLD_SIZE=4 are inconsistent"),
+        (LIGHTNING | {"LOCAL_RANK": "x"}, "LOCAL_RANK='x' is not a whole number"),
+        ({"LOCAL_RANK": "0"}, "LOCAL_RANK=0 do not say the rank among all processes: call batches()"),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, "LOCAL_RANK=1 and WORLD_SIZE=2 do not say the rank"),
     ],
 )
 def test_an_environment_that_contradicts_itself_is_refused(environ: dict[str, str], message: str) -> None:
@@ -759,3 +778,50 @@ def test_a_given_rank_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_rank("auto", 3)
     with pytest.raises(UsageError, match="rank=4 must be a whole number between 0 and 3"):
         resolve_rank(4, 4)
+
+
+def torch_says(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int, initialized: bool = True) -> None:
+    """Put a torch.distributed in place."""
+    functions: dict[str, Callable[[], int]] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: initialized,
+        "get_rank": lambda: rank,
+        "get_world_size": lambda: world_size,
+    }
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(**functions))  # type: ignore[arg-type]
+
+
+def test_torch_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An initialized torch.distributed knows better than any variable; one that is not is no answer."""
+    environ = {"RANK": "0", "WORLD_SIZE": "2"}
+    torch_says(monkeypatch, 5, 8, initialized=False)
+    assert resolve_rank("auto", environ=environ) == (0, 2)
+    torch_says(monkeypatch, 5, 8)
+    for seen in (environ, {}, {"LOCAL_RANK": "1"}):
+        assert resolve_rank("auto", environ=seen) == (5, 8)
+    with pytest.raises(UsageError, match="world of 8 ranks, not world_size=2"):
+        resolve_rank("auto", 2, environ)
+
+
+def test_a_rank_that_was_found_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked again, "auto" follows torch.distributed, or keeps what the environment said before it was cleared."""
+    assert resolve_rank("auto", environ={}, known=(1, 2)) == (1, 2)
+    assert resolve_rank("auto", environ={"LOCAL_RANK": "1"}, known=(1, 2)) == (1, 2)
+    assert resolve_rank("auto", environ={"RANK": "1", "WORLD_SIZE": "3"}) == (1, 3)
+    torch_says(monkeypatch, 3, 4)
+    assert resolve_rank("auto", environ={}, known=(1, 2)) == (3, 4)
+
+
+def test_a_world_without_a_rank_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every rank would read everything because no rank was given, one warning says so; an environment that says
+    nothing clear is no reason."""
+    environ = {"RANK": "1", "WORLD_SIZE": "2"}
+    monkeypatch.setattr(launcher, "_warned", False)
+    for quiet in ({}, {"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}):
+        assert resolve_rank(None, environ=quiet) == (0, 1)
+    assert resolve_rank(0, 1, environ) == (0, 1)
+    assert resolve_rank(None, 3, environ) == (0, 3)
+    with pytest.warns(UserWarning, match=r'one of 2, .*rank="auto".* or rank=0, world_size=1') as caught:
+        assert resolve_rank(None, environ=environ) == (0, 1)
+    assert len(caught) == 1
+    assert resolve_rank(None, environ=environ) == (0, 1)

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reading import SOAK, WAYS, Truth, children, descriptors, rows_of, shared_bytes, wait_until, workers_of
 from running import Packed
 
-from rawpack import Reader
+from rawpack import Reader, UsageError
 
 BATCH = 8
 STEPS = 30
@@ -32,9 +32,22 @@ class Opened:
     """An iterator and the batches that are still to come from it, by the model."""
 
     iterator: Any
+    begun: bool = False
+    epoch: int = 0
+    step: int = 0
+    expected: list[list[int]] = field(default_factory=list)
+    loads: int = 0
+    """How many states had been loaded when it began."""
+
+
+@dataclass
+class Kept:
+    """A batch that is kept, and where it is from."""
+
+    batch: dict[str, Any]
     epoch: int
     step: int
-    expected: list[list[int]]
+    loads: int
 
 
 class ReaderMachine(RuleBasedStateMachine):
@@ -53,11 +66,12 @@ class ReaderMachine(RuleBasedStateMachine):
         gc.collect()
         self.before, self.opened_before, self.shared_before = children(), descriptors(), shared_bytes()
         self.opened: list[Opened] = []
-        self.kept: list[dict[str, Any]] = []
+        self.kept: list[Kept] = []
         self.latest: tuple[int, int] = (0, 0)
         self.state: tuple[dict[str, Any], int, int] | None = None
         self.newest: Opened | None = None
         self.next: tuple[int, int] = (0, 0)
+        self.loaded, self.loads = False, 0
 
     @initialize()
     def open(self) -> None:
@@ -71,11 +85,17 @@ class ReaderMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.opened) < 3)
     @rule()
     def iterate(self) -> None:
-        """iter(): the next epoch, from where a state was loaded on."""
-        epoch, step = self.next
-        self.opened.append(Opened(iter(self.batches), epoch, step, self.epoch(epoch)[step:]))
-        self.latest, self.next = (epoch, step), (epoch + 1, 0)
-        self.newest = self.opened[-1]
+        """iter(): nothing happens before the first next()."""
+        before = children()
+        self.opened.append(Opened(iter(self.batches)))
+        assert children() <= before
+
+    def begin(self, one: Opened) -> None:
+        """The first next(): it takes the next epoch, from where a state was loaded on."""
+        one.begun, one.loads = True, self.loads
+        one.epoch, one.step = self.latest = self.next
+        one.expected = self.epoch(one.epoch)[one.step :]
+        self.next, self.loaded, self.newest = (one.epoch + 1, 0), False, one
 
     @precondition(lambda self: self.opened)
     @rule(pick=PICK, count=st.integers(1, 6), keep=st.booleans())
@@ -83,6 +103,8 @@ class ReaderMachine(RuleBasedStateMachine):
         """next(), some times; the batches are kept or let go."""
         one = self.opened[pick % len(self.opened)]
         for _ in range(count):
+            if not one.begun:
+                self.begin(one)
             batch = next(one.iterator, None)
             if not one.expected:
                 assert batch is None
@@ -95,7 +117,7 @@ class ReaderMachine(RuleBasedStateMachine):
             if one is self.newest:
                 self.latest = (one.epoch, one.step)
             if keep:
-                self.kept.append(batch)
+                self.kept.append(Kept(batch, one.epoch, one.step, one.loads))
 
     @precondition(lambda self: self.kept)
     @rule(pick=PICK)
@@ -111,22 +133,36 @@ class ReaderMachine(RuleBasedStateMachine):
             one.iterator.close()
             assert next(one.iterator, None) is None
 
-    @precondition(lambda self: self.opened and self.way["backend"] == "process")
+    @precondition(lambda self: any(one.begun for one in self.opened) and self.way["backend"] == "process")
     @rule(pick=PICK, sign=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
     def kill(self, pick: int, sign: signal.Signals) -> None:
         if ReaderMachine.kills == KILLS:
             return  # here, and no precondition: what may come next must follow from this run alone
-        one = self.opened[pick % len(self.opened)]
+        begun = [one for one in self.opened if one.begun]
+        one = begun[pick % len(begun)]
         os.kill(workers_of(one.iterator)[pick % 2], sign)
         ReaderMachine.kills += 1
 
     @precondition(lambda self: self.next != (0, 0))
     @rule()
     def save(self) -> None:
-        epoch, step = self.latest
+        self.saved(self.batches.state_dict(), *self.latest)
+
+    @precondition(lambda self: self.kept)
+    @rule(pick=PICK)
+    def save_after(self, pick: int) -> None:
+        """The state after a batch that is kept; none of one from before a state was loaded."""
+        one = self.kept[pick % len(self.kept)]
+        if one.loads == self.loads:
+            self.saved(self.batches.state_dict(after={**one.batch}), one.epoch, one.step)
+        else:
+            with pytest.raises(UsageError, match="after= must be a batch of these batches"):
+                self.batches.state_dict(after=one.batch)
+
+    def saved(self, state: dict[str, Any], epoch: int, step: int) -> None:
         if not self.epoch(epoch)[step:]:
             epoch, step = epoch + 1, 0
-        self.state = (self.batches.state_dict(), epoch, step)
+        self.state = (state, epoch, step)
 
     @precondition(lambda self: self.state)
     @rule(anew=st.booleans())
@@ -137,30 +173,37 @@ class ReaderMachine(RuleBasedStateMachine):
         if anew:
             self.batches = Reader(self.store).batches(BATCH, shuffle=True, seed=SEED, **self.way)
             self.newest = None
+            # Those that have not begun would take epochs of the batches before.
+            self.opened = [one for one in self.opened if one.begun]
         self.batches.load_state_dict(state)
         self.latest = self.next = (epoch, step)
+        self.loaded, self.loads = True, self.loads + 1
 
     @precondition(lambda self: hasattr(self, "batches"))
     @rule(epoch=st.integers(0, 4))
     def set_epoch(self, epoch: int) -> None:
+        """set_epoch() of the epoch that was loaded keeps the position in it."""
         self.batches.set_epoch(epoch)
-        self.latest = self.next = (epoch, 0)
+        self.latest = self.next = self.next if self.loaded and epoch == self.next[0] else (epoch, 0)
+        self.loaded = self.loaded and epoch == self.next[0]
 
     @invariant()
     def kept_batches_are_right(self) -> None:
-        assert all(self.truth.holds(batch) for batch in self.kept)
+        assert all(self.truth.holds(one.batch) for one in self.kept)
 
     def teardown(self) -> None:
         """All iterators end as the list says; then workers and descriptors are gone, and kept batches still right."""
         while self.opened:
             one = self.opened.pop()
+            if not one.begun:
+                self.begin(one)
             assert [batch["index"].tolist() for batch in one.iterator] == one.expected
             del one
         self.newest = None
         self.__dict__.pop("batches", None)
         gc.collect()
         wait_until(lambda: children() <= self.before, "the workers have ended")
-        assert all(self.truth.holds(batch) for batch in self.kept)
+        assert all(self.truth.holds(one.batch) for one in self.kept)
         self.kept.clear()
         gc.collect()
         wait_until(lambda: descriptors() <= self.opened_before, "the descriptors are closed")
@@ -184,7 +227,7 @@ def test_against_a_list(store: Path, way: str) -> None:
     given = {"store": store, "truth": Truth(store), "epochs": epochs, "way": WAYS[way], "resident": resident}
     machine = type("Machine", (ReaderMachine,), given)
     ReaderMachine.kills = 0
-    runs = 500 if SOAK else 12
+    runs = 500 if SOAK else 15
     bounds = settings(
         max_examples=runs, stateful_step_count=STEPS, deadline=None, database=None, derandomize=not SOAK,
         phases=[Phase.generate],  # a run that waits in vain for a process to end would be shrunk for hours

@@ -165,9 +165,10 @@ def test_what_was_prefetched_does_not_count(reader: Reader) -> None:
 
 
 def test_state_speaks_of_the_latest_iterator(reader: Reader) -> None:
-    """With several iterators, the state is that of the one made last, and of none that was made before."""
+    """With several iterators, the state is that of the one that began last, and of none that began before."""
     batches = reader.batches(BATCH, workers=0)
-    older, newer = iter(batches), iter(batches)
+    newer, older = iter(batches), iter(batches)
+    next(older)
     next(newer)
     for _ in range(3):
         next(older)

@@ -128,6 +128,7 @@ def test_killed_between_epochs(store: Path, truth: Truth) -> None:
     """All workers killed while nobody iterates: the next epoch is whole."""
     batches = Reader(store).batches(BATCH, shuffle=True, **PROCESSES)
     iterator = iter(batches)
+    next(iterator)
     workers = workers_of(iterator)
     list(iterator)
     for pid in workers:
@@ -826,8 +827,8 @@ def counts():
 held, most = [], []
 for epoch in range(3):
     iterator = iter(batches)
-    workers = [handle.worker.process.pid for handle in iterator._pool._handles]
     for batch in iterator:
+        workers = [handle.worker.process.pid for handle in iterator._pool._handles]
         held = [*held[-1:], batch]
         child = os.fork()
         if not child:

@@ -7,25 +7,26 @@ import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from rawpack.batching import dataloader
 from rawpack.batching.fill import BatchFiller, WorkSpec
-from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, most_slices
+from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, most_slices
 from rawpack.batching.options import Options, check_travels, sides, tiny
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
 from rawpack.batching.ragged import RaggedFields
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
-from rawpack.batching.steps import EpochStep, EpochSteps
+from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
-from rawpack.order import Order, RankSplit
+from rawpack.order import Order, RankSplit, resolve_rank
 from rawpack.order.keys import whole_number
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
@@ -56,7 +57,8 @@ class BatchField:
 
 
 class Batches(Iterable[Batch]):
-    """Batches of one reader: each `iter()` is the next epoch, from 0 on, or from n on after `set_epoch(n)`.
+    """Batches of one reader: each iterator is the next epoch, from 0 on, or from n on after `set_epoch(n)`. It takes
+    its epoch, and starts workers, at its first `next()`.
 
     Iterators are independent: nested loops work, and so do two at a time. Workers and slots are kept from epoch to
     epoch and end with this object.
@@ -71,11 +73,13 @@ class Batches(Iterable[Batch]):
         seed: int,
         options: Options,
         clips: ClipTable | None = None,
+        ranks: tuple[int | Literal["auto"] | None, int] = (0, 1),
     ) -> None:
         """Made by `Reader.batches`. selection: the rows of the library, or the numbers of clips, that the order counts;
-        None for all. clips: where samples are clips."""
+        None for all. clips: where samples are clips. ranks: the `rank` and `world_size` that were asked for; split has
+        what they are now."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
-        self._seed, self.options, self._clips = seed, options, clips
+        self._seed, self.options, self._clips, self._ranks = seed, options, clips, ranks
         shown = [name for name in options.fields if library.fields[name].in_slot]
         ragged_fields = [name for name in options.fields if name not in shown]
         self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.mover)
@@ -102,10 +106,22 @@ class Batches(Iterable[Batch]):
         self.counted = Stats(options.workers, layout.sample_bytes)
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
-        self._epoch = self._position = 0
+        self._epoch = self._position = self._loads = 0
+        self._loaded = False
+        """Whether the next epoch's position was loaded."""
         self._latest: weakref.ref[BatchIterator] | None = None
-        self._state: tuple[int, int] = (0, 0)
+        self._state: tuple[EpochStart, int] | None = None
+        """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
+        self._handed: dict[int, tuple[weakref.ref[Any], EpochStart, int]] = {}
+        """For each batch that somebody holds, by the id of its `index`: the same when it was handed over."""
         self._own()
+        dataloader.register(Batches)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise UsageError(
+            "batches are iterated, not indexed; for a DataLoader of torch import torch before you call batches(), or "
+            "pass it the reader itself"
+        )
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
@@ -121,7 +137,7 @@ class Batches(Iterable[Batch]):
         return html_of(f"Batches: {self._title()}", self._table(), self._library, self._clips, self._selection)
 
     def _title(self) -> str:
-        options, split = self.options, self._split
+        options, split = self.options, self._ranked()
         # A sampler is not asked: it may draw, and may raise.
         count = f"{len(self)} " if self._order.foreseeable else ""
         plural = "" if count == "1 " else "es"
@@ -138,69 +154,95 @@ class Batches(Iterable[Batch]):
         return [(name, one.dtype, sides((self.options.batch_size, *one.shape))) for name, one in fields.items()]
 
     def __len__(self) -> int:
-        """The number of batches that this rank gets in the epoch that `iter()` takes next, from its start."""
-        return len(self._split_of(self._epoch))
+        """The number of batches that this rank gets in the epoch that comes next, from its start."""
+        return len(self._start(self._epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `iter()` begins with epoch `epoch`, from its start."""
-        self._begin_at(whole_number("epoch", epoch, 0), 0)
+        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
+        epoch = whole_number("epoch", epoch, 0)
+        loaded = self._loaded and epoch == self._epoch
+        self._begin_at(epoch, self._position if loaded else 0, loaded)
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:
             # A forked child needs its own workers.
             self._own()
-        self._library.look_at_files(now=True)
-        with self._taking:
-            epoch, position = self._epoch, self._position
-            self._begin_at(epoch + 1, 0)
-            self._state, self._latest = (epoch, position), None
-        if self._library.fetcher is not None:
-            self._library.fetcher.restore()  # new workers open what is in the cache
-        worker_set = self._pool_cache.acquire(epoch, position) or self._new_worker_set()
-        readahead = Readahead(self._library, self.options.fields, worker_set.pool)
-        steps: EpochSteps = self._steps(epoch, position)
-        prefetch = None
-        if self._library.fetcher is not None:
-            steps = prefetch = self._prefetch(steps, epoch, position)
-        elif readahead.useful:
-            ranks = self._split.world_size
-            steps = readahead.by_region(steps, position, lambda at: self._order.region_end(epoch, at, ranks), ranks)
-        for _ in worker_set.begun:
-            next(steps)
-        iterator = BatchIterator(
+        return BatchIterator(
             self,
-            steps,
             self._pool_cache,
-            worker_set,
             self._filler,
-            readahead,
             self._ragged_fields if self._ragged_fields.names else None,
-            prefetch,
             seed=self._seed,
-            epoch=epoch,
             in_flight=self._in_flight,
             together=self._together,
         )
-        self._latest = weakref.ref(iterator)
-        if self.options.progress:
-            iterator.show_progress(self._split_of(epoch).count(position), f"epoch {epoch}")
-        return iterator
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the latest iterator is, for `load_state_dict`: plain values that JSON can hold.
+    def begin(self, iterator: BatchIterator) -> Setup:
+        """Called by an iterator at its first `next()`: it takes the next epoch."""
+        self._library.look_at_files(now=True)
+        if self._library.fetcher is not None:
+            self._library.fetcher.restore()  # new workers open what is in the cache
+        with self._taking:
+            start = self._next_start()
+            worker_set = self._pool_cache.acquire(start) or self._new_worker_set()
+            try:
+                setup = self._setup(start, worker_set)
+            except BaseException:
+                self._pool_cache.discard(worker_set)
+                raise
+            self._begin_at(start.epoch + 1, 0)
+            self._state, self._latest = (start, start.position), weakref.ref(iterator)
+        return setup
+
+    def _setup(self, start: EpochStart, worker_set: WorkerSet) -> Setup:
+        readahead = Readahead(self._library, self.options.fields, worker_set.pool)
+        steps: EpochSteps = self._steps(start)
+        prefetch = None
+        if self._library.fetcher is not None:
+            steps = prefetch = self._prefetch(steps, start)
+        elif readahead.useful:
+            ranks = start.split.world_size
+            region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
+            steps = readahead.by_region(steps, start.position, region_end, ranks)
+        for _ in worker_set.begun:
+            next(steps)
+        return Setup(start, steps, worker_set, readahead, prefetch, self._loads)
+
+    def state_dict(self, *, after: Mapping[str, Any] | None = None, after_batches: int | None = None) -> dict[str, Any]:
+        """The state to resume from with `load_state_dict`: plain values that JSON can hold.
+
+        Without arguments: after all batches that the latest iterator has handed over. Where batches are queued before
+        the step that trains on them, these may be more than were trained on:
+
+        after: after this batch, in the epoch that it is from. It must have the `index` array that was handed over; a
+            dict around it may be another one.
+        after_batches: after so many batches of the epoch that the latest iterator is in, counted from where it began.
 
         The position counts the samples that all ranks have handed to their callers, not what workers have prepared.
         The rest of the epoch is the same with other workers, another format of the same set, or another world size.
+
+        Raises UsageError for a batch that these batches did not hand over since the last `load_state_dict`, and for
+        more batches than the epoch has.
         """
-        epoch, position = self._state
-        if not self._split_of(epoch).count(position):
-            # Nothing is left: also where uneven="keep" gave this rank no batch in the last step.
-            epoch, position = epoch + 1, 0
-        return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity()}
+        if after is not None and after_batches is not None:
+            raise UsageError("state_dict() takes one of: after=, after_batches=")
+        start: EpochStart
+        if after is not None:
+            start, position = self._place_of(after)
+        elif self._state is not None:
+            start, position = self._state
+        else:
+            start = self._next_start()
+            position = start.position
+        if after_batches is not None:
+            position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
+        epoch, position = start.state(position)
+        return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next `iter()` resumes where `state` was taken. Raises UsageError where it belongs to another order."""
-        expected = {"version": STATE_VERSION, **self._identity()}
+        """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
+        order."""
+        expected = {"version": STATE_VERSION, **self._identity}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
         for name, value in expected.items():
@@ -214,7 +256,9 @@ class Batches(Iterable[Batch]):
             raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
         if position > self._order.length(epoch):
             raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
-        self._begin_at(epoch, position)
+        self._begin_at(epoch, position, True)
+        self._loads += 1
+        self._handed = {}
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
@@ -251,8 +295,10 @@ class Batches(Iterable[Batch]):
     def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
         """Called by a face: the same batches from the same position, with another pipeline."""
         options = replace(self.options, pipeline=pipeline)
-        other = Batches(self._library, self._selection, self._order, self._split, self._seed, options, self._clips)
-        other._begin_at(self._epoch, self._position)
+        other = Batches(
+            self._library, self._selection, self._order, self._split, self._seed, options, self._clips, self._ranks
+        )
+        other._begin_at(self._epoch, self._position, self._loaded)
         return other
 
     def described(self) -> dict[str, BatchField]:
@@ -275,44 +321,77 @@ class Batches(Iterable[Batch]):
                 described[f"{name}.length"] = BatchField("number", "int64", False)
         return described
 
-    def handed_over(self, iterator: BatchIterator, step: EpochStep) -> None:
-        """Called by an iterator that has handed over a batch."""
+    def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
+        """Called by an iterator that hands over a batch."""
+        start, position = iterator.start, step.position
         if self._latest is not None and self._latest() is iterator:
-            self._state = (iterator.epoch, step.position)
+            self._state = (start, position)
+        if iterator.loads == self._loads:
+            index, handed = batch[INDEX], self._handed
+            key = id(index)
+            # Called before another array can have the same id; whichever thread it is in, it waits for nothing.
+            handed[key] = (weakref.ref(index, lambda _: handed.pop(key, None)), start, position)
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
         """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""
         latest = self._latest is not None and self._latest() is iterator
-        next_epoch = (self._epoch, self._position) == (iterator.epoch + 1, 0)
+        next_epoch = (self._epoch, self._position) == (iterator.start.epoch + 1, 0)
         # Threads use the caller's own transform, which may be changed between two epochs.
         foreseeable = self._order.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
         if latest and next_epoch and foreseeable and self._library.fetcher is None:
-            return self._steps(iterator.epoch + 1, 0)
+            return self._steps(iterator.start.next_epoch)
         return iter(())
 
-    def _begin_at(self, epoch: int, position: int) -> None:
-        self._epoch, self._position = epoch, position
-        self._state = (epoch, position)
+    def _begin_at(self, epoch: int, position: int, loaded: bool = False) -> None:
+        self._epoch, self._position, self._loaded, self._state = epoch, position, loaded, None
 
-    def _steps(self, epoch: int, position: int) -> Generator[EpochStep]:
-        split = self._split_of(epoch)
-        for step in range(split.count(position)):
+    def _next_start(self) -> EpochStart:
+        """Where the next iterator begins."""
+        return self._start(self._epoch, self._position)
+
+    def _start(self, epoch: int, position: int) -> EpochStart:
+        split = replace(self._ranked(), length=self._order.length(epoch))
+        return EpochStart(epoch, position, split, *dataloader.worker_here())
+
+    def _ranked(self) -> RankSplit:
+        """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
+        known = self._split.rank, self._split.world_size
+        if (now := resolve_rank(*self._ranks, known=known)) != known:
+            self._split = replace(self._split, rank=now[0], world_size=now[1])
+        return self._split
+
+    def _place_of(self, batch: Mapping[str, Any]) -> tuple[EpochStart, int]:
+        """Where the iterator of this batch began, and the position after the batch."""
+        index = batch.get(INDEX) if isinstance(batch, Mapping) else None
+        reference, start, position = self._handed.get(id(index), (None, None, 0))
+        if start is None or reference is None or reference() is not index:
+            raise UsageError(
+                "after= must be a batch of these batches, handed over since the last load_state_dict(), with the "
+                "`index` array that it came with, not a copy or view of it; where no batch is at hand, pass "
+                "after_batches=, the number of batches since the iterator began"
+            )
+        return start, position
+
+    def _steps(self, start: EpochStart) -> Generator[EpochStep]:
+        for batch in range(len(start)):
             self._library.look_at_files()
-            span, after = split.batch(step, position), split.reached(step + 1, position)
-            samples = span.samples(self._order, epoch)
+            span, after = start.span(batch), start.reached(batch + 1)
+            samples = span.samples(self._order, start.epoch)
             if self._selection is not None:
                 samples = self._selection[samples]
             if self._clips is None:
                 yield EpochStep(samples, after)
             else:
-                yield EpochStep(self._clips.rows(samples, self._seed, epoch), after, samples)
+                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch), after, samples)
 
-    def _prefetch(self, steps: Iterator[EpochStep], epoch: int, position: int) -> Prefetch:
+    def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache."""
         from rawpack.batching.prefetch import Prefetch
 
-        def order(start: int, stop: int) -> NDArray[np.int64]:
-            samples = self._order.samples(epoch, position + start, position + stop)
+        epoch, position = start.epoch, start.position
+
+        def order(first: int, stop: int) -> NDArray[np.int64]:
+            samples = self._order.samples(epoch, position + first, position + stop)
             if self._selection is not None:
                 samples = self._selection[samples]
             # The first frames of clips: most clips are in the shard where they begin.
@@ -322,29 +401,23 @@ class Batches(Iterable[Batch]):
         left, batch = self._order.length(epoch) - position, self.options.batch_size
         return Prefetch(steps, self._library, names, order, left, batch)
 
-    def _split_of(self, epoch: int) -> RankSplit:
-        return replace(self._split, length=self._order.length(epoch))
-
+    @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
+        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
         return {
             "order": self.options.order_name,
             "order_version": self._order.version,
             "seed": self._seed,
             "samples": len(self._library),
             "keys": self._library.key_digest,
-            "selected": self._selected,
+            "selected": selected,
             "clips": None if self._clips is None else self._clips.identity,
         }
 
-    @cached_property
-    def _selected(self) -> str | None:
-        """The digest of the selection: once, because a face may ask for a state after each batch."""
-        return None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
-
     def _own(self) -> None:
         self._process = os.getpid()
-        self._taking = threading.Lock()
+        self._taking = threading.RLock()
         """Held while an iterator takes its epoch, so that two threads take two different ones."""
         self._of_parent = getattr(self, "_pool_cache", None)
         """In a forked child: kept, because releasing it would end the parent's workers."""

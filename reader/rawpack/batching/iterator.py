@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.batching.fill import BatchFiller, blame
 from rawpack.batching.pool_cache import Begun, PoolCache, WorkerSet
 from rawpack.batching.readahead import Readahead
-from rawpack.batching.steps import EpochStep, EpochSteps
+from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.concatenated import INDEX
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rawpack.batching.batches import Batches
     from rawpack.batching.pool import Pending, WorkerPool
     from rawpack.batching.prefetch import Prefetch
+    from rawpack.batching.slots import SlotPool
 
 Batch = dict[str, Any]
 IN_FLIGHT = 2
@@ -38,37 +40,55 @@ def most_slices(batch_bytes: int, whole: bool) -> int:
     return 1 if whole else max(1, batch_bytes // _SLICE_BYTES)
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What an iterator gets when it begins."""
+
+    start: EpochStart
+    steps: EpochSteps
+    """Those that are left after what `worker_set` has begun."""
+    worker_set: WorkerSet
+    readahead: Readahead
+    prefetch: Prefetch | None
+    """The steps, where their files must be fetched first."""
+    loads: int
+    """How many states its `Batches` had loaded."""
+
+
 class BatchIterator(Iterator[Batch]):
-    """The batches of one epoch, in the process that made it. Threads may share one, as they would a queue: each batch
-    goes to one of them."""
+    """The batches of one epoch, in the process that made it. It takes its epoch, and workers, at its first `next()`.
+    Threads may share one, as they would a queue: each batch goes to one of them."""
+
+    start: EpochStart
+    """Where it began."""
+    loads: int
+    """How many states its `Batches` had loaded then."""
+    _steps: Iterator[EpochStep]
+    _close_steps: Callable[[], None]
+    _slot_pool: SlotPool
+    _readahead: Readahead
 
     def __init__(
         self,
         owner: Batches,
-        steps: EpochSteps,
         pool_cache: PoolCache,
-        worker_set: WorkerSet,
         filler: BatchFiller,
-        readahead: Readahead,
         ragged_fields: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
-        prefetch: Prefetch | None = None,
         *,
         seed: int,
-        epoch: int,
         in_flight: int,
         together: int,
     ) -> None:
-        """worker_set: what makes the batches; it has begun those before `steps`. ragged_fields: gives the fields of
-        rows that are not in slots, by seed and epoch, if there are any. prefetch: the steps, where their files must be
-        fetched first. together: without workers, how many batches fit into a slot, and are read at once."""
+        """ragged_fields: gives the fields of rows that are not in slots, by seed and epoch, if there are any. together:
+        without workers, how many batches fit into a slot, and are read at once."""
         self._owner, self._pool_cache = owner, pool_cache
-        self._pool, self._slot_pool = worker_set.pool, worker_set.slot_pool
-        self._steps: Iterator[EpochStep] = steps
-        self._filler, self._readahead, self._ragged_fields = filler, readahead, ragged_fields
-        self._together, self._prefetch, self._close_steps = together, prefetch, steps.close
-        self._seed, self.epoch, self._in_flight = seed, epoch, in_flight
+        self._filler, self._ragged_fields = filler, ragged_fields
+        self._seed, self._in_flight, self._together = seed, in_flight, together
+        self._begun = False
+        self._pool: WorkerPool | None = None
+        self._prefetch: Prefetch | None = None
         self._bar: Any = None
-        self._pending = worker_set.begun
+        self._pending: Begun = deque()
         self._beyond: Begun = deque()
         """Batches of the next epoch."""
         self._following: Iterator[EpochStep] | None = None
@@ -95,10 +115,13 @@ class BatchIterator(Iterator[Batch]):
             began = time.perf_counter()
             self._enter()
             try:
+                if not self._begun:
+                    self._begin()
                 step, batch = self._made_here() if self._pool is None else self._from_pool(self._pool)
                 if self._ragged_fields is not None:
-                    batch.update(self._ragged_fields(step.rows, (self._seed, self.epoch), step.clips))
+                    batch.update(self._ragged_fields(step.rows, (self._seed, self.start.epoch), step.clips))
                 self._count(step, began)
+                self._owner.handed_over(self, step, batch)
                 return batch
             except StopIteration:
                 self._end([])
@@ -108,12 +131,6 @@ class BatchIterator(Iterator[Batch]):
                 raise
             finally:
                 self._inside = False
-
-    def show_progress(self, batches: int, title: str) -> None:
-        """Put a progress bar over the batches to come."""
-        from tqdm.auto import tqdm
-
-        self._bar = tqdm(total=batches, desc=title, unit=" batches")
 
     def close(self) -> None:
         """End the iteration early, without waiting for workers: they finish their slices and serve the next epoch. A
@@ -140,6 +157,20 @@ class BatchIterator(Iterator[Batch]):
             if bar is not None:
                 _let_go(bar, close=os.getpid() == self._process)
 
+    def _begin(self) -> None:
+        """Take an epoch, and what makes its batches."""
+        setup = self._owner.begin(self)
+        self.start, self.loads = setup.start, setup.loads
+        self._steps, self._close_steps = setup.steps, setup.steps.close
+        worker_set = setup.worker_set
+        self._pool, self._slot_pool, self._pending = worker_set.pool, worker_set.slot_pool, worker_set.begun
+        self._readahead, self._prefetch = setup.readahead, setup.prefetch
+        self._begun = True
+        if self._owner.options.progress:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=len(self.start), desc=f"epoch {self.start.epoch}", unit=" batches")
+
     def _made_here(self) -> tuple[EpochStep, Batch]:
         """The next batch, made in this process."""
         if not self._made:
@@ -157,7 +188,7 @@ class BatchIterator(Iterator[Batch]):
             start, end = end, end + len(step.rows)
             step.write(whole, start)
         rows = whole[INDEX]
-        seeds, times = (self._seed, self.epoch), self._owner.counted.times
+        seeds, times = (self._seed, self.start.epoch), self._owner.counted.times
         try:
             self._readahead.ask_if_cold(rows)
             targets = self._filler.targets(whole)
@@ -195,7 +226,7 @@ class BatchIterator(Iterator[Batch]):
             if step is None:
                 self._submit_beyond(pool)
                 return
-            self._pending.append((step, self._begin(pool, step, self.epoch)))
+            self._pending.append((step, self._submit_step(pool, step, self.start.epoch)))
 
     def _submit_beyond(self, pool: WorkerPool) -> None:
         """All of this epoch is in the making: begin the next, so that its first batch is ready when it is asked for."""
@@ -206,12 +237,12 @@ class BatchIterator(Iterator[Batch]):
                 step = next(self._following, None)
                 if step is None:
                     return
-                self._beyond.append((step, self._begin(pool, step, self.epoch + 1)))
+                self._beyond.append((step, self._submit_step(pool, step, self.start.epoch + 1)))
         except RawpackError:
             # Raised again when that epoch is asked for. What is begun must be its first batches, without a gap.
             self._following = iter(())
 
-    def _begin(self, pool: WorkerPool, step: EpochStep, epoch: int) -> Pending:
+    def _submit_step(self, pool: WorkerPool, step: EpochStep, epoch: int) -> Pending:
         """Give out a batch to the workers."""
         rows, slot, layout = len(step.rows), self._slot(), self._slot_pool.layout
         step.write(layout.views(slot.memory, rows))
@@ -243,7 +274,6 @@ class BatchIterator(Iterator[Batch]):
         self._last = now
         if self._bar is not None:
             self._bar.update()
-        self._owner.handed_over(self, step)
 
     def _leave(self) -> None:
         """End, with batches in the making."""
@@ -255,13 +285,15 @@ class BatchIterator(Iterator[Batch]):
     def _end(self, left: list[Pending] | None) -> None:
         """left: batches in the making that nobody wants; None after an error, when nobody may use the workers again."""
         self._ended = True
+        if not self._begun:
+            return
         if self._bar is not None:
             self._bar.close()
         self._pending.clear()
         self._made.clear()
         self._close_steps()
         beyond, self._beyond = self._beyond, deque()
-        worker_set = WorkerSet(self._pool, self._slot_pool, tuple(left or ()), self.epoch + 1, beyond)
+        worker_set = WorkerSet(self._pool, self._slot_pool, tuple(left or ()), beyond, self.start.next_epoch)
         if left is None:
             self._pool_cache.discard(worker_set)
         else:

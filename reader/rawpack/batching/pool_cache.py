@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rawpack.batching.slots import SlotPool
-from rawpack.batching.steps import EpochStep
+from rawpack.batching.steps import EpochStart, EpochStep
 
 if TYPE_CHECKING:
     from rawpack.batching.pool import Pending, WorkerPool
@@ -27,9 +27,9 @@ class WorkerSet:
     slot_pool: SlotPool
     left: tuple[Pending, ...] = ()
     """Batches that are still being made, and that nobody wants."""
-    epoch: int = 0
     begun: Begun = field(default_factory=deque)
-    """The first batches of `epoch`, in the making."""
+    """Batches in the making, the first ones of an iterator with `start`."""
+    start: EpochStart | None = None
 
     def close(self) -> None:
         """End the workers, and let go of the slots."""
@@ -46,12 +46,12 @@ class PoolCache:
         self._process = os.getpid()
         weakref.finalize(self, _close, self._idle, self._process)
 
-    def acquire(self, epoch: int, position: int) -> WorkerSet | None:
-        """An idle set for an iterator of `epoch` from `position` on; None where there is none. `begun` has the first
-        batches of these that it is making already; whatever else it was making is finished first."""
+    def acquire(self, start: EpochStart) -> WorkerSet | None:
+        """An idle set for an iterator with this start; None where there is none. `begun` has the iterator's first
+        batches that the set is making already; whatever else it was making is finished first."""
 
         def fits(worker_set: WorkerSet) -> bool:
-            return bool(worker_set.begun) and (worker_set.epoch, 0) == (epoch, position)
+            return bool(worker_set.begun) and worker_set.start == start
 
         while self._idle:
             try:

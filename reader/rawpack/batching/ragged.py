@@ -38,7 +38,7 @@ class RaggedFields:
         epoch). clips: their numbers, (n,).
         """
         made = self._of(rows.reshape(-1), seeds, clips)
-        return made if rows.ndim == 1 else {name: _by_clip(values, *rows.shape) for name, values in made.items()}
+        return made if rows.ndim == 1 else {name: by_clip(values, *rows.shape) for name, values in made.items()}
 
     def _of(self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None) -> dict[str, Any]:
         batch: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class RaggedFields:
         return padded
 
 
-def _by_clip(values: Any, clips: int, frames: int) -> Any:
+def by_clip(values: Any, clips: int, frames: int) -> Any:
     """The values of clips * frames samples, clip by clip."""
     if isinstance(values, list):
         return [values[start : start + frames] for start in range(0, clips * frames, frames)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.order import RankSplit, Span
 from rawpack.store.concatenated import CLIP, INDEX
 
 
@@ -29,6 +30,41 @@ class EpochStep:
         views[INDEX][start:stop] = self.rows
         if self.clips is not None:
             views[CLIP][start:stop] = self.clips
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """Where in an epoch an iterator begins, and which steps from there on are its own."""
+
+    epoch: int
+    position: int
+    """Samples of the epoch that all ranks together have consumed before."""
+    split: RankSplit
+    worker: int = 0
+    workers: int = 1
+    """Within a worker of a torch DataLoader: which of how many. They take the rank's steps in turn."""
+
+    def __len__(self) -> int:
+        """The number of batches from here to the epoch's end."""
+        return len(range(self.worker, self.split.count(self.position), self.workers))
+
+    def span(self, batch: int) -> Span:
+        """The positions of a batch, counted from 0."""
+        return self.split.batch(self.worker + batch * self.workers, self.position)
+
+    def reached(self, batches: int) -> int:
+        """The position after the first so many batches: what to resume from."""
+        return self.split.reached(batches * self.workers, self.position)
+
+    def state(self, position: int) -> tuple[int, int]:
+        """Epoch and position to resume from where `position` of this epoch was reached."""
+        # Nothing may be left before the end: where uneven="keep" gives this rank no batch in the last step.
+        return (self.epoch, position) if self.split.count(position) else (self.epoch + 1, 0)
+
+    @property
+    def next_epoch(self) -> EpochStart:
+        """The start of the epoch after this one, where all epochs have the same length."""
+        return replace(self, epoch=self.epoch + 1, position=0)
 
 
 class EpochSteps(Iterator[EpochStep], Protocol):

@@ -176,8 +176,6 @@ class TorchBatches(Iterable[TensorBatch]):
         self._latest: weakref.ref[TorchIterator] | None = None
         self._state: dict[str, Any] | None = None
         """Where the caller is; None where it is where the numpy batches are."""
-        self._loaded: int | None = None
-        """The epoch that was loaded, until an iterator takes it."""
         weakref.finalize(self, copies.close).atexit = False
 
     def __repr__(self) -> str:
@@ -201,9 +199,7 @@ class TorchBatches(Iterable[TensorBatch]):
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
-        if epoch != self._loaded:
-            self._batches.set_epoch(epoch)
-            self._loaded = None
+        self._batches.set_epoch(epoch)
         self._state = self._batches.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
@@ -217,7 +213,6 @@ class TorchBatches(Iterable[TensorBatch]):
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
         order."""
         self._batches.load_state_dict(state)
-        self._loaded = state["epoch"]
         self._state = self._batches.state_dict()
 
     def stats(self) -> dict[str, Any]:
@@ -235,7 +230,7 @@ class TorchBatches(Iterable[TensorBatch]):
     def begun(self, iterator: TorchIterator) -> None:
         """Called by an iterator at its first `next()`."""
         # Until it has handed over a batch: that more may have been prepared must not count.
-        self._state, self._loaded = self.state_dict(), None
+        self._state = self.state_dict()
         self._latest = weakref.ref(iterator)
 
     def handed_over(self, iterator: TorchIterator, state: dict[str, Any] | None) -> None:

@@ -27,18 +27,26 @@ def positions_of(
         raise UsageError("select() takes one of: indices, mask=, classes=")
     length = len(library) if rows is None else len(rows)
     if indices is not None:
-        chosen = _array("indices", indices)
-        if chosen.dtype == np.bool_:
-            mask, indices = chosen, None
-        else:
-            return _checked(chosen, length)
+        return positions_at(indices, length)
     if mask is not None:
-        flags = _array("mask", mask)
-        if flags.dtype != np.bool_ or flags.shape != (length,):
-            raise UsageError(f"mask={reprlib.repr(mask)} must hold {length} booleans, not {flags.dtype} {flags.shape}")
-        return np.flatnonzero(flags)
+        return _flagged(_array("mask", mask), length)
     assert classes is not None
     return _of_classes(library, rows, length, classes)
+
+
+def positions_at(indices: ArrayLike, length: int, outside: type[Exception] = UsageError) -> NDArray[np.int64]:
+    """Indices among so many samples, of which negative ones count from the end, or one boolean for each, as positions,
+    int64 (n,). outside: raised for an index that there is not; UsageError for what are no indices."""
+    chosen = _array("indices", indices)
+    return _flagged(chosen, length) if chosen.dtype == np.bool_ else _checked(chosen, length, outside)
+
+
+def _flagged(flags: NDArray[Any], length: int) -> NDArray[np.int64]:
+    if flags.dtype != np.bool_ or flags.shape != (length,):
+        raise UsageError(
+            f"mask={reprlib.repr(flags.tolist())} must hold {length} booleans, not {flags.dtype} {flags.shape}"
+        )
+    return np.flatnonzero(flags)
 
 
 def _array(name: str, value: ArrayLike) -> NDArray[Any]:
@@ -48,7 +56,7 @@ def _array(name: str, value: ArrayLike) -> NDArray[Any]:
         raise UsageError(f"{name}={reprlib.repr(value)} cannot be read as an array: {error}") from None
 
 
-def _checked(chosen: NDArray[Any], length: int) -> NDArray[np.int64]:
+def _checked(chosen: NDArray[Any], length: int, outside: type[Exception]) -> NDArray[np.int64]:
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise UsageError(
             f"indices={reprlib.repr(chosen.tolist())} must be whole numbers in one dimension, not {chosen.dtype} "
@@ -56,7 +64,7 @@ def _checked(chosen: NDArray[Any], length: int) -> NDArray[np.int64]:
         )
     wrong = chosen[(chosen < -length) | (chosen >= length)]
     if wrong.size:
-        raise UsageError(f"there is no sample {wrong[0]}: the reader has {length}")
+        raise outside(f"there is no sample {wrong[0]}: the reader has {length}")
     positive = chosen.astype(np.int64)
     positive[positive < 0] += length
     return positive

@@ -223,6 +223,7 @@ def _batches(
         workers=setting.workers,
         image_size=setting.image_size,
         transform=setting.transform or None,
+        rank=0,
     )
 
 

@@ -1,0 +1,34 @@
+"""Values of samples, read here and now: for `Reader[...]` and `Reader.column`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.store.concatenated import ConcatenatedStore
+
+_BLOCK = 1 << 20
+"""Values that are read in one call."""
+
+
+def values_of(library: ConcatenatedStore, name: str, rows: NDArray[np.int64], verify: bool = False) -> Any:
+    """Field `name` of samples `rows`, (n,): a new array (n, ...), or a list where samples differ in length or size, and
+    of texts. verify: check images against their checksums."""
+    field = library.fields[name]
+    if field.kind == "text":
+        return library.text(name, rows)
+    if field.kind == "ragged":
+        return [np.array(sample) for sample in library.ragged(name, rows)]
+    if field.in_shards and len(rows):
+        library.readahead(name, rows)
+        if verify:
+            for row in rows.tolist():
+                library.check(name, row)
+    if not field.uniform:
+        return [np.array(library.read(name, row)) for row in rows.tolist()]
+    values = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
+    for start in range(0, len(rows), _BLOCK):
+        library.read_into(name, rows[start : start + _BLOCK], values[start : start + _BLOCK])
+    return values

@@ -1,0 +1,169 @@
+"""torch's DataLoader around batches or a reader, and ranks that come from torch: each sample once, never silently more.
+
+Most tests put modules in torch's place, so that they run without it; the last ones need torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from reading import WAYS, rows_of
+from running import Packed
+
+from rawpack import Reader, UsageError
+from rawpack.order import launcher
+
+SAMPLES, BATCH = 23, 4
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 48)
+
+
+@pytest.fixture(scope="module")
+def few(reader: Reader) -> Reader:
+    return reader.select(range(10, 10 + SAMPLES))
+
+
+def in_worker(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
+    """Be a worker of a DataLoader."""
+    info = SimpleNamespace(id=number, num_workers=of)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: info))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------- without torch
+
+
+@pytest.mark.parametrize("of", range(1, 8))
+@pytest.mark.parametrize("way", ["here", "threads"])
+def test_workers_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch, of: int, way: str) -> None:
+    """The workers of a DataLoader take the rank's batches in turn, each exactly once, whole epochs long."""
+    options: dict[str, Any] = {"shuffle": True, "rank": 1, "world_size": 2, "uneven": "keep"}
+    alone = few.batches(2, workers=0, **options)
+    epochs = [[batch["index"].tolist() for batch in alone] for _ in range(2)]
+    found: list[list[list[Any]]] = [[[] for _ in epoch] for epoch in epochs]
+    for number in range(of):
+        in_worker(monkeypatch, number, of)
+        batches = few.batches(2, **options, **WAYS[way])
+        for epoch in found:
+            count = len(batches)
+            mine = [batch["index"].tolist() for batch in batches]
+            assert len(mine) == count
+            epoch[number::of] = mine
+    assert found == epochs
+
+
+def test_a_worker_resumes_what_is_its_own(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that loads its own state goes on with its own batches."""
+    for number in range(3):
+        in_worker(monkeypatch, number, 3)
+        mine = [batch["index"].tolist() for batch in few.batches(2, shuffle=True, workers=0)]
+        for done in range(len(mine)):
+            batches, again = (few.batches(2, shuffle=True, workers=0) for _ in range(2))
+            iterator = iter(batches)
+            for _ in range(done):
+                batch = next(iterator)
+                assert batches.state_dict(after=batch) == batches.state_dict()
+            again.load_state_dict(batches.state_dict())
+            assert [batch["index"].tolist() for batch in again] == mine[done:]
+
+
+def test_batches_are_an_iterable_dataset(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DataLoader sees an iterable dataset if torch was imported first; if not, its error says what to do."""
+
+    class IterableDataset(Iterable[Any]):
+        """As torch has it: its metaclass is that of an abstract class."""
+
+    torch = SimpleNamespace(get_worker_info=lambda: None, IterableDataset=IterableDataset)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", torch)  # type: ignore[arg-type]
+    batches = few.batches(BATCH, workers=0)
+    assert isinstance(batches, IterableDataset)
+    with pytest.raises(UsageError, match="import torch before you call batches"):
+        batches[0]
+
+
+def test_the_rank_may_come_late(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rank="auto", a process group that is initialized after batches() counts from the next epoch on, and its end
+    changes nothing."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for way in WAYS.values():
+        batches = few.batches(BATCH, rank="auto", **way)
+        assert len(batches) == 6
+        epoch = iter(batches)
+        first = next(epoch)["index"].tolist()
+        distributed = SimpleNamespace(
+            is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
+        )
+        monkeypatch.setitem(sys.modules, "torch.distributed", distributed)  # type: ignore[arg-type]
+        assert first + rows_of(epoch) == list(range(10, 33))
+        mine = rows_of(few.batches(BATCH, rank=1, world_size=2, workers=0))
+        assert len(batches) == 3
+        assert rows_of(batches) == mine
+        monkeypatch.delitem(sys.modules, "torch.distributed")
+        assert rows_of(batches) == mine
+        assert "rank 1 of 2" in repr(batches)
+
+
+def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer may start its other processes after batches(): the warning comes when the epoch begins."""
+    monkeypatch.setattr(launcher, "_warned", False)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    batches, quiet = few.batches(BATCH, workers=0), few.batches(BATCH, rank=0, world_size=1, workers=0)
+    for name, value in {"LOCAL_RANK": "0", "NODE_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    list(quiet)
+    with pytest.warns(UserWarning, match="one of 2, and each of them reads all samples") as caught:
+        assert len(rows_of(batches)) == SAMPLES
+    assert caught[0].filename != launcher.__file__
+    list(batches)
+
+
+# ---------------------------------------------------------------------------------------------- with torch
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_dataloader(few: Reader, way: str) -> None:
+    """A DataLoader around batches gives tensors of each sample once, with any number of workers."""
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    whole = rows_of(few.batches(BATCH, shuffle=True, workers=0))
+    for workers in (0, 2, 3):
+        batches = few.batches(BATCH, shuffle=True, **WAYS[way])
+        loader = data.DataLoader(batches, batch_size=None, num_workers=workers)
+        found = list(loader)
+        assert len(found) == len(loader)
+        assert type(found[0]["image"]).__name__ == "Tensor"
+        assert rows_of(found) == whole
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_dataset_of_ones_own(store: Path) -> None:
+    """An IterableDataset that opens the store in each worker gives each sample once."""
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+
+    class Own(data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Any:
+            return iter(Reader(store).batches(BATCH, shuffle=True, workers=0))
+
+    loader = data.DataLoader(Own(), batch_size=None, num_workers=2)
+    assert sorted(rows_of(loader)) == list(range(len(Reader(store))))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_reader_is_a_map_style_dataset(few: Reader) -> None:
+    """A DataLoader indexes a reader, and stacks its samples."""
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    for workers in (0, 2):
+        found = list(data.DataLoader(few, batch_size=BATCH, num_workers=workers))
+        assert [len(batch["key"]) for batch in found] == [4] * 5 + [3]
+        assert rows_of(found) == list(range(10, 33))
+        together = np.concatenate([batch["image"].numpy() for batch in found])
+        assert np.array_equal(together, few[list(range(SAMPLES))]["image"])
