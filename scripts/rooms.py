@@ -49,6 +49,7 @@ ROOMS = {
         "recipe",
         "sources",
         "images",
+        "progress",
         "text",
     ),
 }

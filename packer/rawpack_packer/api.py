@@ -243,7 +243,7 @@ def export(
     numbered: bool = False,
     workers: int | None = None,
     max_rejects: float | str = 0.01,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Exported:
     """Write each sample of `store` into `folder` as an image file named by its key, its masks, and a listing of its
     fields; the same call resumes where one was stopped.

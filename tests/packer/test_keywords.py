@@ -14,7 +14,7 @@ from running import run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.job import derive
+from rawpack_packer.job import NoProgress, derive
 from rawpack_packer.job.keywords import RecipeKeywords, RunKeywords, SourceKeywords, in_python, names_of
 from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, RECIPE_OPTIONS, SUBSAMPLINGS
 from rawpack_packer.sources import OPTIONS
@@ -130,3 +130,35 @@ def test_values_are_python_values(tmp_path: Path) -> None:
     store = tmp_path / "store"
     rawpack_packer.pack(IMAGES, store, crop=(1, 2, 6, 4), size=(2, 3), shard_size=1 << 20, max_rejects=0, workers=0)
     assert Reader(store).fields["image"].shape == (2, 3, 3)
+
+
+# ---------------------------------------------------------------------------------------------- progress
+def test_progress_is_silent_unless_asked_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """None and False show nothing; True shows what the command shows; an object is called; all else is refused."""
+    for number, silent in enumerate((None, False)):
+        rawpack_packer.pack(IMAGES, tmp_path / str(number), progress=silent, workers=0)
+    assert capfd.readouterr() == ("", "")
+
+    class Followed(NoProgress):
+        ended = False
+
+        def end(self) -> None:
+            self.ended = True
+
+    rawpack_packer.pack(IMAGES, tmp_path / "followed", progress=(followed := Followed()), workers=0)
+    assert followed.ended
+    with pytest.raises(UsageError, match="progress='yes' must be True, False, or an object with begin"):
+        rawpack_packer.pack(IMAGES, tmp_path / "refused", progress="yes")  # type: ignore[arg-type]
+    assert not (tmp_path / "refused").exists()
+
+
+def test_progress_true_shows_the_bar_of_the_command(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines where standard error is a file, a bar at a terminal."""
+    monkeypatch.setattr("rawpack_packer.progress._LINE_EVERY_S", 0)
+    rawpack_packer.pack(IMAGES, tmp_path / "lines", progress=True, workers=0)
+    assert "rawpack: 3 of 3 images" in capfd.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    rawpack_packer.pack(IMAGES, tmp_path / "bar", progress=True, workers=0)
+    assert "packing" in capfd.readouterr().err

@@ -12,9 +12,9 @@ from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import dry_run_option, json_option, max_rejects_option, quiet_option, workers_option
 from rawpack_packer.cli.output import Output, progress
-from rawpack_packer.cli.progress import scanning
 from rawpack_packer.exporting import Exported
 from rawpack_packer.job import run_options
+from rawpack_packer.progress import scanning
 
 
 @click.command(cls=Subcommand)

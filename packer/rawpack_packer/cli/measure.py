@@ -28,7 +28,7 @@ from rawpack_packer.cli.options import (
     workers_option,
 )
 from rawpack_packer.cli.output import end_unread, note, note_written
-from rawpack_packer.cli.progress import bar, counting, scanning
+from rawpack_packer.progress import bar, counting, scanning
 
 _measuring = partial(option, group="Measuring")
 _report_options = together(html_option, png_option)

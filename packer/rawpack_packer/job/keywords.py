@@ -103,7 +103,8 @@ class RunKeywords(TypedDict, total=False):
     restart: delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.
     engine: what packs instead of local workers: `rawpack_packer.engines.DaskEngine("tcp://...")`, `RayEngine("auto")`,
         or any `concurrent.futures.Executor`, which stays yours to shut down.
-    progress: is called as the job advances.
+    progress: True shows a bar, or lines where nobody watches; None or False shows nothing. Or an object that is called
+        as the job advances, see `rawpack_packer.job.Progress`.
     """
 
     workers: int | None
@@ -111,7 +112,7 @@ class RunKeywords(TypedDict, total=False):
     strict: bool
     restart: bool
     engine: Engine | Executor | None
-    progress: Progress | None
+    progress: Progress | bool | None
 
 
 class PackKeywords(RecipeKeywords, SourceKeywords, RunKeywords, total=False):
