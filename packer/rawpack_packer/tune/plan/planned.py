@@ -73,6 +73,16 @@ class Plan:
     where: str
     """The folder in which the trials lay: the disk that was measured."""
 
+    def __str__(self) -> str:
+        from rawpack_packer.tune.plan.text import as_text
+
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        taken = self.recommendation.taken
+        best = "nothing" if taken is None else taken.candidate.name
+        return f"Plan({self.asked.source!r}: {best} of {text.count(len(self.predictions), 'candidate')})"
+
     @property
     def reference(self) -> float:
         """Images per second at which the CPUs that are left are told: the target, or what the slowest gives."""
