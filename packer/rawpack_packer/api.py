@@ -70,7 +70,6 @@ __all__ = [
     "bench",
     "check_report",
     "class_problems",
-    "class_spread",
     "convert",
     "describe",
     "doctor",
@@ -392,19 +391,6 @@ def run_plan(source: Source, asked: PlanRequest, say: Say | None = None) -> Plan
     if source.info.image is not None:
         raise UsageError(f"{asked.source} holds arrays, which are stored unchanged; plan compares stores of pictures")
     return planned(source, asked, say or (lambda step, left: None))
-
-
-def class_spread(store: str) -> tuple[int, int] | None:
-    """The fewest and the most samples that a class of a store has; None for one at a URL, or without classes."""
-    from rawpack_packer.inspect.opened import open_store
-    from rawpack_packer.job.counts import label_counts
-
-    opened = None if is_url(store) else open_store(store)
-    if opened is None or not opened.manifest.classes:
-        return None
-    counts = label_counts(opened)
-    found = [counts[label] for label in range(len(opened.manifest.classes))]
-    return min(found), max(found)
 
 
 def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -18,6 +19,7 @@ import rawpack
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.transforms import RandomCrop
+from rawpack_packer import text
 from rawpack_packer.job import NoProgress, derive
 from rawpack_packer.job.keywords import RecipeKeywords, RunKeywords, SourceKeywords, in_python, names_of
 from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, RECIPE_OPTIONS, SUBSAMPLINGS
@@ -254,6 +256,23 @@ def test_help_shows_no_addresses() -> None:
     for name in rawpack.__all__:
         if callable(one := getattr(rawpack, name)) and not isinstance(one, type):
             assert " at 0x" not in str(inspect.signature(one)), name
+
+
+# ---------------------------------------------------------------------------------------------- results
+def test_results_are_short_and_print_as_the_command_does(tmp_path: Path) -> None:
+    """One line for `repr`; `str`, and a notebook, have the lines of the command."""
+    store = tmp_path / "store"
+    done = rawpack.pack(IMAGES, store, workers=0)
+    assert repr(done) == f"Summary({str(store)!r}: 3 samples, {text.size(done.bytes_out)})"
+    assert str(done).splitlines()[:2] == ["Packed.", "  samples    3 of 3 seen, 8x8x3 (memmap)"]
+    shown: list[str] = []
+    done._repr_pretty_(SimpleNamespace(text=shown.append), cycle=False)
+    assert shown == [str(done)]
+    assert "is complete already" in str(rawpack.pack(IMAGES, store, workers=0))
+    more = rawpack.append([IMAGES[0]] * 2, store, workers=0)
+    assert repr(more).startswith("AppendSummary(2 added, 0 rejected; Summary(")
+    assert "2 more of 2 seen, 5 in all" in str(more)
+    assert repr(rawpack.export(store, tmp_path / "out")) == f"Exported({str(tmp_path / 'out')!r}: 5 samples, 5 files)"
 
 
 # ---------------------------------------------------------------------------------------------- progress
