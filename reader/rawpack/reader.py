@@ -388,9 +388,10 @@ class Reader:
         return copy
 
     def _preload(self) -> None:
-        from tqdm.auto import tqdm
+        from rawpack.system.progress import progress_bar
 
-        with tqdm(total=self._library.shard_bytes, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
+        total = self._library.shard_bytes
+        with progress_bar(total=total, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
             self._library.preload(bar.update)
 
 

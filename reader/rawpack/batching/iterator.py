@@ -79,6 +79,9 @@ class BatchIterator(Iterator[Batch]):
         """Whether the thread that has the lock is in the middle of something."""
         self._last = 0.0
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(epoch {self.epoch} of {self._owner!r})"
+
     def __reduce__(self) -> NoReturn:
         raise UsageError("an iterator owns workers: pickle the reader and a state_dict() instead")
 
@@ -110,9 +113,9 @@ class BatchIterator(Iterator[Batch]):
 
     def show_progress(self, batches: int, title: str) -> None:
         """Put a progress bar over the batches to come."""
-        from tqdm.auto import tqdm
+        from rawpack.system.progress import progress_bar
 
-        self._bar = tqdm(total=batches, desc=title, unit=" batches")
+        self._bar = progress_bar(total=batches, desc=title, unit=" batches")
 
     def close(self) -> None:
         """End the iteration early, without waiting for workers: they finish their slices and serve the next epoch. A

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
+from rawpack.order.keys import rank_in, whole_number
 
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE"),
@@ -31,7 +31,7 @@ def resolve_rank(
     """
     if rank != "auto":
         world_size = whole_number("world_size", world_size, 1)
-        return whole_number("rank", rank, 0, world_size - 1), world_size
+        return rank_in(rank, world_size), world_size
     found = _read(os.environ if environ is None else environ)
     if world_size not in (1, found[1]):
         raise UsageError(
