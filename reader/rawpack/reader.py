@@ -34,6 +34,7 @@ from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.selection import positions_of
+from rawpack.system.keywords import suggests
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Reader:
     pickled: the copy opens the store again.
     """
 
+    @suggests
     def __init__(
         self,
         path: StorePath | Sequence[StorePath],
@@ -250,6 +252,7 @@ class Reader:
         clips._selection = None
         return clips
 
+    @suggests
     def batches(
         self,
         batch_size: int,

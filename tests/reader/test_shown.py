@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import re
 import shutil
 import sys
@@ -198,6 +199,16 @@ def test_ranks_and_classes_that_are_not_there(packed: Packed) -> None:
     there = ", ".join(map(repr, (reader.classes or ())[:5]))
     with pytest.raises(UsageError, match=re.escape(f"no class 'no such' to select; there are {there}")):
         reader.select(classes=["no such"])
+
+
+def test_an_unknown_keyword_suggests_the_nearest(packed: Packed) -> None:
+    """Of a reader and of its batches; the signatures stay those that editors show."""
+    reader = Reader(packed("memmap", "--size", 48))
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'num_workers'\. Did you mean 'workers'\?"):
+        reader.batches(4, num_workers=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Reader.__init__\(\) .* 'splits'\. Did you mean 'split'\?"):
+        Reader("store", splits="train")  # type: ignore[call-arg]
+    assert "workers" in inspect.signature(Reader.batches).parameters
 
 
 def test_an_iterator_says_whose_it_is(packed: Packed) -> None:

@@ -6,7 +6,6 @@ Everything below these functions words messages for the command line: `--shard-s
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -16,6 +15,7 @@ from concurrent.futures import Executor
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_type_hints
 
 from rawpack.errors import RawpackError
+from rawpack.system.keywords import unknown_keyword
 from rawpack_packer.engines import Engine
 from rawpack_packer.job.options import Progress
 from rawpack_packer.recipe.tables import format_names
@@ -211,11 +211,9 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
         def called(*args: Any, **given: Any) -> Any:
             for name in given:
                 if name not in known:
-                    near = difflib.get_close_matches(name, known, 1)
-                    hint = f". Did you mean {near[0]!r}?" if near else ""
                     if elsewhere and name in elsewhere:
-                        hint = f": use {elsewhere[name]}"
-                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+                        raise TypeError(f"{function.__name__}() has no keyword {name!r}: use {elsewhere[name]}")
+                    raise unknown_keyword(function.__name__, name, known)
             try:
                 return function(*args, **given)
             except RawpackError as error:
