@@ -154,6 +154,8 @@ def pack_splits(
     how, about, recipe = _by_kind(options)
     names = splits.split(",") if isinstance(splits, str) else splits
     amounts = parse_holdout([holdout]) if isinstance(holdout, str) else holdout
+    if names is not None and not isinstance(names, Sequence):
+        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
     if amounts is not None and not isinstance(amounts, Mapping):
         raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
     prepared = prepare_splits(

@@ -175,6 +175,8 @@ def test_splits_are_taken_as_the_command_takes_them(tmp_path: Path) -> None:
     assert {name: one.manifest.samples for name, one in made.items()} == {"train": 7, "val": 3, "test": 2}
     with pytest.raises(UsageError, match=re.escape("holdout=0.1: must be a dict, such as {'val': 0.1}")):
         rawpack_packer.pack_splits(IMAGES, tmp_path / "refused", holdout=0.1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="splits=5: must be a list of names"):
+        rawpack_packer.pack_splits(IMAGES, tmp_path / "refused", splits=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"has no keyword 'holdout': use rawpack\.pack_splits"):
         rawpack_packer.pack(IMAGES, tmp_path / "refused", holdout={"val": 0.1})  # type: ignore[call-arg]
 
