@@ -160,6 +160,7 @@ def test_values_of_a_wrong_type_are_refused_at_the_call(keywords: Any, words: st
     ("source", "words"),
     [
         (5, "5 is not a source: give a path, or a dataset with len(source) and source[i]"),
+        (lambda: 3, "a function object is not a source: give a path"),
         ([1, 2, 3], "the image is a single number, 1; a sample must be an image, a tuple (image, label), or a dict"),
     ],
 )
@@ -219,6 +220,7 @@ def test_bench_takes_what_the_command_takes(tmp_path: Path) -> None:
         ({"target": -1}, UsageError, "target=-1 must be a number above 0"),
         ({"workers": [1, 0]}, UsageError, "workers=0 must be a whole number >= 1"),
         ({"size": "keep", "format": "lmdb", "quality": "90"}, UsageError, "size='keep': images of different sizes"),
+        ({"image_size": "huge"}, UsageError, "image_size='huge': must be a side in pixels (256), (height, width)"),
         ({"transform": "Nonsense"}, UsageError, "transform='Nonsense': a step such as RandomResizedCrop(224)"),
         ({"buget": 60}, TypeError, "Did you mean 'budget'?"),
     ],

@@ -122,10 +122,10 @@ def test_a_pace_counts_what_was_read_while_the_clock_ran(
     slow, batch = 0.02, 10
     read_into = Store.read_into
 
-    def slowly(self: Store, name: str, rows: Any, out: Any) -> None:
+    def slowly(self: Store, name: str, rows: Any, out: Any, *at: Any) -> None:
         if name == "image":
             time.sleep(slow * len(rows) / batch)
-        read_into(self, name, rows, out)
+        read_into(self, name, rows, out, *at)
 
     meter = StoreMeter(packed("memmap", "--size", 48))
     # The first measurement opens the store and reads each row once.

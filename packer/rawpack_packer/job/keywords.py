@@ -237,7 +237,6 @@ _MEASURING = dict.fromkeys(
     ("target", "disk", "memory", "budget", "tmp", "batch", "image_size", "transform", "rounds", "seconds"), str
 )
 _RENAMED = {"source": "kind", "field": "fields"}
-_SIZES = ("HEIGHTxWIDTH (224x160), or keep", "(height, width), or 'keep'")
 _TAKES: dict[str, Callable[[str], Any]] = {
     "splits": lambda text: text.split(","),
     "holdout": lambda text: dict(one.split("=", 1) for one in text.split(",")),
@@ -271,4 +270,5 @@ def in_python(message: str) -> str:
         return f"{name}={text if re.fullmatch('-?[0-9.]+', text) else repr(takes(text) if takes else text)}"
 
     option = rf"`[^`]*`|(?<![\w/-])--(?P<option>[a-z]+(?:-[a-z]+)*)(?: (?P<value>{value}))?"
-    return re.sub(option, keyword, message).replace("same command", "same call").replace(*_SIZES)
+    message = re.sub(option, keyword, message).replace("same command", "same call")
+    return message.replace("HEIGHTxWIDTH (224x160)", "(height, width)").replace("width), or keep", "width), or 'keep'")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -352,9 +351,8 @@ def _check_not_item(sample: Any, dataset: Any) -> None:
 
 def _length(dataset: Any) -> int:
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise UsageError(
-            f"{reprlib.repr(dataset)} is not a source: give a path, or a dataset with len(source) and source[i]"
-        )
+        shown = repr(dataset) if isinstance(dataset, int | float | None) else f"a {type(dataset).__name__} object"
+        raise UsageError(f"{plain(shown)} is not a source: give a path, or a dataset with len(source) and source[i]")
     try:
         count = len(dataset)
     except Exception as error:

@@ -71,9 +71,8 @@ def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | No
     """(height, width) of `--image-size`, or of `image_size=`. Raises UsageError."""
     if not isinstance(text, str):
         return image_size_of(text)
-    size = parse_size(text)
-    if size == "keep":
-        raise UsageError(
-            "--image-size keep: images of different sizes cannot form a batch: give a side, or HEIGHTxWIDTH"
-        )
+    if text == "keep":
+        raise UsageError("--image-size keep: images of different sizes cannot form a batch: give a side in pixels")
+    size = parse_size(text, "--image-size")
+    assert size != "keep"
     return (size, size) if isinstance(size, int) else size
