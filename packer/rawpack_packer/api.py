@@ -9,6 +9,7 @@ and their errors name options of the command.
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -20,10 +21,13 @@ from rawpack_packer.destination.named import one_store, store_folder, store_fold
 from rawpack_packer.exporting import Export, Exported
 from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.derive import Prefix
+from rawpack_packer.job.holdout import parse_holdout
 from rawpack_packer.job.keywords import (
     AppendKeywords,
+    BenchKeywords,
     DeriveKeywords,
     PackKeywords,
+    PlanKeywords,
     RecipeKeywords,
     RunKeywords,
     SourceKeywords,
@@ -66,7 +70,6 @@ __all__ = [
     "bench",
     "check_report",
     "class_problems",
-    "class_spread",
     "convert",
     "describe",
     "doctor",
@@ -83,6 +86,8 @@ __all__ = [
     "prepare_export",
     "prepare_pack",
     "prepare_splits",
+    "run_bench",
+    "run_plan",
     "store_folders",
     "subset",
     "verify",
@@ -97,7 +102,7 @@ Data = str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]
 """What is packed: see `pack`."""
 
 
-@from_python(PackKeywords)
+@from_python(PackKeywords, elsewhere=dict.fromkeys(("splits", "holdout", "seed"), "rawpack.pack_splits"))
 def pack(
     source: Data,
     destination: Named,
@@ -115,7 +120,7 @@ def pack(
         are as `PIL.Image.open` gave them.
     scratch, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,
         and options for fsspec.
-    options: see `rawpack_packer.api.RecipeKeywords`, `SourceKeywords` and `RunKeywords`.
+    The other keywords are described below.
 
     A sample for which the dataset raises is rejected. A dataset must give the same sample for an index each time: a run
     that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it
@@ -133,22 +138,28 @@ def pack_splits(
     source: Data,
     destination: Named,
     *,
-    splits: Sequence[str] | None = None,
-    holdout: Mapping[str, float | int | str] | None = None,
+    splits: Sequence[str] | str | None = None,
+    holdout: Mapping[str, float | int | str] | str | None = None,
     seed: int | None = None,
     **options: Unpack[PackKeywords],
 ) -> dict[str, Summary]:
     """Pack each split of `source` into a store of its own, `destination/train` and so on, with the same classes.
 
     source: a dict of split -> what `pack` takes; or a path and the names of its `splits`; or what `pack` takes, of
-        which `holdout` is drawn, as `{"val": 0.1}`: a share, or from 1 on a number, of each class.
-    seed: of the draw. options: as for `pack`; they apply to all splits.
+        which `holdout` is drawn, as `{"val": 0.1}` or "val=0.1": a share, or from 1 on a number, of each class.
+    seed: of the draw. The other keywords are those of `pack`, described below; they apply to all splits.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
     how, about, recipe = _by_kind(options)
+    names = splits.split(",") if isinstance(splits, str) else splits
+    amounts = parse_holdout([holdout]) if isinstance(holdout, str) else holdout
+    if names is not None and not isinstance(names, Sequence):
+        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
+    if amounts is not None and not isinstance(amounts, Mapping):
+        raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
     prepared = prepare_splits(
-        source, destination, how, names=splits, amounts=holdout, seed=seed, about=about, recipe=recipe
+        source, destination, how, names=names, amounts=amounts, seed=seed, about=about, recipe=recipe
     )
     return {name: job.run() for name, job in prepared.begin().items()}
 
@@ -167,7 +178,7 @@ def append(
     source: as for `pack`. Samples without names, such as arrays, continue the count.
     skip_existing: leave out what the store has, by the key. other_libraries: append even if the libraries that make
     pixels have other versions now.
-    options: see `rawpack_packer.api.SourceKeywords` and `RunKeywords`.
+    The other keywords are described below.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
@@ -184,9 +195,8 @@ def append(
 def convert(store: Named, destination: Named, **options: Unpack[DeriveKeywords]) -> Summary:
     """Pack the samples of `store` into a new one at `destination`; the same call resumes where one was stopped.
 
-    options: see `rawpack_packer.api.RecipeKeywords` and `RunKeywords`. What the recipe does not name stays as it is in
-    `store`. Pixels that the recipe does not change stay bit for bit: raw pixels in any raw format, and JPEG files byte
-    for byte.
+    What the keywords below do not name stays as it is in `store`. Pixels that the recipe does not change stay bit for
+    bit: raw pixels in any raw format, and JPEG files byte for byte.
 
     Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
     ran and stopped. A sample that is damaged is rejected.
@@ -243,7 +253,7 @@ def export(
     numbered: bool = False,
     workers: int | None = None,
     max_rejects: float | str = 0.01,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Exported:
     """Write each sample of `store` into `folder` as an image file named by its key, its masks, and a listing of its
     fields; the same call resumes where one was stopped.
@@ -274,12 +284,12 @@ def describe(store: Named) -> dict[str, Any]:
     return described(open_store(os.fspath(store)))
 
 
-def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] = lambda size: None) -> list[Problem]:
+def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] | None = None) -> list[Problem]:
     """All problems of the store in a folder. quick: check sizes and headers only. tick: called with the number of bytes
     that were checked."""
     from rawpack_packer.inspect.verify import verify as verified
 
-    return list(verified(store_folder(os.fspath(store)), quick=quick, tick=tick))
+    return list(verified(store_folder(os.fspath(store)), quick=quick, tick=tick or (lambda size: None)))
 
 
 def warm(
@@ -287,7 +297,7 @@ def warm(
     *,
     cache: str | None = None,
     cache_bytes: str | None = None,
-    begin: Callable[[int, int | None], Callable[[int], object]] = lambda total, free: lambda size: None,
+    begin: Callable[[int, int | None], Callable[[int], object]] | None = None,
 ) -> Warmed:
     """Read a store, or all splits of a set, into the page cache; fetch all files of a store at a URL.
 
@@ -297,6 +307,7 @@ def warm(
     from rawpack_packer.inspect.warm import warm_folders, warm_url
 
     name = os.fspath(store)
+    begin = begin or (lambda total, free: lambda size: None)
     if is_url(name):
         return warm_url(name, cache, cache_bytes, begin)
     if cache is not None or cache_bytes is not None:
@@ -304,21 +315,37 @@ def warm(
     return warm_folders(name, list(store_folders(name).values()), begin)
 
 
-def bench(stores: Sequence[Named], **how: Any) -> Bench:
-    """Measure how fast stores are read here. how: see `rawpack_packer.tune.bench.bench`."""
-    from rawpack_packer.tune.bench import bench as measured
+@from_python(BenchKeywords)
+def bench(stores: Named | Sequence[Named], **options: Unpack[BenchKeywords]) -> Bench:
+    """Measure how fast stores are read here, by workers and batch, from memory and from the disk. Nothing is written.
 
-    named = [store for name in stores for store in store_folders(os.fspath(name)).values()]
-    return measured(named, **how)
+    stores: a store, or several, which are measured in turn. `print` shows the result as the command does.
+
+    Raises UsageError where that makes no sense, StoreError for what is no store.
+    """
+    from rawpack_packer.tune.bench import bench_of
+
+    return bench_of(_measured([stores] if isinstance(stores, str | os.PathLike) else stores), options)
 
 
-def plan(source: Source, asked: PlanRequest, say: Say = lambda step, left: None) -> Plan:
-    """Try stores on a sample of `source`, and recommend one. See `rawpack_packer.tune.plan.planned`."""
-    from rawpack_packer.tune.plan.planned import plan as planned
+@from_python(PlanKeywords)
+def plan(source: Named, *, say: Say | None = None, **options: Unpack[PlanKeywords]) -> Plan:
+    """Pack a sample of the images at `source` into each candidate, read each back, and recommend one.
 
-    if source.info.image is not None:
-        raise UsageError(f"{asked.source} holds arrays, which are stored unchanged; plan compares stores of pictures")
-    return planned(source, asked, say)
+    source: a path, as the command takes it. say: called with each step and the seconds that are left. `print` shows the
+    result as the command does; `recommendation.taken` is None where nothing fits the goals.
+
+    The sample is in a temporary folder, which is removed. Raises UsageError where that makes no sense, PackError where
+    no image of the sample can be packed.
+    """
+    from rawpack_packer.tune.plan.request import request_of
+
+    if not isinstance(source, str | os.PathLike):
+        raise UsageError(f"source={reprlib.repr(source)} must be a path: plan compares stores of pictures in files")
+    about = {name: value for name, value in options.items() if name in names_of(SourceKeywords)}
+    others = {name: value for name, value in options.items() if name not in about}
+    asked = request_of(os.fspath(source), about, others)
+    return run_plan(open_path(source, about, other=("rawpack", "plan", "SRC")), asked, say)
 
 
 def doctor() -> dict[str, Any]:
@@ -352,17 +379,20 @@ def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     return "unknown" if is_url(path) else "nothing"
 
 
-def class_spread(store: str) -> tuple[int, int] | None:
-    """The fewest and the most samples that a class of a store has; None for one at a URL, or without classes."""
-    from rawpack_packer.inspect.opened import open_store
-    from rawpack_packer.job.counts import label_counts
+def run_bench(stores: Sequence[Named], **how: Any) -> Bench:
+    """Measure stores. how: see `rawpack_packer.tune.bench.bench`."""
+    from rawpack_packer.tune.bench import bench as measured
 
-    opened = None if is_url(store) else open_store(store)
-    if opened is None or not opened.manifest.classes:
-        return None
-    counts = label_counts(opened)
-    found = [counts[label] for label in range(len(opened.manifest.classes))]
-    return min(found), max(found)
+    return measured(_measured(stores), **how)
+
+
+def run_plan(source: Source, asked: PlanRequest, say: Say | None = None) -> Plan:
+    """Try stores on a sample of `source`, and recommend one. See `rawpack_packer.tune.plan.planned`."""
+    from rawpack_packer.tune.plan.planned import plan as planned
+
+    if source.info.image is not None:
+        raise UsageError(f"{asked.source} holds arrays, which are stored unchanged; plan compares stores of pictures")
+    return planned(source, asked, say or (lambda step, left: None))
 
 
 def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:
@@ -417,10 +447,15 @@ def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict
     store_page.write_html(page, open_store(os.fspath(store)), about, verdict)
 
 
+def _measured(stores: Sequence[Named]) -> list[Path]:
+    """The folders of all stores, those of a set of splits one by one."""
+    return [store for name in stores for store in store_folders(os.fspath(name)).values()]
+
+
 def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
     """The given keywords by group: how to run, what describes the source, and the recipe."""
     run, about, recipe = (
         {name: value for name, value in options.items() if name in names_of(kind)}
         for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
     )
-    return run_options(**run), about, recipe
+    return run_options(**{name: value for name, value in run.items() if value is not None}), about, recipe

@@ -38,6 +38,7 @@ from rawpack.store.concatenated import CLIP, INDEX
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.samples import values_of
 from rawpack.store.selection import positions_at, positions_of
+from rawpack.system.keywords import suggests
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Reader:
     Several threads may use it. It can be pickled: the copy opens the store again.
     """
 
+    @suggests
     def __init__(
         self,
         path: StorePath | Sequence[StorePath],
@@ -295,6 +297,7 @@ class Reader:
         clips._selection = None
         return clips
 
+    @suggests
     def batches(
         self,
         batch_size: int,
@@ -435,9 +438,10 @@ class Reader:
         return copy
 
     def _preload(self) -> None:
-        from tqdm.auto import tqdm
+        from rawpack.system.progress import progress_bar
 
-        with tqdm(total=self._library.shard_bytes, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
+        total = self._library.shard_bytes
+        with progress_bar(total=total, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
             self._library.preload(bar.update)
 
 

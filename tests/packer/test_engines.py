@@ -37,7 +37,6 @@ from troubled import At, Trouble, Troubled, die
 
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, UsageError
-from rawpack_packer.cli.progress import Bar, Lines
 from rawpack_packer.destination import run_token
 from rawpack_packer.engines import (
     DaskEngine,
@@ -52,6 +51,7 @@ from rawpack_packer.engines import (
 from rawpack_packer.job.options import NoProgress, RunOptions
 from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.part import PartTask
+from rawpack_packer.progress import Bar, Lines
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 from rawpack_packer.testing import EngineConformance

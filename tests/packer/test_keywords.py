@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
+from pictures import picture, save
 from running import run_here
 
+import rawpack
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.job import derive
+from rawpack.transforms import RandomCrop
+from rawpack_packer import text
+from rawpack_packer.job import NoProgress, derive
 from rawpack_packer.job.keywords import RecipeKeywords, RunKeywords, SourceKeywords, in_python, names_of
 from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, RECIPE_OPTIONS, SUBSAMPLINGS
 from rawpack_packer.sources import OPTIONS
@@ -129,4 +135,177 @@ def test_values_are_python_values(tmp_path: Path) -> None:
     """Sizes and crops are numbers and tuples, bytes are a number: nothing has to be written as the command has it."""
     store = tmp_path / "store"
     rawpack_packer.pack(IMAGES, store, crop=(1, 2, 6, 4), size=(2, 3), shard_size=1 << 20, max_rejects=0, workers=0)
+    rawpack_packer.pack(IMAGES, tmp_path / "defaults", max_rejects=None, strict=None, restart=None, workers=0)
     assert Reader(store).fields["image"].shape == (2, 3, 3)
+
+
+# ---------------------------------------------------------------------------------------------- values
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"workers": "two"}, "workers='two' must be a whole number >= 0"),
+        ({"workers": 2.5}, "workers=2.5 must be a whole number >= 0"),
+        ({"workers": -1}, "workers=-1 must be a whole number >= 0"),
+        ({"size": "huge"}, "size='huge': must be a side in pixels (256), (height, width), or 'keep'"),
+    ],
+)  # fmt: skip
+def test_values_of_a_wrong_type_are_refused_at_the_call(keywords: Any, words: str, tmp_path: Path) -> None:
+    """The error names keyword, value and what is right, before anything is written."""
+    with pytest.raises(UsageError, match=re.escape(words)):
+        rawpack_packer.pack(IMAGES, tmp_path / "store", **keywords)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (5, "5 is not a source: give a path, or a dataset with len(source) and source[i]"),
+        (lambda: 3, "a function object is not a source: give a path"),
+        ([1, 2, 3], "the image is a single number, 1; a sample must be an image, a tuple (image, label), or a dict"),
+    ],
+)
+def test_what_is_no_source_is_shown(source: Any, words: str, tmp_path: Path) -> None:
+    """With its value, and what to give instead."""
+    with pytest.raises(UsageError, match=re.escape(words)):
+        rawpack_packer.pack(source, tmp_path / "store")
+
+
+def test_splits_are_taken_as_the_command_takes_them(tmp_path: Path) -> None:
+    """`holdout` is a dict or the command's text; `pack` says which function makes splits."""
+    made = rawpack_packer.pack_splits([*IMAGES] * 4, tmp_path / "drawn", holdout="val=0.25,test=2", workers=0)
+    assert {name: one.manifest.samples for name, one in made.items()} == {"train": 7, "val": 3, "test": 2}
+    with pytest.raises(UsageError, match=re.escape("holdout=0.1: must be a dict, such as {'val': 0.1}")):
+        rawpack_packer.pack_splits(IMAGES, tmp_path / "refused", holdout=0.1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="splits=5: must be a list of names"):
+        rawpack_packer.pack_splits(IMAGES, tmp_path / "refused", splits=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"has no keyword 'holdout': use rawpack\.pack_splits"):
+        rawpack_packer.pack(IMAGES, tmp_path / "refused", holdout={"val": 0.1})  # type: ignore[call-arg]
+
+
+# ---------------------------------------------------------------------------------------------- plan and bench
+def photos(folder: Path) -> Path:
+    folder.mkdir()
+    for number in range(8):
+        save(folder / f"{number}.jpg", picture(40, 48, number))
+    return folder
+
+
+def test_plan_takes_what_the_command_takes(tmp_path: Path) -> None:
+    """Single values and lists, numbers, tuples and text; the result prints as the command shows it."""
+    planned = rawpack.plan(
+        photos(tmp_path / "photos"), format=["memmap", "lmdb"], size=(24, 32), quality=80, budget="1s", workers=1,
+        batch=4, transform=["RandomHorizontalFlip", RandomCrop(16)], tmp=tmp_path, disk=10**9,
+    )  # fmt: skip
+    assert [one.candidate.name for one in planned.predictions] == ["memmap 24x32", "lmdb 24x32 q80"]
+    assert [type(step).__name__ for step in planned.asked.transform] == ["RandomHorizontalFlip", "RandomCrop"]
+    assert planned.asked.goals.disk == 10**9
+    assert "Recommended: " in str(planned)
+    assert len(repr(planned)) < 200
+    assert "rawpack pack --format" in planned.as_dict()["command"]
+
+
+def test_bench_takes_what_the_command_takes(tmp_path: Path) -> None:
+    """One store or several, and all that says what is measured."""
+    rawpack.pack(IMAGES, tmp_path / "store", workers=0)
+    done = rawpack.bench(tmp_path / "store", batch=[2, 3], workers=0, rounds=1, seconds=0.01, cold=False)
+    assert [one.case.setting.batch for one in done.readings] == [2, 3]
+    assert "memmap, 3 images of 8x8x3" in str(done)
+    assert repr(done) == "Bench(2 readings of 1 store)"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "words"),
+    [
+        ({"budget": "soon"}, UsageError, "budget='soon': a time such as"),
+        ({"target": -1}, UsageError, "target=-1 must be a number above 0"),
+        ({"workers": [1, 0]}, UsageError, "workers=0 must be a whole number >= 1"),
+        ({"size": "keep", "format": "lmdb", "quality": "90"}, UsageError, "size='keep': images of different sizes"),
+        ({"image_size": "huge"}, UsageError, "image_size='huge': must be a side in pixels (256), (height, width)"),
+        ({"transform": "Nonsense"}, UsageError, "transform='Nonsense': a step such as RandomResizedCrop(224)"),
+        ({"buget": 60}, TypeError, "Did you mean 'budget'?"),
+    ],
+)
+def test_plan_refuses_at_the_call(keywords: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
+    """The words of an error are those of the keywords."""
+    with pytest.raises(error, match=re.escape(words)):
+        rawpack.plan(photos(tmp_path / "photos"), **keywords)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("pack", (RecipeKeywords, SourceKeywords, RunKeywords)),
+        ("pack_splits", (RecipeKeywords, SourceKeywords, RunKeywords)),
+        ("append", (SourceKeywords, RunKeywords)),
+        ("convert", (RecipeKeywords, RunKeywords)),
+        ("merge", (RecipeKeywords, RunKeywords)),
+        ("subset", (RecipeKeywords, RunKeywords)),
+    ],
+)
+def test_help_shows_all_keywords(name: str, groups: tuple[Any, ...]) -> None:
+    """The signature lists them with types and defaults, the text describes them."""
+    function = getattr(rawpack, name)
+    parameters = inspect.signature(function).parameters
+    text = " ".join(function.__doc__.split())
+    assert "options" not in parameters
+    for group in groups:
+        assert " ".join(group.__doc__.split()) in text
+        for keyword in names_of(group):
+            assert parameters[keyword].default is None
+    assert parameters["workers"].annotation == "int | None"
+
+
+def test_help_shows_no_addresses() -> None:
+    """Defaults are values that a person can read."""
+    for name in rawpack.__all__:
+        if callable(one := getattr(rawpack, name)) and not isinstance(one, type):
+            assert " at 0x" not in str(inspect.signature(one)), name
+
+
+# ---------------------------------------------------------------------------------------------- results
+def test_results_are_short_and_print_as_the_command_does(tmp_path: Path) -> None:
+    """One line for `repr`; `str`, and a notebook, have the lines of the command."""
+    store = tmp_path / "store"
+    done = rawpack.pack(IMAGES, store, workers=0)
+    assert repr(done) == f"Summary({str(store)!r}: 3 samples, {text.size(done.bytes_out)})"
+    assert str(done).splitlines()[:2] == ["Packed.", "  samples    3 of 3 seen, 8x8x3 (memmap)"]
+    shown: list[str] = []
+    done._repr_pretty_(SimpleNamespace(text=shown.append), cycle=False)
+    assert shown == [str(done)]
+    assert "is complete already" in str(rawpack.pack(IMAGES, store, workers=0))
+    more = rawpack.append([IMAGES[0]] * 2, store, workers=0)
+    assert repr(more).startswith("AppendSummary(2 added, 0 rejected; Summary(")
+    assert "2 more of 2 seen, 5 in all" in str(more)
+    assert repr(rawpack.export(store, tmp_path / "out")) == f"Exported({str(tmp_path / 'out')!r}: 5 samples, 5 files)"
+
+
+# ---------------------------------------------------------------------------------------------- progress
+def test_progress_is_silent_unless_asked_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """None and False show nothing; True shows what the command shows; an object is called; all else is refused."""
+    for number, silent in enumerate((None, False)):
+        rawpack_packer.pack(IMAGES, tmp_path / str(number), progress=silent, workers=0)
+    assert capfd.readouterr() == ("", "")
+
+    class Followed(NoProgress):
+        ended = False
+
+        def end(self) -> None:
+            self.ended = True
+
+    rawpack_packer.pack(IMAGES, tmp_path / "followed", progress=(followed := Followed()), workers=0)
+    assert followed.ended
+    with pytest.raises(UsageError, match="progress='yes' must be True, False, or an object with begin"):
+        rawpack_packer.pack(IMAGES, tmp_path / "refused", progress="yes")  # type: ignore[arg-type]
+    assert not (tmp_path / "refused").exists()
+
+
+def test_progress_true_shows_the_bar_of_the_command(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines where standard error is a file, a bar at a terminal."""
+    monkeypatch.setattr("rawpack_packer.progress._LINE_EVERY_S", 0)
+    rawpack_packer.pack(IMAGES, tmp_path / "lines", progress=True, workers=0)
+    assert "rawpack: 3 of 3 images" in capfd.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    rawpack_packer.pack(IMAGES, tmp_path / "bar", progress=True, workers=0)
+    assert "packing" in capfd.readouterr().err

@@ -506,7 +506,7 @@ class Length:
 @pytest.mark.parametrize(
     ("given", "options", "words"),
     [
-        (7, {}, "needs len(source) and source[i]"),
+        (7, {}, "7 is not a source: give a path, or a dataset with len(source) and source[i]"),
         ([], {}, "has no samples"),
         ({}, {}, "has no samples"),
         ({"image": [], "label": []}, {}, "has no samples"),

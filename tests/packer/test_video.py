@@ -424,7 +424,7 @@ def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path, monkeypatch: p
         told = json.loads(told.out)
         # A frame's share is a whole number of bytes.
         assert size - 100 <= told["bytes_in"] <= size
-    monkeypatch.setattr("rawpack_packer.cli.progress._LINE_EVERY_S", 0)
+    monkeypatch.setattr("rawpack_packer.progress._LINE_EVERY_S", 0)
     ran = run_here("pack", "--size", "16", "--workers", "0", clips, tmp_path / "more")
     assert ran.err.startswith("rawpack: 85 frames in 2 classes in ")
     assert re.search(r"of 85 frames, [\d,.]+ frames/s, ", ran.err)

@@ -681,7 +681,7 @@ def test_the_last_step_of_a_known_epoch() -> None:
     [
         ({"batch_size": 0}, "batch_size=0 must be a whole number >= 1"),
         ({"batch_size": 2.0}, r"batch_size=\S+ must be"),
-        ({"rank": 2, "world_size": 2}, "rank=2 must be a whole number between 0 and 1"),
+        ({"rank": 2, "world_size": 2}, "rank=2 must be below world_size=2"),
         ({"rank": -1}, "rank=-1 must be"),
         ({"world_size": 0}, "world_size=0 must be"),
         ({"uneven": "drop"}, 'uneven must be "pad" or "keep", not \'drop\''),
@@ -776,7 +776,7 @@ def test_a_given_rank_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_rank(0) == (0, 1)
     with pytest.raises(UsageError, match="world of 2 ranks, not world_size=3"):
         resolve_rank("auto", 3)
-    with pytest.raises(UsageError, match="rank=4 must be a whole number between 0 and 3"):
+    with pytest.raises(UsageError, match="rank=4 must be below world_size=4"):
         resolve_rank(4, 4)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import re
 import shutil
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -15,8 +19,10 @@ import pytest
 from running import FORMATS, Packed
 
 import rawpack_packer
-from rawpack import RawpackError, Reader, StoreError
+from rawpack import RawpackError, Reader, StoreError, UsageError
 from rawpack.batching import notebook
+from rawpack.system.progress import progress_bar
+from rawpack.transforms import CenterCrop
 
 
 def thumbnails(html: str) -> list[Any]:
@@ -140,9 +146,22 @@ def test_what_is_no_store_says_how_to_make_one(tmp_path: Path) -> None:
     (folder / "photo.jpg").write_bytes(b"\xff\xd8")
     for path in (folder, folder / "photo.jpg"):
         words = said(lambda path=path: Reader(path))  # type: ignore[misc]
-        assert f"`rawpack pack --format memmap '{folder}' store/`" in words
+        assert f"`rawpack pack '{folder}' store/`" in words
         assert f"rawpack.pack({str(folder)!r}, 'store/')" in words
     assert "is a file; a store is the folder that `rawpack pack` made" in said(lambda: Reader(folder / "photo.jpg"))
+
+
+def test_a_file_of_a_store_names_the_store(packed: Packed) -> None:
+    """The manifest, a shard, a column."""
+    store = Path(packed("memmap", "--size", 48))
+    for file in [store / "store.json", next(store.glob("shard-*")), next(store.glob("*/*"))]:
+        assert said(lambda file=file: Reader(file)).endswith(f"Did you mean {store}?")  # type: ignore[misc]
+
+
+def test_a_home_and_an_empty_folder_are_named(tmp_path: Path) -> None:
+    """`~` is what a shell expands; a folder without any file is said to be empty."""
+    assert f"`~` is not expanded: pass {Path.home()}/no/store" in said(lambda: Reader("~/no/store"))
+    assert said(lambda: Reader(tmp_path)).endswith("The folder is empty")
 
 
 def test_a_typo_suggests_the_stores_beside_it(packed: Packed, tmp_path: Path) -> None:
@@ -155,3 +174,56 @@ def test_a_typo_suggests_the_stores_beside_it(packed: Packed, tmp_path: Path) ->
     words = said(lambda: Reader(tmp_path / "zzz"))
     assert f"{tmp_path}/other or {tmp_path}/train-224?" in words
     assert "does not exist" in said(lambda: Reader(tmp_path / "none" / "such"))
+
+
+# ---------------------------------------------------------------------------------------------- arguments
+def test_what_is_no_transform_says_what_to_pass(packed: Packed) -> None:
+    """Text, a function, and a step alone."""
+    reader = Reader(packed("memmap", "--size", 48))
+    for given, words in (
+        ("RandomResizedCrop(224)", "pass objects, such as [rawpack.transforms.RandomResizedCrop(224)]"),
+        (["CenterCrop(9)"], "transform= has the text 'CenterCrop(9)': pass objects"),
+        (np.negative, "must be a list of steps: pass [negative]"),
+        (lambda image: image, "must be a list of steps: pass [f]"),
+        (CenterCrop(9), f"such as [{CenterCrop(9)!r}]"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(words)):
+            reader.batches(4, transform=given)  # type: ignore[arg-type]
+
+
+def test_ranks_and_classes_that_are_not_there(packed: Packed) -> None:
+    """The error says which there are."""
+    reader = Reader(packed("memmap", "--size", 48))
+    with pytest.raises(UsageError, match="rank=2 must be below world_size=1"):
+        reader.batches(4, rank=2)
+    there = ", ".join(map(repr, (reader.classes or ())[:5]))
+    with pytest.raises(UsageError, match=re.escape(f"no class 'no such' to select; there are {there}")):
+        reader.select(classes=["no such"])
+
+
+def test_an_unknown_keyword_suggests_the_nearest(packed: Packed) -> None:
+    """Of a reader and of its batches; the signatures stay those that editors show."""
+    reader = Reader(packed("memmap", "--size", 48))
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'num_workers'\. Did you mean 'workers'\?"):
+        reader.batches(4, num_workers=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Reader.__init__\(\) .* 'splits'\. Did you mean 'split'\?"):
+        Reader("store", splits="train")  # type: ignore[call-arg]
+    assert "workers" in inspect.signature(Reader.batches).parameters
+
+
+def test_an_iterator_says_whose_it_is(packed: Packed) -> None:
+    """The epoch, and its batches."""
+    batches = Reader(packed("memmap", "--size", 48)).batches(6, workers=0)
+    assert repr(iter(batches)) == f"BatchIterator(epoch 0 of {batches!r})"
+
+
+def test_a_bar_warns_of_nothing(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook without ipywidgets gets a bar of text, without tqdm's warning."""
+    for name in ("tqdm.auto", "tqdm.autonotebook"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(config={"IPKernelApp": {}}))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setattr("tqdm.notebook.IProgress", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "notebook" not in type(progress_bar(total=1)).__module__

@@ -105,6 +105,15 @@ def test_verdicts(share: float, times: Times, expected: str) -> None:
         assert len(verdict) > len(expected) + 10, "there is a cure as well"
 
 
+@pytest.mark.parametrize("times", [Times(1, 8, 1), Times(1, 1, 8)])
+def test_more_workers_are_advised_only_while_cpus_are_free(times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that take turns gain nothing."""
+    monkeypatch.setattr("rawpack.system.machine.cpus", lambda: 4)
+    for workers in (0, 3, 4, 9):
+        verdict = Stats(elapsed_s=100.0, waited_s=90.0, times=times, workers=workers).verdict()
+        assert ("more workers" in verdict) == (workers < 4)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_counts(store: Path, way: str) -> None:
     """Samples and batches are counted over all epochs, those of an abandoned one as far as they were handed over."""

@@ -17,8 +17,8 @@ from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, option, path_argument, together
 from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options
 from rawpack_packer.cli.output import take_job_options
-from rawpack_packer.cli.progress import scanning
 from rawpack_packer.job import PREFIXES, Choice, Prefix
+from rawpack_packer.progress import scanning
 
 Item = TypeVar("Item", str, int)
 _GROUP = "Selection"

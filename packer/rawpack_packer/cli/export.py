@@ -12,9 +12,9 @@ from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import dry_run_option, json_option, max_rejects_option, quiet_option, workers_option
 from rawpack_packer.cli.output import Output, progress
-from rawpack_packer.cli.progress import scanning
 from rawpack_packer.exporting import Exported
-from rawpack_packer.job import run_options
+from rawpack_packer.job import rejected_rows, run_options
+from rawpack_packer.progress import scanning
 
 
 @click.command(cls=Subcommand)
@@ -72,7 +72,7 @@ def _as_text(done: Exported) -> str:
     now = "" if done.written_now == done.files else f", {done.written_now:,} of them written now"
     size = f", {text.size(done.bytes_written)}" if done.written_now == done.files else ""
     rows = [("samples", f"{done.samples:,}"), ("files", f"{done.files:,}{now}")]
-    rows += summaries.rejected(done.rejects, f"{done.folder}/rejects.jsonl")
+    rows += rejected_rows(done.rejects, f"{done.folder}/rejects.jsonl")
     rows.append(("time", text.duration(done.seconds)))
     rows.append(("stored in", f"{text.plain(done.folder)}: {text.count(done.files, 'file')}{size}"))
     rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))

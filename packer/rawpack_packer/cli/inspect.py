@@ -15,8 +15,8 @@ from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import grid_option, html_option, json_option
 from rawpack_packer.cli.output import note, note_written
-from rawpack_packer.cli.progress import counting
 from rawpack_packer.inspect import Problem, described_text
+from rawpack_packer.progress import counting
 
 _SHOWN = 50
 

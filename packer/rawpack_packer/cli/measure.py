@@ -28,7 +28,7 @@ from rawpack_packer.cli.options import (
     workers_option,
 )
 from rawpack_packer.cli.output import end_unread, note, note_written
-from rawpack_packer.cli.progress import bar, counting, scanning
+from rawpack_packer.progress import bar, counting, scanning
 
 _measuring = partial(option, group="Measuring")
 _report_options = together(html_option, png_option)
@@ -88,7 +88,7 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
     with scanning(quiet=quiet) as scan:
         source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)
     with _planning(quiet=quiet) as say:
-        planned = api.plan(source, asked, say)
+        planned = api.run_plan(source, asked, say)
     api.write_report(planned, page=html, plots=png)
     width = None if wide else shutil.get_terminal_size().columns
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(tune.plan_text(planned, width)))
@@ -157,7 +157,7 @@ def bench(
     options["transform"] = tune.parse_steps(options.pop("transforms"))
     schedule = tune.Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with counting("measuring", unit="readings") as begin:
-        done = api.bench(dst, schedule=schedule, begin=begin, **options)
+        done = api.run_bench(dst, schedule=schedule, begin=begin, **options)
     api.write_report(done, page=html, plots=png)
     click.echo(json.dumps(tune.bench_dict(done), indent=1) if as_json else tune.bench_text(done))
     note_written(html, png)

@@ -14,9 +14,9 @@ import click
 
 from rawpack_packer import api, text
 from rawpack_packer.cli import summary as summaries
-from rawpack_packer.cli.progress import Bar, Lines
 from rawpack_packer.engines import Engine, engine_at
 from rawpack_packer.job import NoProgress, Progress, RunOptions, run_options
+from rawpack_packer.progress import watched
 from rawpack_packer.sources import Source, unread_of
 
 
@@ -67,7 +67,7 @@ def take_job_options(options: dict[str, Any]) -> tuple[RunOptions, Output]:
 
 def progress(*, quiet: bool) -> Progress:
     """What shows a person how far a job is."""
-    return NoProgress() if quiet else Bar() if sys.stderr.isatty() else Lines()
+    return NoProgress() if quiet else watched()
 
 
 def _connected(name: str, address: str | None, timeout: float | None) -> Engine:

@@ -18,8 +18,8 @@ from rawpack_packer.cli.options import (
     take_source_options,
 )
 from rawpack_packer.cli.output import Output, end_unread, take_job_options
-from rawpack_packer.cli.progress import scanning
 from rawpack_packer.job import parse_holdout
+from rawpack_packer.progress import scanning
 
 _split_options = together(
     option(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
-from rawpack.remote.url import is_url
 from rawpack_packer import api, text
-from rawpack_packer.job import TRAIN, AppendSummary, DryRun, Summary, count_of
+from rawpack_packer.job import TRAIN, AppendSummary, DryRun, Summary, appended_rows, packed_rows
 from rawpack_packer.sources import Source, unread_of
 
-Rows = list[tuple[str, str]]
 _SHOWN = 5
 
 
@@ -106,35 +103,8 @@ def as_dict(summary: Summary) -> dict[str, Any]:
 
 def as_text(summary: Summary) -> str:
     """The summary for a person."""
-    manifest, path = summary.manifest, _path(summary)
-    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(summary.bytes_out)}"
-    if summary.already:
-        return f"{path} is complete already: {amount}. Nothing to do."
-    shape = _shape(manifest.fields["image"].shape)
-    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
-    rows += _class_rows(summary, spread=True)
-    if summary.empty_classes:
-        an = "an" if summary.noun[0] in "aeiou" else "a"
-        without = f"{_classes(len(summary.empty_classes))} without {an} {summary.noun}"
-        rows.append(("", f"{without}: {text.listed(summary.empty_classes, _SHOWN)}"))
-    rows += rejected(manifest.rejects.reasons, f"{path}/rejects.jsonl")
-    rows += [
-        ("counted", f"{count:,} {text.counted(count, count_of(name, summary.noun), summary.noun)}")
-        for name, count in manifest.counts.items()
-        if count and name not in ("empty_classes", "problems")
-    ]
-    rows += _problems(summary)
-    if summary.bytes_in:
-        files = "video files" if summary.noun == "frame" else "files"
-        ratio = text.times(summary.bytes_out / summary.bytes_in)
-        rows.append(
-            ("bytes", f"{text.size(summary.bytes_in)} of {files} in, {text.size(summary.bytes_out)} out: {ratio}")
-        )
-    rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
-    size = "" if manifest.fields["image"].uniform else ", image_size=224"
-    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True{size}): ...'
-    rows.append(("read it", click.style(code, fg="cyan")))
-    return block("Packed.", rows)
+    head, rows = packed_rows(summary)
+    return head if summary.already else block(head, rows)
 
 
 def appended_dict(done: AppendSummary) -> dict[str, Any]:
@@ -147,66 +117,17 @@ def appended_dict(done: AppendSummary) -> dict[str, Any]:
 
 def appended_text(done: AppendSummary) -> str:
     """The same for a person."""
-    summary, manifest, path = done.summary, done.summary.manifest, _path(done.summary)
-    left_out: Rows = []
-    if done.existing:
-        existing = text.count(done.existing, "sample")
-        left_out.append(("existing", f"{existing} left out: they were packed, or rejected, before"))
-    if done.changed:
-        changed = text.count(done.changed, "file")
-        left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
-    if summary.already:
-        head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
-        return head + (f"\n{text.table(left_out)}" if left_out else "")
-    rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
-    rows += _class_rows(summary)
-    if done.rejected:
-        rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
-    rows += left_out
-    if done.later:
-        rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
-    rows += _problems(summary)
-    rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
-    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.shard_bytes)}"
-    rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
-    return block("Appended.", rows)
-
-
-def rejected(reasons: Mapping[str, int], listed_in: str) -> Rows:
-    """The row that says how many samples were rejected, if any, and where they are listed."""
-    if not reasons:
-        return []
-    words = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-    return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
+    head, rows = appended_rows(done)
+    if done.summary.already:
+        return f"{head}\n{text.table(rows)}" if rows else head
+    return block(head, rows)
 
 
 def block(head: str, rows: Sequence[tuple[str, str]]) -> str:
     """A summary: its head, and a line for each row; what went wrong stands out."""
-    colors = {"rejected": "yellow", "problem": "yellow"}
+    colors = {"rejected": "yellow", "problem": "yellow", "read it": "cyan"}
     shown = [(name, click.style(value, fg=colors[name]) if name in colors else value) for name, value in rows]
     return click.style(head, fg="green", bold=True) + "\n" + text.table(shown)
-
-
-def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
-    """How many classes there are, and with `spread`, how many samples each has."""
-    classes = summary.manifest.classes
-    if classes is None:
-        return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
-    found = api.class_spread(summary.destination) if spread and len(classes) > 1 else None
-    if found is None:
-        return [("classes", f"{len(classes):,}")]
-    least, most = found
-    return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
-
-
-def _problems(summary: Summary) -> Iterable[tuple[str, str]]:
-    return (("problem", text.plain(problem)) for problem in summary.problems)
-
-
-def _time(summary: Summary) -> str:
-    if not summary.packed_now:
-        return text.duration(summary.seconds)
-    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.noun}s/s"
 
 
 def _classes(number: int) -> str:
@@ -215,8 +136,3 @@ def _classes(number: int) -> str:
 
 def _shape(shape: tuple[int | None, ...]) -> str:
     return "x".join("?" if n is None else str(n) for n in shape)
-
-
-def _path(summary: Summary) -> str:
-    """A folder as it is usually written; a URL as it is."""
-    return text.plain(summary.destination if is_url(summary.destination) else str(Path(summary.destination)))

@@ -10,8 +10,8 @@ from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import quiet_option
 from rawpack_packer.cli.output import note
-from rawpack_packer.cli.progress import counting
 from rawpack_packer.inspect import Warmed
+from rawpack_packer.progress import counting
 
 
 @click.command(cls=Subcommand)

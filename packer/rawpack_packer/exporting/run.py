@@ -76,6 +76,10 @@ class Exported:
     """How a store that is packed again differs."""
     seconds: float
 
+    def __repr__(self) -> str:
+        rejects = f", {text.count(sum(self.rejects.values()), 'reject')}" if self.rejects else ""
+        return f"Exported({self.folder!r}: {self.samples:,} samples, {text.count(self.files, 'file')}{rejects})"
+
     @property
     def already(self) -> bool:
         """Whether an earlier run wrote all files."""

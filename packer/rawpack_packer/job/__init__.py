@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rawpack_packer.job.append import AppendSummary
-from rawpack_packer.job.counts import count_of
 from rawpack_packer.job.derive import PREFIXES, Prefix
 from rawpack_packer.job.holdout import TRAIN, parse_holdout
 from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
 from rawpack_packer.job.pack import DryRun
 from rawpack_packer.job.run import Summary
 from rawpack_packer.job.subset import Choice
+from rawpack_packer.job.words import appended_rows, packed_rows, rejected_rows
 
 __all__ = [
     "PREFIXES",
@@ -22,7 +22,9 @@ __all__ = [
     "Progress",
     "RunOptions",
     "Summary",
-    "count_of",
+    "appended_rows",
+    "packed_rows",
     "parse_holdout",
+    "rejected_rows",
     "run_options",
 ]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -48,6 +49,18 @@ class AppendSummary:
     """Of the existing ones: those whose file changed since; the store keeps the old sample."""
     later: int
     """Came to the source after an append began that this run finished: the next append adds them."""
+
+    def __repr__(self) -> str:
+        return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"
+
+    def __str__(self) -> str:
+        from rawpack_packer.job.words import appended_rows, block
+
+        return block(*appended_rows(self))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """For notebooks: the lines that the command prints."""
+        printer.text(str(self))
 
 
 def append(

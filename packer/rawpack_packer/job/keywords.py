@@ -6,7 +6,6 @@ into `shard_size='1x'`.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -16,6 +15,7 @@ from concurrent.futures import Executor
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_type_hints
 
 from rawpack.errors import RawpackError
+from rawpack.system.keywords import unknown_keyword
 from rawpack_packer.engines import Engine
 from rawpack_packer.job.options import Progress
 from rawpack_packer.recipe.tables import format_names
@@ -103,15 +103,16 @@ class RunKeywords(TypedDict, total=False):
     restart: delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.
     engine: what packs instead of local workers: `rawpack_packer.engines.DaskEngine("tcp://...")`, `RayEngine("auto")`,
         or any `concurrent.futures.Executor`, which stays yours to shut down.
-    progress: is called as the job advances.
+    progress: True shows a bar, or lines where nobody watches; None or False shows nothing. Or an object that is called
+        as the job advances, see `rawpack_packer.job.Progress`.
     """
 
     workers: int | None
-    max_rejects: float | str
-    strict: bool
-    restart: bool
+    max_rejects: float | str | None
+    strict: bool | None
+    restart: bool | None
     engine: Engine | Executor | None
-    progress: Progress | None
+    progress: Progress | bool | None
 
 
 class PackKeywords(RecipeKeywords, SourceKeywords, RunKeywords, total=False):
@@ -126,34 +127,102 @@ class DeriveKeywords(RecipeKeywords, RunKeywords, total=False):
     """The keywords for stores made from stores: see `RecipeKeywords` and `RunKeywords`."""
 
 
+class MeasuringKeywords(TypedDict, total=False):
+    """How reading is measured.
+
+    image_size: a side or (height, width), to which workers resize; needed where images differ in size.
+    transform: steps of `rawpack.transforms` that the workers do, also as text: ["RandomResizedCrop(224)"].
+    workers: how many to read with, one number or a list. Default: 1, 2, 4, ... up to the CPUs.
+    """
+
+    image_size: int | tuple[int, int] | None
+    transform: Sequence[Any] | str | None
+    workers: int | Sequence[int] | None
+
+
+class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
+    """What is asked for, and what is tried.
+
+    target: images per second that training consumes. disk: how much disk space the store may take, as "500GB".
+    memory: how much memory files may take where the training runs. Default: most of what is free here.
+    format, size, quality, color, compression: as of `pack`, one value or a list of those to try. Default: all formats,
+        size 256, quality [75, 90, 95], "rgb", "none".
+    batch: samples in a batch. Default: 256.
+    budget: about how long planning may take: 60, "45s", "5min". Default: "60s".
+    seed: of the sample. tmp: the folder for trial stores, on the disk to be measured.
+    """
+
+    target: float | None
+    disk: int | str | None
+    memory: int | str | None
+    format: str | list[str] | None
+    size: int | tuple[int, int] | Literal["keep"] | list[Any] | None
+    quality: int | Literal["keep"] | list[Any] | None
+    color: Literal["rgb", "gray", "yuv420"] | list[str] | None
+    compression: str | list[str] | None
+    batch: int | None
+    budget: float | str | None
+    seed: int | None
+    tmp: str | os.PathLike[str] | None
+
+
+class BenchKeywords(MeasuringKeywords, total=False):
+    """What is measured, and for how long.
+
+    batch: samples in a batch, one number or a list. Default: 256.
+    rounds: how often each row is measured, in turn with the others. Default: 5.
+    seconds: how long each measurement takes. Default: 0.5.
+    cold: whether to read from the disk as well. Default: True.
+    """
+
+    batch: int | Sequence[int] | None
+    rounds: int | None
+    seconds: float | None
+    cold: bool | None
+
+
 def names_of(keywords: Any) -> frozenset[str]:
     """The names that one of these declarations has."""
     return frozenset(keywords.__optional_keys__)
 
 
-def from_python(*keywords: Any) -> Callable[[Call], Call]:
+_GROUPS = (RecipeKeywords, SourceKeywords, MeasuringKeywords, PlanKeywords, BenchKeywords, RunKeywords)
+"""Those that describe their keywords, in the order in which `help` shows them."""
+
+
+def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> Callable[[Call], Call]:
     """Make a function one that users call from Python, with these keywords as well as its own parameters.
 
-    An unknown keyword is a TypeError that suggests the nearest one; messages name keywords instead of options.
+    `help` shows all of them, with their descriptions. An unknown keyword is a TypeError that suggests the nearest one,
+    or the function that takes it (`elsewhere`). Messages name keywords instead of options.
     """
 
     def decorate(function: Call) -> Call:
-        own = [name for name, one in inspect.signature(function).parameters.items() if one.kind != one.VAR_KEYWORD]
-        known = [*own, *(name for one in keywords for name in sorted(names_of(one)))]
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind != one.VAR_KEYWORD]
+        others = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
+            for keyword in keywords
+            for name, kind in keyword.__annotations__.items()
+        ]
+        known = [one.name for one in (*own, *others)]
 
         @functools.wraps(function)
         def called(*args: Any, **given: Any) -> Any:
             for name in given:
                 if name not in known:
-                    near = difflib.get_close_matches(name, known, 1)
-                    hint = f". Did you mean {near[0]!r}?" if near else ""
-                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+                    if elsewhere and name in elsewhere:
+                        raise TypeError(f"{function.__name__}() has no keyword {name!r}: use {elsewhere[name]}")
+                    raise unknown_keyword(function.__name__, name, known)
             try:
                 return function(*args, **given)
             except RawpackError as error:
                 error.args = (in_python(str(error)), *error.args[1:])
                 raise
 
+        called.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
+        groups = [one for one in _GROUPS if any(names_of(one) <= names_of(keyword) for keyword in keywords)]
+        called.__doc__ = "\n\n".join(inspect.cleandoc(one.__doc__ or "") for one in (function, *groups))
         return called  # type: ignore[return-value] # it takes and gives the same
 
     return decorate
@@ -164,6 +233,9 @@ _OTHERS = {
     **dict.fromkeys(("scratch", "seed", "prefix", "per_class", "limit", "splits", "holdout"), str),
 }
 """Keywords of single functions."""
+_MEASURING = dict.fromkeys(
+    ("target", "disk", "memory", "budget", "tmp", "batch", "image_size", "transform", "rounds", "seconds"), str
+)
 _RENAMED = {"source": "kind", "field": "fields"}
 _TAKES: dict[str, Callable[[str], Any]] = {
     "splits": lambda text: text.split(","),
@@ -179,7 +251,7 @@ def in_python(message: str) -> str:
     "--shard-size '1x'" becomes "shard_size='1x'", "--size keep" "size='keep'", "--restart" "restart=True", and an
     option without a value, such as "--crop", "crop=".
     """
-    types: dict[str, Any] = {**get_type_hints(PackKeywords), **_OTHERS}
+    types: dict[str, Any] = {**get_type_hints(PackKeywords), **_OTHERS, **_MEASURING}
     words = {word for one in types.values() for arg in get_args(one) for word in get_args(arg) if isinstance(word, str)}
     words |= {*format_names(), "local", "dask", "ray", "folder", "video", "yolo"}
     value = rf"'[^']*'|-?\d(?:[^\s:;]*[^\s:;,.)])?|\w+[:=,][^\s;]*\w|(?:{'|'.join(sorted(words))})\b"
@@ -198,4 +270,5 @@ def in_python(message: str) -> str:
         return f"{name}={text if re.fullmatch('-?[0-9.]+', text) else repr(takes(text) if takes else text)}"
 
     option = rf"`[^`]*`|(?<![\w/-])--(?P<option>[a-z]+(?:-[a-z]+)*)(?: (?P<value>{value}))?"
-    return re.sub(option, keyword, message).replace("same command", "same call")
+    message = re.sub(option, keyword, message).replace("same command", "same call")
+    return message.replace("HEIGHTxWIDTH (224x160)", "(height, width)").replace("width), or keep", "width), or 'keep'")

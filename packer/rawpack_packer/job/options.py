@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer.engines import Engine, as_engine
 
@@ -17,6 +18,7 @@ _ALL = 1e14
 """`max_rejects` for "100%"."""
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Follows a job: a progress bar, or nothing."""
 
@@ -83,18 +85,34 @@ def run_options(
     strict: bool = False,
     restart: bool = False,
     engine: Any = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> RunOptions:
     """Check the options as a user gave them. Raises UsageError.
 
-    engine: an engine, an executor, or a function that connects to a cluster.
+    engine: an engine, an executor, or a function that connects to a cluster. progress: True shows a bar.
     """
     if engine is not None and workers is not None:
         raise UsageError("--workers applies to --engine local only: clusters and executors have workers of their own")
-    if workers is not None and workers < 0:
-        raise UsageError(f"--workers {workers}: must be 0 or more")
+    if workers is not None:
+        workers = whole_number("workers", workers, 0)
     parts_by = engine if _connects(engine) else as_engine(engine)
-    return RunOptions(workers, parse_share(max_rejects), strict, restart, parts_by, progress or NoProgress())
+    return RunOptions(workers, parse_share(max_rejects), strict, restart, parts_by, _followed_by(progress))
+
+
+def _followed_by(progress: Progress | bool | None) -> Progress:
+    """What follows a job: `progress=` as a user gave it."""
+    if progress is None or progress is False:
+        return NoProgress()
+    if progress is True:
+        from rawpack_packer.progress import watched
+
+        return watched()
+    if not isinstance(progress, Progress):
+        raise UsageError(
+            f"progress={progress!r} must be True, False, or an object with begin(), advance(), waits(), commit() and "
+            "end()"
+        )
+    return progress
 
 
 def parse_share(given: float | str) -> float:

@@ -15,6 +15,7 @@ import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
 from rawpack.errors import PackError, UsageError
+from rawpack_packer import text
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
@@ -56,6 +57,21 @@ class Summary:
     """Folders and files of the source that could not be read: what they hold is not in the store."""
     flat: bool = False
     """Whether the source is a folder without subfolders, so that there are no classes."""
+
+    def __repr__(self) -> str:
+        rejects = self.manifest.rejects.count
+        some = f", {text.count(rejects, 'reject')}" if rejects else ""
+        samples = text.count(self.manifest.samples, "sample")
+        return f"Summary({self.destination!r}: {samples}, {text.size(self.bytes_out)}{some})"
+
+    def __str__(self) -> str:
+        from rawpack_packer.job.words import block, packed_rows
+
+        return block(*packed_rows(self))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """For notebooks: the lines that the command prints."""
+        printer.text(str(self))
 
 
 def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *, check_free: bool = True) -> Summary:

@@ -234,16 +234,19 @@ def _check_chunk(recipe: Recipe) -> None:
             )
 
 
-def parse_size(text: str) -> tuple[int, int] | int | Literal["keep"]:
+def parse_size(text: str, option: str = "--size") -> tuple[int, int] | int | Literal["keep"]:
     """`--size`: "256", "224x160" (height by width) or "keep"."""
     if text == "keep":
         return "keep"
     match = re.fullmatch(r"(\d{1,6})(?:[xX](\d{1,6}))?", text.strip())
     if not match:
-        raise UsageError(f"--size {text!r}: must be a side in pixels (256), HEIGHTxWIDTH (224x160), or keep")
+        raise UsageError(
+            f"{option} {text!r}: must be a side in pixels (256), HEIGHTxWIDTH (224x160)"
+            + (", or keep" if option == "--size" else "")
+        )
     sides = tuple(int(side) for side in match.groups() if side is not None)
     if any(not 1 <= side <= _MAX_SIDE for side in sides):
-        raise UsageError(f"--size {text}: sides must be between 1 and {_MAX_SIDE} pixels")
+        raise UsageError(f"{option} {text}: sides must be between 1 and {_MAX_SIDE} pixels")
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 

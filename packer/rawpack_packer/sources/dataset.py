@@ -280,8 +280,8 @@ def _image_kind(first: Any, declared: Any) -> ImageKind | None:
         raise UsageError(f"the first sample: {error.detail}") from None
     if array.ndim == 0:
         raise UsageError(
-            f"the first sample: the image is a single number, {array}: samples are images, or tuples (image, label) in "
-            "this order; name those in another one: names=('label', 'image')"
+            f"the first sample: the image is a single number, {array}; a sample must be an image, a tuple (image, "
+            "label), or a dict with an 'image'; where tuples have another order, pass names=('label', 'image')"
         )
     return ImageKind(array.dtype.name, array.shape)
 
@@ -351,12 +351,13 @@ def _check_not_item(sample: Any, dataset: Any) -> None:
 
 def _length(dataset: Any) -> int:
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise UsageError(f"a {type(dataset).__name__} is not a source: it needs len(source) and source[i]")
+        shown = repr(dataset) if isinstance(dataset, int | float | None) else f"a {type(dataset).__name__} object"
+        raise UsageError(f"{plain(shown)} is not a source: give a path, or a dataset with len(source) and source[i]")
     try:
         count = len(dataset)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise UsageError(f"a {type(dataset).__name__} is not a source: its len() raises {what}") from error
+        raise UsageError(f"{plain(type(dataset).__name__)} is not a source: its len() raises {what}") from error
     if not count:
         raise UsageError(f"the {type(dataset).__name__} has no samples")
     return count

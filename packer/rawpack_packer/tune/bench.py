@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import rawpack
+from rawpack.batching.options import flag, seconds
 from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.tune.measure.cpu import BUSY, load_per_cpu
 from rawpack_packer.tune.measure.interval import Figure
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
-from rawpack_packer.tune.measure.rounds import Case, Reading, Schedule, read_in_turn, worker_counts
+from rawpack_packer.tune.measure.rounds import ROUNDS, Case, Reading, Schedule, read_in_turn, worker_counts
+from rawpack_packer.tune.measure.steps import parse_side, parse_steps
+from rawpack_packer.tune.plan.request import listed
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,12 @@ class Bench:
     """Bytes per second of each store's files, read in order from the disk; None where that could not be measured."""
     load: float | None
     """Load average per CPU before the start."""
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        return f"Bench({text.count(len(self.readings), 'reading')} of {text.count(len(self.meters), 'store')})"
 
     def of(self, meter: StoreMeter) -> list[Reading]:
         """The readings of one store."""
@@ -65,6 +75,21 @@ def bench(
     tick = begin(len(cases) * (schedule.rounds + schedule.cold_rounds))
     disk = {meter.path: meter.disk(schedule.seconds) if schedule.cold_rounds else None for meter in meters}
     return Bench(read_in_turn(cases, schedule, tick), meters, disk, load)
+
+
+def bench_of(stores: Sequence[Path], keywords: Mapping[str, Any]) -> Bench:
+    """Measure stores as the keywords of `rawpack.bench` say. Raises UsageError, also where these make no sense."""
+    given = {name: value for name, value in keywords.items() if value is not None}
+    rounds = whole_number("rounds", given.get("rounds", ROUNDS), 1)
+    cold_rounds = 2 if flag("cold", given.get("cold", True)) else 0
+    return bench(
+        stores,
+        batches=[whole_number("batch", one, 1) for one in listed(given.get("batch"))],
+        workers=[whole_number("workers", one, 0) for one in listed(given.get("workers"))],
+        image_size=parse_side(given.get("image_size")),
+        transform=parse_steps(listed(given.get("transform"))),
+        schedule=Schedule(rounds, seconds("seconds", given.get("seconds", 0.5)), cold_rounds),
+    )
 
 
 def as_dict(done: Bench) -> dict[str, Any]:

@@ -100,6 +100,10 @@ class BatchIterator(Iterator[Batch]):
         """Whether the thread that has the lock is in the middle of something."""
         self._last = 0.0
 
+    def __repr__(self) -> str:
+        where = f"epoch {self.start.epoch}" if self._begun else "not begun"
+        return f"{type(self).__name__}({where}, of {self._owner!r})"
+
     def __reduce__(self) -> NoReturn:
         raise UsageError("an iterator owns workers: pickle the reader and a state_dict() instead")
 
@@ -167,9 +171,9 @@ class BatchIterator(Iterator[Batch]):
         self._readahead, self._prefetch = setup.readahead, setup.prefetch
         self._begun = True
         if self._owner.options.progress:
-            from tqdm.auto import tqdm
+            from rawpack.system.progress import progress_bar
 
-            self._bar = tqdm(total=len(self.start), desc=f"epoch {self.start.epoch}", unit=" batches")
+            self._bar = progress_bar(total=len(self.start), desc=f"epoch {self.start.epoch}", unit=" batches")
 
     def _made_here(self) -> tuple[EpochStep, Batch]:
         """The next batch, made in this process."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rawpack.system import machine
 from rawpack.system.times import Times
 
 _RARELY = 0.05
@@ -75,11 +76,13 @@ class Stats:
                 f"fetching from the remote store takes {fetching:.0%} of that: rawpack warm before training, a cache "
                 'that holds the whole store, shuffle="block" with few large blocks, or an lmdb store, which is smaller'
             )
+        # More than there are CPUs would only take turns.
+        more = "more workers, or " if self.workers < machine.cpus() else ""
         cures = {
             "reading": "rawpack warm, a faster disk or an lmdb store where the files are not cached; where they are, "
             "memory is the limit",
-            "decoding": "more workers, or a raw store (memmap)",
-            "transforming": "more workers, or pack at the size that is trained on",
+            "decoding": f"{more}a raw store (memmap)",
+            "transforming": f"{more}images stored at a smaller size, or fewer or cheaper steps",
         }
         name = max(cures, key=lambda name: getattr(self.times, name))
         share = getattr(self.times, name) / (self.times.total or 1)

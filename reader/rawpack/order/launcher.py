@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
+from rawpack.order.keys import rank_in, whole_number
 from rawpack.system.warning import warn
 
 LAUNCHERS = {
@@ -49,7 +49,7 @@ def resolve_rank(
         world_size = whole_number("world_size", world_size, 1)
         if rank is None and world_size == 1:
             _warn_of_others(environ)
-        return whole_number("rank", 0 if rank is None else rank, 0, world_size - 1), world_size
+        return rank_in(0 if rank is None else rank, world_size), world_size
     found = _from_torch() or (known if known[1] > 1 else _read(environ))
     if world_size not in (1, found[1]):
         raise UsageError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.order.base import MAX_SAMPLES, Order, Samples
-from rawpack.order.keys import whole_number
+from rawpack.order.keys import rank_in, whole_number
 
 Uneven = Literal["pad", "keep"]
 
@@ -76,7 +76,7 @@ class RankSplit:
         whole_number("length", self.length, 0, MAX_SAMPLES)
         whole_number("batch_size", self.batch_size, 1)
         whole_number("world_size", self.world_size, 1)
-        whole_number("rank", self.rank, 0, self.world_size - 1)
+        rank_in(self.rank, self.world_size)
         if self.uneven not in ("pad", "keep"):
             raise UsageError(f'uneven must be "pad" or "keep", not {self.uneven!r}')
 

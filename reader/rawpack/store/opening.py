@@ -79,6 +79,16 @@ def _cure(path: Path) -> str:
     import difflib
     import shlex
 
+    with suppress(OSError):
+        store = next((folder for folder in path.parents[:2] if _is_store(folder)), None)
+        if store is not None and path.is_file():
+            return f"Did you mean {store}?"
+        if path.is_dir() and not any(path.iterdir()):
+            return "The folder is empty"
+    home = next((n for n, part in enumerate(path.parts) if part.startswith("~")), None)
+    if home is not None and not _may_exist(path):
+        expanded = os.path.expanduser(Path(*path.parts[home:]))  # noqa: PTH111 # Path's raises for an unknown user
+        return f"`~` is not expanded: pass {expanded}"
     if not _may_exist(path):
         stores = _stores_in(path.parent)
         close = difflib.get_close_matches(path.name, stores, 3) or stores[:3]
@@ -86,7 +96,7 @@ def _cure(path: Path) -> str:
             return f"Did you mean {' or '.join(str(path.parent / name) for name in close)}?"
         return "Check the path"
     images = path if path.is_dir() else path.parent
-    command = f"rawpack pack --format memmap {shlex.quote(str(images))} store/"
+    command = f"rawpack pack {shlex.quote(str(images))} store/"
     return f"To make a store of a folder of images: `{command}`, or rawpack.pack({str(images)!r}, 'store/') in Python"
 
 
@@ -95,9 +105,13 @@ def _stores_in(folder: Path) -> list[str]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, _MOST_SIBLINGS):
             with suppress(OSError):
-                if any((folder / entry.name / name).exists() for name in (manifest.NAME, splits.NAME)):
+                if _is_store(folder / entry.name):
                     found.append(entry.name)
     return sorted(found)
+
+
+def _is_store(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (manifest.NAME, splits.NAME))
 
 
 def _may_exist(path: Path) -> bool:

@@ -13,6 +13,7 @@ from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 
 _BLOCK = 1 << 20
+_SHOWN = 5
 
 
 def positions_of(
@@ -80,7 +81,9 @@ def _of_classes(
     known = {name: label for label, name in enumerate(library.classes)}
     unknown = [name for name in classes if name not in known]
     if unknown:
-        raise UsageError(f"there is no class {unknown[0]!r} to select; pass a list of names from reader.classes")
+        rest = f", and {len(known) - _SHOWN:,} more in reader.classes" if len(known) > _SHOWN else ""
+        there = ", ".join(map(repr, library.classes[:_SHOWN]))
+        raise UsageError(f"there is no class {unknown[0]!r} to select; there are {there}{rest}")
     wanted = np.array([known[name] for name in classes], np.int64)
     found = [np.empty(0, np.int64)]
     for start in range(0, length, _BLOCK):

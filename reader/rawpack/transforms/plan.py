@@ -115,7 +115,12 @@ def spec_of(stored: Field) -> Spec:
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
     """The steps of a transform; functions become steps. Raises UsageError for anything else."""
-    if callable(transform) or not hasattr(transform, "__iter__"):
+    if isinstance(transform, str):
+        raise UsageError(_is_text(transform))
+    if callable(transform) and not isinstance(transform, Step | BatchStep):
+        name = getattr(transform, "__name__", type(transform).__name__)
+        raise UsageError(f"transform= must be a list of steps: pass {f'[{name}]' if name.isidentifier() else '[f]'}")
+    if isinstance(transform, Step | BatchStep) or not hasattr(transform, "__iter__"):
         raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()
     for one in transform:
@@ -123,11 +128,17 @@ def as_steps(transform: Transform) -> list[Step | BatchStep]:
             steps.append(one)
         elif callable(one) and not isinstance(one, type):
             steps.append(Lambda(one))
+        elif isinstance(one, str):
+            raise UsageError(_is_text(one))
         else:
             raise UsageError(
                 f"{one!r} in transform= is not a step: pass an object of rawpack.transforms, or a function"
             )
     return steps
+
+
+def _is_text(text: str) -> str:
+    return f"transform= has the text {text!r}: pass objects, such as [rawpack.transforms.RandomResizedCrop(224)]"
 
 
 def concerns(step: Step, name: str, stored: Field) -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawpack import transforms
+from rawpack.batching.options import image_size_of
 from rawpack.errors import UsageError
+from rawpack.transforms.plan import as_steps
 from rawpack_packer.recipe.recipe import parse_size
 
 STEPS: dict[str, Any] = {
@@ -21,12 +23,16 @@ STEPS: dict[str, Any] = {
 """The steps of `rawpack.transforms` whose arguments are plain values."""
 
 
-def parse_steps(texts: Sequence[str]) -> tuple[Any, ...]:
-    """The steps in these texts, in order; each text is one step, or several with commas between them.
+def parse_steps(texts: Sequence[Any]) -> tuple[Any, ...]:
+    """The steps that these texts name, in order; each text is one step, or several with commas between them. Steps and
+    functions stay.
 
     Raises UsageError for anything but a known step, and for arguments that are not plain values or do not fit.
     """
-    return tuple(_step(node, text) for text in texts for node in _nodes(text))
+    steps: list[Any] = []
+    for text in texts:
+        steps += [_step(node, text) for node in _nodes(text)] if isinstance(text, str) else as_steps([text])
+    return tuple(steps)
 
 
 def _nodes(text: str) -> list[ast.expr]:
@@ -62,13 +68,12 @@ def _wrong(text: str) -> UsageError:
     return UsageError(f"--transform {text!r}: a step such as RandomResizedCrop(224); there are {', '.join(STEPS)}")
 
 
-def parse_side(text: str | None) -> tuple[int, int] | None:
-    """(height, width) of `--image-size`. Raises UsageError."""
-    if text is None:
-        return None
-    size = parse_size(text)
-    if size == "keep":
-        raise UsageError(
-            "--image-size keep: images of different sizes cannot form a batch: give a side, or HEIGHTxWIDTH"
-        )
+def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """(height, width) of `--image-size`, or of `image_size=`. Raises UsageError."""
+    if not isinstance(text, str):
+        return image_size_of(text)
+    if text == "keep":
+        raise UsageError("--image-size keep: images of different sizes cannot form a batch: give a side in pixels")
+    size = parse_size(text, "--image-size")
+    assert size != "keep"
     return (size, size) if isinstance(size, int) else size

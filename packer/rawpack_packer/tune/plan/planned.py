@@ -74,6 +74,16 @@ class Plan:
     where: str
     """The folder of the trials, on the disk that was measured."""
 
+    def __str__(self) -> str:
+        from rawpack_packer.tune.plan.text import as_text
+
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        taken = self.recommendation.taken
+        best = "nothing" if taken is None else taken.candidate.name
+        return f"Plan({self.asked.source!r}: {best} of {text.count(len(self.predictions), 'candidate')})"
+
     @property
     def reference(self) -> float:
         """Images per second for which `CPUs left` is computed: the target, or the speed of the slowest candidate."""

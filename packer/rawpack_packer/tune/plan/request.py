@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer.recipe.recipe import FORMATS, parse_bytes
 from rawpack_packer.tune.measure.rounds import worker_counts
@@ -14,6 +17,11 @@ from rawpack_packer.tune.measure.steps import parse_side, parse_steps
 from rawpack_packer.tune.plan.candidates import candidates
 from rawpack_packer.tune.plan.planned import PlanRequest
 from rawpack_packer.tune.plan.recommend import Goals
+
+_TRIED = {
+    "format": "formats", "size": "sizes", "quality": "qualities", "color": "colors", "compression": "compressions",
+}  # fmt: skip
+"""Keywords that take several values -> the options that do."""
 
 
 def plan_request(
@@ -29,8 +37,8 @@ def plan_request(
     colors: Sequence[str] = (),
     compressions: Sequence[str] = (),
     workers: Sequence[int] = (),
-    image_size: str | None = None,
-    transforms: Sequence[str] = (),
+    image_size: str | int | tuple[int, int] | None = None,
+    transforms: Sequence[Any] = (),
     budget: str = "60s",
     **others: Any,
 ) -> PlanRequest:
@@ -55,6 +63,42 @@ def plan_request(
     )
 
 
+def request_of(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlanRequest:
+    """The keywords of `rawpack.plan`, checked. about: those of the source."""
+    given = {name: value for name, value in keywords.items() if value is not None}
+    tried: dict[str, Any] = {
+        options: [written(one) for one in listed(given.pop(name))] for name, options in _TRIED.items() if name in given
+    }
+    for name in ("disk", "memory", "budget"):
+        if name in given:
+            given[name] = str(given[name])
+    if "target" in given and not _is_positive(given["target"]):
+        raise UsageError(f"target={given['target']!r} must be a number above 0")
+    for name, least in (("batch", 1), ("seed", None)):
+        if name in given:
+            given[name] = whole_number(name, given[name], least)
+    if "tmp" in given:
+        given["tmp"] = os.fspath(given["tmp"])
+    given["workers"] = [whole_number("workers", one, 1) for one in listed(given.get("workers"))]
+    return plan_request(source, about=about, transforms=listed(given.pop("transform", None)), **tried, **given)
+
+
+def listed(value: Any) -> list[Any]:
+    """The values of a keyword that takes one or several; a tuple is one size."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | range) else [value]
+
+
+def written(value: Any) -> str:
+    """A value as the command takes it: (224, 160) is "224x160"."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
 def _seconds(written: str) -> float:
     """`--budget`: seconds of "60s", "90", "5min", "1h"."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*(s|min|m|h)?", written.strip())
@@ -73,6 +117,8 @@ def _words(about: Mapping[str, Any]) -> tuple[str, ...]:
         if isinstance(value, bool):
             words += [option] if value else []
             continue
-        for one in value if isinstance(value, tuple) else () if value is None else (value,):
+        if isinstance(value, Mapping):
+            value = [f"{key}:{written(one)}" for key, one in value.items()]
+        for one in value if isinstance(value, tuple | list) else () if value is None else (value,):
             words += [option, str(one)]
     return tuple(words)

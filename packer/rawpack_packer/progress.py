@@ -125,3 +125,8 @@ class Lines(_Follower):
 
     def commit(self) -> None: ...
     def end(self) -> None: ...
+
+
+def watched() -> Bar | Lines:
+    """What follows a job: a bar at a terminal and in a notebook, lines elsewhere."""
+    return Bar() if sys.stderr.isatty() or "ipykernel" in sys.modules else Lines()

@@ -1,0 +1,143 @@
+"""What a job came to, in the lines that the command prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rawpack.errors import StoreError, UsageError
+from rawpack.remote.url import is_url
+from rawpack.store.store import Store
+from rawpack_packer import text
+from rawpack_packer.destination.named import store_folder
+from rawpack_packer.job.counts import count_of, label_counts
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.append import AppendSummary
+    from rawpack_packer.job.run import Summary
+
+Rows = list[tuple[str, str]]
+"""Names and values, one a line."""
+_SHOWN = 5
+
+
+def block(head: str, rows: Rows) -> str:
+    """A head, and a line for each row."""
+    return f"{head}\n{text.table(rows)}" if rows else head
+
+
+def packed_rows(summary: Summary) -> tuple[str, Rows]:
+    """A summary for a person: its head, and its rows; none where nothing was to do."""
+    manifest, path = summary.manifest, _path(summary)
+    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(summary.bytes_out)}"
+    if summary.already:
+        return f"{path} is complete already: {amount}. Nothing to do.", []
+    shape = _shape(manifest.fields["image"].shape)
+    rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
+    rows += _class_rows(summary, spread=True)
+    if summary.empty_classes:
+        an = "an" if summary.noun[0] in "aeiou" else "a"
+        without = f"{_classes(len(summary.empty_classes))} without {an} {summary.noun}"
+        rows.append(("", f"{without}: {text.listed(summary.empty_classes, _SHOWN)}"))
+    rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
+    rows += [
+        ("counted", f"{count:,} {text.counted(count, count_of(name, summary.noun), summary.noun)}")
+        for name, count in manifest.counts.items()
+        if count and name not in ("empty_classes", "problems")
+    ]
+    rows += _problems(summary)
+    if summary.bytes_in:
+        files = "video files" if summary.noun == "frame" else "files"
+        ratio = text.times(summary.bytes_out / summary.bytes_in)
+        rows.append(
+            ("bytes", f"{text.size(summary.bytes_in)} of {files} in, {text.size(summary.bytes_out)} out: {ratio}")
+        )
+    rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
+    size = "" if manifest.fields["image"].uniform else ", image_size=224"
+    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True{size}): ...'
+    rows.append(("read it", code))
+    return "Packed.", rows
+
+
+def appended_rows(done: AppendSummary) -> tuple[str, Rows]:
+    """The summary of an append for a person, likewise."""
+    summary, manifest, path = done.summary, done.summary.manifest, _path(done.summary)
+    left_out: Rows = []
+    if done.existing:
+        existing = text.count(done.existing, "sample")
+        left_out.append(("existing", f"{existing} left out: they were packed, or rejected, before"))
+    if done.changed:
+        changed = text.count(done.changed, "file")
+        left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
+    if summary.already:
+        head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
+        return head, left_out
+    rows = [("samples", f"{done.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
+    rows += _class_rows(summary)
+    if done.rejected:
+        rows.append(("rejected", f"{done.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
+    rows += left_out
+    if done.later:
+        rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
+    rows += _problems(summary)
+    rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
+    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.shard_bytes)}"
+    rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
+    return "Appended.", rows
+
+
+def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
+    """The row that says how many samples were rejected, if any, and where they are listed."""
+    if not reasons:
+        return []
+    words = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+    return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
+
+
+def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
+    """How many classes there are, and with `spread`, how many samples each has."""
+    classes = summary.manifest.classes
+    if classes is None:
+        return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
+    found = _class_spread(summary.destination) if spread and len(classes) > 1 else None
+    if found is None:
+        return [("classes", f"{len(classes):,}")]
+    least, most = found
+    return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
+
+
+def _problems(summary: Summary) -> Iterable[tuple[str, str]]:
+    return (("problem", text.plain(problem)) for problem in summary.problems)
+
+
+def _time(summary: Summary) -> str:
+    if not summary.packed_now:
+        return text.duration(summary.seconds)
+    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.noun}s/s"
+
+
+def _classes(number: int) -> str:
+    return text.count(number, "class", "classes")
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "x".join("?" if n is None else str(n) for n in shape)
+
+
+def _path(summary: Summary) -> str:
+    """A folder as it is usually written; a URL as it is."""
+    return text.plain(summary.destination if is_url(summary.destination) else str(Path(summary.destination)))
+
+
+def _class_spread(store: str) -> tuple[int, int] | None:
+    """The fewest and the most samples that a class of a store has; None for one at a URL, and where it is gone."""
+    if is_url(store):
+        return None
+    try:
+        opened = Store(store_folder(store))
+        counts = label_counts(opened)
+    except (StoreError, UsageError):
+        return None
+    found = [counts[label] for label in range(len(opened.manifest.classes or ()))]
+    return (min(found), max(found)) if found else None

@@ -1,0 +1,33 @@
+"""Keywords that a function does not have."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def unknown_keyword(called: str, name: str, known: Collection[str]) -> TypeError:
+    """The error of a call with a keyword that is not known; it suggests the nearest one."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f". Did you mean {near[0]!r}?" if near else ""
+    return TypeError(f"{called}() got an unexpected keyword argument {name!r}{hint}")
+
+
+def suggests(function: Call) -> Call:
+    """Make a function suggest the nearest keyword where it is called with an unknown one."""
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @functools.wraps(function)
+    def called(*args: Any, **given: Any) -> Any:
+        for name in given:
+            if name not in known:
+                raise unknown_keyword(function.__qualname__, name, known)
+        return function(*args, **given)
+
+    return called  # type: ignore[return-value] # it takes and gives the same
