@@ -108,22 +108,26 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        resumes = "; the same command resumes from here" if _RESUMES & set(sys.argv[1:2]) else ""
-        _fail(f"interrupted{resumes}", INTERRUPTED)
+    except (KeyboardInterrupt, click.Abort) as error:
+        # click raises Abort from the KeyboardInterrupt, which says what is kept once packing has begun.
+        kept = str(error.__cause__ or "")
+        if not kept and _resumes():
+            kept = "; the same command resumes with what is finished"
+        _fail(f"interrupted{' ' if kept[:1].isalpha() else ''}{kept}", INTERRUPTED)
     except BrokenPipeError:
         # Whoever reads our output has closed it; the interpreter must not complain at exit.
         sys.stderr.close()
         sys.exit(1)
     except MemoryError:
-        _fail("out of memory; try the same command again once there is more", 1)
+        _fail("out of memory; run the same command again once there is more", 1)
     except click.ClickException as error:
         _fail_usage(error.format_message())
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None:
             _fail("the current folder was removed: change to another one, or give whole paths", 2)
         where = f"{error.filename}: " if error.filename is not None else ""
-        _fail(f"{where}{error.strerror or error}; once that is fixed, the same command resumes", 1)
+        resumes = "; once that is fixed, the same command resumes" if _resumes() else ""
+        _fail(f"{where}{error.strerror or error}{resumes}", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError
         from rawpack_packer.sources import BadListingError
@@ -133,6 +137,10 @@ def main() -> None:
         if isinstance(error, RawpackError):
             _fail(str(error), 1, lines=True)
         raise
+
+
+def _resumes() -> bool:
+    return bool(_RESUMES & set(sys.argv[1:2]))
 
 
 def _fail_usage(message: str, *, lines: bool = False) -> NoReturn:

@@ -151,7 +151,13 @@ def _do_splits(division: api.PreparedSplits, dst: str, out: Output, *, dry_run: 
     done: dict[str, Any] = {}
     for name, job in division.begin().items():
         out.say(f"{text.plain(name)}: {summaries.images(job.source)}")
-        summary = job.run()
+        try:
+            summary = job.run()
+        except KeyboardInterrupt as error:
+            if not done:
+                raise
+            rest = f"after {len(done)} of {len(division.jobs)} splits; the same command resumes"
+            raise KeyboardInterrupt(rest) from error
         done[name] = summaries.as_dict(summary)
         if not out.as_json:
             out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary)}\n")
