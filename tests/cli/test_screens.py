@@ -160,6 +160,24 @@ def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
         assert "Did you mean" not in run_here(command_, tmp_path / "new", destination).err
 
 
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_report_that_cannot_be_written_is_refused_first(photos: Path, tmp_path: Path, option: str) -> None:
+    """Before `plan` measures for a minute: no permission, no folder, a folder, a name that is too long."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    refused = {tmp_path: "is a folder", tmp_path / "none" / "page": "no folder", tmp_path / ("x" * 300): "long"}
+    if not os.access(locked, os.W_OK):  # root may write anywhere
+        refused[locked / "page"] = "cannot be written: Permission denied"
+    for file, words in refused.items():
+        ran = run_here("plan", "--budget", "1s", option, file, photos)
+        assert (ran.code, ran.out, words in ran.err, "resumes" in ran.err) == (2, "", True, False), ran
+    before = sorted(tmp_path.iterdir())
+    assert run_here("plan", option, tmp_path / "page", tmp_path / "no photos").code == 2
+    assert sorted(tmp_path.iterdir()) == before
+
+
 # ---------------------------------------------------------------------------------------------- done
 
 
@@ -181,7 +199,7 @@ def test_pages_and_pictures_are_named(photos: Path, tmp_path: Path) -> None:
     page, sheet = tmp_path / "page.html", tmp_path / "sheet.png"
     ran = run_here("inspect", "--html", page, "--grid", sheet, tmp_path / "store")
     assert re.search(rf"^rawpack: wrote {page} \([\d.]+ [kM]B\)$", ran.err, re.MULTILINE)
-    assert re.search(rf"^rawpack: 6 samples drawn into {sheet} \([\d.]+ [kM]?B\)$", ran.err, re.MULTILINE)
+    assert re.search(rf"^rawpack: wrote {sheet}: 6 random samples \([\d.]+ [kM]?B\)$", ran.err, re.MULTILINE)
 
 
 def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:

@@ -89,9 +89,9 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
         source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)
     with _planning(quiet=quiet) as say:
         planned = api.plan(source, asked, say)
-    api.write_report(planned, page=html, plots=png)
     width = None if wide else shutil.get_terminal_size().columns
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(tune.plan_text(planned, width)))
+    api.write_report(planned, page=html, plots=png)
     note_written(html, png, quiet=quiet)
     end_unread([source])
     if planned.recommendation.taken is None:
@@ -158,6 +158,6 @@ def bench(
     schedule = tune.Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with counting("measuring", unit="readings") as begin:
         done = api.bench(dst, schedule=schedule, begin=begin, **options)
-    api.write_report(done, page=html, plots=png)
     click.echo(json.dumps(tune.bench_dict(done), indent=1) if as_json else tune.bench_text(done))
+    api.write_report(done, page=html, plots=png)
     note_written(html, png)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,14 +162,21 @@ json_option = option("--json", "as_json", is_flag=True, help="Print the result a
 
 
 def _output_file(ctx: click.Context, param: click.Parameter, path: str | None) -> Path | None:
-    """A file to be written that a user named. Raises UsageError at once where it cannot be one."""
+    """A file to be written that a user named. Raises UsageError at once where it cannot be written."""
     if path is None or ctx.resilient_parsing:
         return None
     file = Path(path)
-    if file.is_dir():
-        raise UsageError(f"{path} is a folder; name a file")
-    if not file.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {file.parent}")
+    if not path or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        raise UsageError(f"{path or repr(path)} is a folder; name a file")
+    existed = os.path.lexists(path)
+    try:
+        file.open("ab").close()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: there is no folder {file.parent}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}; name another file") from None
+    if not existed:
+        file.unlink()
     return file
 
 
