@@ -128,9 +128,23 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["packk"], "Did you mean 'pack'? Try `rawpack --help`"),
-        (["pack", "--forma", "lmdb", "a", "b"], "'--format'?) Try `rawpack pack --help`"),
+        (["packk"], "rawpack: there is no command packk; did you mean pack? Try `rawpack --help`"),
+        (["version"], "rawpack: there is no command version: `rawpack --version` shows the version"),
+        (["help"], "rawpack: there is no command help: `rawpack --help` shows the commands"),
+        (
+            ["pack", "--fromat", "lmdb", "a", "b"],
+            "rawpack: there is no option --fromat; did you mean --format? Try `rawpack pack --help`",
+        ),
+        (["pack", "-f", "lmbd", "a", "b"], "--format 'lmbd': must be memmap, hdf5 or lmdb; did you mean lmdb? Try"),
+        (["pack", "-j", "two", "a", "b"], "rawpack: --workers 'two': must be a whole number, 0 or more. Try"),
+        (["bench", "--seconds", "0", "a"], "rawpack: --seconds 0.0: must be a number from 0.01 to 600. Try"),
+        (["plan", "--target", "0", "a"], "rawpack: --target 0.0: must be a number above 0. Try"),
+        (["plan", "--tmp", __file__, "a"], f"rawpack: --tmp {__file__} is a file: name a folder. Try"),
+        (["pack", "a", "b", "--size"], "rawpack: --size needs a value. Try"),
+        (["pack", "--fast=3", "a", "b"], "rawpack: --fast takes no value. Try"),
+        (["pack", "a", "b", "c"], "rawpack: pack takes SRC and DST, and nothing more: c. Try"),
         (["pack", "--size", "0", "a", "b"], ". Try `rawpack pack --help`"),
+        (["pack", "a"], "rawpack: DST is missing: pack needs SRC and DST. Try `rawpack pack --help`"),
         (["merge", "a"], ". Try `rawpack merge --help`"),
         (["inspect", "missing"], ". Try `rawpack inspect --help`"),
     ],
@@ -140,7 +154,18 @@ def test_a_mistake_leads_to_the_help(args: list[str], words: str) -> None:
     """A usage error ends with the command that helps, and names what was probably meant."""
     ran = run_here(*args)
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
-    assert ran.err.endswith(f"{words}\n")
+    assert words in ran.err
+    assert "`rawpack" in ran.err
+
+
+def test_a_command_alone_shows_its_examples() -> None:
+    """`rawpack pack`: what it needs, and examples, instead of the whole help."""
+    ran = run_here("pack")
+    assert (ran.code, ran.out) == (2, "")
+    first, second, third, *_ = ran.err.splitlines()
+    assert first == "rawpack: pack needs SRC and DST. Try `rawpack pack --help`"
+    assert (second, third) == ("Examples:", "  rawpack pack photos/ store/")
+    assert len(ran.err.splitlines()) < 20
 
 
 def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:

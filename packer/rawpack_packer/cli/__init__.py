@@ -53,7 +53,7 @@ class _Commands(UserDict[str, Any]):
         module, does = self.data[name]
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         command.short_help = does
-        # Without any argument, the whole help says more than the name of the first missing one.
+        # Without any argument, examples say more than the name of the first missing one: see `main`.
         command.no_args_is_help = any(one.required for one in command.params if isinstance(one, click.Argument))
         return command
 
@@ -106,8 +106,14 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(error.exit_code)
+        if error.ctx.parent is None:
+            error.show()
+            sys.exit(error.exit_code)
+        from rawpack_packer.cli.mistakes import arguments, examples
+
+        command = error.ctx.command
+        needs = f"{command.name} needs {arguments(command, error.ctx)}"
+        _fail_usage(needs, after=f"\n{examples(command)}")
     except (KeyboardInterrupt, click.Abort) as error:
         # click raises Abort from the KeyboardInterrupt, which says what is kept once packing has begun.
         kept = str(error.__cause__ or "")
@@ -121,7 +127,9 @@ def main() -> None:
     except MemoryError:
         _fail("out of memory; run the same command again once there is more", 1)
     except click.ClickException as error:
-        _fail_usage(error.format_message())
+        from rawpack_packer.cli.mistakes import in_our_words
+
+        _fail_usage(in_our_words(error))
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None:
             _fail("the current folder was removed: change to another one, or give whole paths", 2)
@@ -143,16 +151,20 @@ def _resumes() -> bool:
     return bool(_RESUMES & set(sys.argv[1:2]))
 
 
-def _fail_usage(message: str, *, lines: bool = False) -> NoReturn:
-    """End with exit code 2, and the way to the help, unless the message names a command that cures it."""
+def _fail_usage(message: str, *, lines: bool = False, after: str = "") -> NoReturn:
+    """End with exit code 2, and the way to the help, unless the message names a command that cures it.
+
+    after: lines after all this.
+    """
     if lines or "`" in message:
         _fail(message, 2, lines=lines)
     name = " ".join(["rawpack", *(set(sys.argv[1:2]) & set(_COMMANDS)), "--help"])
-    _fail(message, 2, then=f"Try `{name}`")
+    _fail(message, 2, then=f"Try `{name}`", after=after)
 
 
-def _fail(message: str, code: int, *, then: str = "", lines: bool = False) -> NoReturn:
-    """End with an error. then: what to do next, at a terminal on a line of its own. lines: the message has several."""
+def _fail(message: str, code: int, *, then: str = "", lines: bool = False, after: str = "") -> NoReturn:
+    """End with an error. then: what to do next, at a terminal on a line of its own. lines: the message has several.
+    after: lines after all this."""
     from rawpack_packer.text import plain
 
     shown = click.style("rawpack: ", fg="red", bold=True) + plain(message, lines=lines)
@@ -160,7 +172,7 @@ def _fail(message: str, code: int, *, then: str = "", lines: bool = False) -> No
         shown += ("" if shown.endswith((".", "?", "?)")) else ".") + " "
     elif then:
         shown += "\n"
-    click.echo(shown + click.style(then, fg="cyan"), err=True, color=_color())
+    click.echo(shown + click.style(then, fg="cyan") + after, err=True, color=_color())
     sys.exit(code)
 
 
