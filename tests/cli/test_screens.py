@@ -169,20 +169,28 @@ def test_a_command_alone_shows_its_examples() -> None:
 
 
 def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
-    """Where SRC is missing or empty and DST is something to pack, the command in the right order is offered."""
+    """Where SRC is missing, empty or a store, and DST is something to pack, the right order is offered first."""
     (tmp_path / "empty").mkdir()
     for nothing in (tmp_path / "new", tmp_path / "empty"):
         ran = run_here("pack", nothing, photos)
-        assert (ran.code, ran.err.endswith(f"Did you mean `rawpack pack {photos} {nothing}`?\n")) == (2, True), ran.err
+        words = (
+            f"DST {photos} holds images: did you swap SRC and DST? Try `rawpack pack {photos} {nothing}`. As given: "
+        )
+        assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     store = tmp_path / "store"
     assert run_here("pack", "-q", "-s", 16, "-j", 0, photos, store).code == 0
+    for name in ("append", "pack"):
+        ran = run_here(name, store, photos)
+        words = (
+            f"DST {photos} holds images: did you swap SRC and DST? Try `rawpack {name} {photos} {store}`. As given: "
+        )
+        assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     ran = run_here("convert", tmp_path / "new", store)
-    assert (ran.code, ran.err.endswith(f"Did you mean `rawpack convert {store} {tmp_path / 'new'}`?\n")) == (2, True)
-    ran = run_here("append", store, photos)
-    assert (ran.code, ran.err.endswith(f"Did you mean `rawpack append {photos} {store}`?\n")) == (2, True), ran.err
+    words = f"DST {store} is a store: did you swap STORE and DST? Try `rawpack convert {store} {tmp_path / 'new'}`. As"
+    assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     # A typing error, or a store that is there already, is no exchange.
     for command_, destination in (("pack", tmp_path / "other"), ("pack", store), ("append", store)):
-        assert "Did you mean" not in run_here(command_, tmp_path / "new", destination).err
+        assert "did you swap" not in run_here(command_, tmp_path / "new", destination).err
 
 
 @pytest.mark.parametrize("option", ["--html", "--png"])
