@@ -89,7 +89,7 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
     assert ran.code == 0
     assert "6 of 6 seen, 32x32x3 (memmap)" in ran.out
     assert re.search(r"classes +2\b", ran.out)
-    assert "6 images that had to be enlarged" in ran.out
+    assert "6 images were smaller than the size and were enlarged" in ran.out
     assert re.search(r"bytes +\S+ kB of files in, \S+ kB out", ran.out)
     assert re.search(r"stored in +" + re.escape(str(store)), ran.out)
     line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -222,6 +223,27 @@ def test_a_summary_ends_with_what_was_written(photos: Path, tmp_path: Path) -> N
     save(photos / "class 0" / "more.png", picture(20, 24, 9))
     out = run_here("pack", "-s", 16, "-j", 0, photos, tmp_path / "other").out
     assert re.search(r"classes +2, 3 to 4 each\n", out)
+
+
+def test_a_store_has_one_size(photos: Path, tmp_path: Path) -> None:
+    """The summary, a second run, a refusal and inspect give the bytes of all files of the store; so does JSON."""
+    store, sizes = tmp_path / "store", set[str]()
+    for args in (("pack", "-s", 16), ("pack", "-s", 16), ("pack", "-s", 24), ("inspect",)):
+        ran = run_here(*args, *(["-j", 0, photos] if "pack" in args else []), store)
+        found = re.findall(r"6 samples, ([\d.]+ kB)|([\d.]+ kB) out|size +([\d.]+ kB)", ran.out + ran.err)
+        sizes |= {size for groups in found for size in groups if size}
+    assert len(sizes) == 1, sizes
+    named = [one for one in store.rglob("*") if one.is_file() and one.name.split(".")[0] not in ("store", "provenance")]
+    files = sum(one.stat().st_size for one in named)
+    assert json.loads(run_here("inspect", "--json", store).out)["bytes"]["store"] == files
+
+
+def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> None:
+    """After a hold-out, the line to read `train` shuffles, and that of `val` does not."""
+    ran = run_here("pack", "-s", 16, "-j", 0, "--holdout", "val=1", photos, tmp_path / "drawn")
+    assert "rawpack: drew 4 samples for train, 2 for val\n" in ran.err
+    assert 'drawn/train").batches(256, shuffle=True)' in ran.out
+    assert 'drawn/val").batches(256)' in ran.out
 
 
 def test_pages_and_pictures_are_named(photos: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ _COMMANDS = {
     "subset": ("derive", "Make a store of some samples of a store."),
     "export": ("export", "Write the samples of a store as image files."),
     "warm": ("warm", "Read a store into the page cache."),
-    "doctor": ("doctor", "Show what this machine and installation have."),
+    "doctor": ("doctor", "Show this machine's CPUs, memory, JPEG decoders and packages."),
 }
 """Name of a command -> its module in this folder, and what it does."""
 _FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "bench": "store/"}

@@ -40,7 +40,9 @@ def draw_lines(division: api.PreparedSplits) -> list[str]:
     if division.source is None or drawn is None:
         return []
     classes = dict(enumerate(division.source.info.classes or ()))
-    lines = [f"drawn: {', '.join(f'{text.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
+    (first, rows), *others = drawn.rows.items()
+    amounts = [f"{text.count(len(rows), 'sample')} for {text.plain(first)}"]
+    lines = [f"drew {', '.join(amounts + [f'{len(rows):,} for {text.plain(name)}' for name, rows in others])}"]
     alone = [classes[label] for label in drawn.kept_whole if label in classes]
     if alone:
         what = "class is too small and stays" if len(alone) == 1 else "classes are too small and stay"
@@ -104,10 +106,11 @@ def as_dict(summary: Summary) -> dict[str, Any]:
     }
 
 
-def as_text(summary: Summary) -> str:
-    """The summary for a person."""
+def as_text(summary: Summary, *, split: str = TRAIN) -> str:
+    """The summary for a person. split: which one it is; only for training is it read in random order."""
     manifest, path = summary.manifest, _path(summary)
-    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(summary.bytes_out)}"
+    size = text.size(manifest.store_bytes)
+    amount = f"{text.count(manifest.samples, 'sample')}, {size}"
     if summary.already:
         return f"{path} is complete already: {amount}. Nothing to do."
     shape = _shape(manifest.fields["image"].shape)
@@ -126,13 +129,12 @@ def as_text(summary: Summary) -> str:
     rows += _problems(summary)
     if summary.bytes_in:
         files = "video files" if summary.noun == "frame" else "files"
-        ratio = text.times(summary.bytes_out / summary.bytes_in)
-        rows.append(
-            ("bytes", f"{text.size(summary.bytes_in)} of {files} in, {text.size(summary.bytes_out)} out: {ratio}")
-        )
+        ratio = text.times(manifest.store_bytes / summary.bytes_in).replace("as much", "the same size")
+        rows.append(("bytes", f"{text.size(summary.bytes_in)} of {files} in, {size} out: {ratio}"))
     rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
-    size = "" if manifest.fields["image"].uniform else ", image_size=224"
-    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True{size}): ...'
+    options = ", shuffle=True" if split == TRAIN else ""
+    options += "" if manifest.fields["image"].uniform else ", image_size=224"
+    code = f'for batch in rawpack.Reader("{path}").batches(256{options}): ...'
     rows.append(("read it", click.style(code, fg="cyan")))
     return block("Packed.", rows)
 
@@ -167,7 +169,7 @@ def appended_text(done: AppendSummary) -> str:
         rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
     rows += _problems(summary)
     rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
-    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.shard_bytes)}"
+    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
     rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
     return block("Appended.", rows)
 
