@@ -15,7 +15,7 @@ REASONS: dict[str, str] = {
     "empty": "the file has no bytes",
     "no_video": "the file holds no video that could be decoded, but sound, say",
     "not_an_image": "the first bytes are of no known image type",
-    "not_scanned": "a folder, or a file that may be an image, that could not be read when the source was "
+    "not_scanned": "a folder, or a file that may be an image, that could not be looked into when the source was "
     "scanned; --skip-unreadable packed the rest",
     "source_error": "the dataset raised an exception for it",
     "too_large": "the header says more pixels than --max-pixels, or more than the store's format holds",
