@@ -217,8 +217,8 @@ def advice_lines(planned: Plan) -> list[str]:
 def _why(planned: Plan) -> str:
     """Why the recommended candidate is taken, and what makes that uncertain."""
     why = planned.recommendation.why
-    if len(planned.predictions) == 1:
-        return "the only one that was tried: nothing was compared" if planned.left_out else why
+    if len(planned.predictions) == 1 and planned.left_out and planned.asked.goals.target is None:
+        return "the only one that was tried: nothing was compared"
     speeds = [one.images_per_s for one in planned.predictions if one.images_per_s is not None]
     once = len(speeds) > 1 and any(one.error is None for one in speeds)
     return why + (" (measured once: the difference is not certain)" if once else "")
