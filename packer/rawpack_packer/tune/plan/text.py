@@ -202,6 +202,9 @@ def advice_lines(planned: Plan) -> list[str]:
             f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(_why(planned), noun)}.",
             f"{_INDENT}{planned.asked.command(recommendation.taken)}",
         ]
+        speeds = [one.images_per_s for one in planned.predictions if one.images_per_s is not None]
+        if len(speeds) > 1 and any(one.error is None for one in speeds):
+            lines.append(f"{_INDENT}Measured once: the difference is not certain.")
         if recommendation.taken.trial.loss is not None:
             lines.append(f"{_INDENT}It loses a little of each {planned.noun}: --html shows how that looks.")
     lines += target_lines(planned)
@@ -215,13 +218,10 @@ def advice_lines(planned: Plan) -> list[str]:
 
 
 def _why(planned: Plan) -> str:
-    """Why the recommended candidate is taken, and what makes that uncertain."""
-    why = planned.recommendation.why
+    """Why the recommended candidate is taken; that it is the only one says nothing where others were not tried."""
     if len(planned.predictions) == 1 and planned.left_out and planned.asked.goals.target is None:
         return "the only one that was tried: nothing was compared"
-    speeds = [one.images_per_s for one in planned.predictions if one.images_per_s is not None]
-    once = len(speeds) > 1 and any(one.error is None for one in speeds)
-    return why + (" (measured once: the difference is not certain)" if once else "")
+    return planned.recommendation.why
 
 
 def target_lines(planned: Plan) -> list[str]:
