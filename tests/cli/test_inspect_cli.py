@@ -168,7 +168,7 @@ def test_grid_draws_a_contact_sheet(packed: Packed, tmp_path: Path, layout: str,
     sheet = tmp_path / "sheet.png"
     ran = run_here("inspect", "--grid", sheet, packed(layout, "--size", size))
     assert ran.code == 0
-    assert "48 samples drawn" in ran.err
+    assert f"wrote {sheet}: 48 random samples (" in ran.err
     with Image.open(sheet) as image:
         assert image.mode == "RGB"
         width, height = image.size
