@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 _NOUNS = {
     "images": "image", "frames": "frame", "files": "file", "classes": "class", "videos": "video", "links": "link",
@@ -15,6 +16,8 @@ _SINGULAR = {
     "files and folders": "file or folder", "pipes, sockets and devices": "pipe, socket or device",
     "folders or files": "folder or file", "not images": "not an image",
 }  # fmt: skip
+_AS_CLOSE = 0.1
+"""Names are offered together where their likeness differs by less."""
 _OTHERS_DO = r"(?<!pixels )(?<!bytes )(?<!colors )(?<!timestamps )(?<!there )(?<!decode, which )"
 """Before a verb: it speaks of what one file may have several of."""
 
@@ -87,6 +90,26 @@ def listed(texts: Sequence[str], most: int, *, total: int | None = None, separat
     """
     rest = (len(texts) if total is None else total) - min(most, len(texts))
     return separator.join([plain(one) for one in texts[:most]] + ([f"and {rest:,} more"] if rest > 0 else []))
+
+
+def did_you_mean(name: str, known: Iterable[str], folder: str = "") -> str:
+    """ "; did you mean lmdb?", with at most two names, the closest first; "" where none is close. folder: of `known`,
+    for paths."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 2)
+    ratios = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
+    close = [one for one, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - _AS_CLOSE]
+    return f"; did you mean {' or '.join(plain(str(Path(folder, one))) for one in close)}?" if close else ""
+
+
+def near_path(path: str) -> str:
+    """The same for a path that does not exist."""
+    folder = Path(path).parent
+    try:
+        return did_you_mean(Path(path).name, [one.name for one in folder.iterdir()], str(folder))
+    except (OSError, ValueError):
+        return ""
 
 
 def times(ratio: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -128,9 +129,23 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["packk"], "Did you mean 'pack'? Try `rawpack --help`"),
-        (["pack", "--forma", "lmdb", "a", "b"], "'--format'?) Try `rawpack pack --help`"),
+        (["packk"], "rawpack: there is no command packk; did you mean pack? Try `rawpack --help`"),
+        (["version"], "rawpack: there is no command version: `rawpack --version` shows the version"),
+        (["help"], "rawpack: there is no command help: `rawpack --help` shows the commands"),
+        (
+            ["pack", "--fromat", "lmdb", "a", "b"],
+            "rawpack: there is no option --fromat; did you mean --format? Try `rawpack pack --help`",
+        ),
+        (["pack", "-f", "lmbd", "a", "b"], "--format 'lmbd': must be memmap, hdf5 or lmdb; did you mean lmdb? Try"),
+        (["pack", "-j", "two", "a", "b"], "rawpack: --workers 'two': must be a whole number, 0 or more. Try"),
+        (["bench", "--seconds", "0", "a"], "rawpack: --seconds 0.0: must be a number from 0.01 to 600. Try"),
+        (["plan", "--target", "0", "a"], "rawpack: --target 0.0: must be a number above 0. Try"),
+        (["plan", "--tmp", __file__, "a"], f"rawpack: --tmp {__file__} is a file: name a folder. Try"),
+        (["pack", "a", "b", "--size"], "rawpack: --size needs a value. Try"),
+        (["pack", "--fast=3", "a", "b"], "rawpack: --fast takes no value. Try"),
+        (["pack", "a", "b", "c"], "rawpack: pack takes SRC and DST, and nothing more: c. Try"),
         (["pack", "--size", "0", "a", "b"], ". Try `rawpack pack --help`"),
+        (["pack", "a"], "rawpack: DST is missing: pack needs SRC and DST. Try `rawpack pack --help`"),
         (["merge", "a"], ". Try `rawpack merge --help`"),
         (["inspect", "missing"], ". Try `rawpack inspect --help`"),
     ],
@@ -140,24 +155,61 @@ def test_a_mistake_leads_to_the_help(args: list[str], words: str) -> None:
     """A usage error ends with the command that helps, and names what was probably meant."""
     ran = run_here(*args)
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
-    assert ran.err.endswith(f"{words}\n")
+    assert words in ran.err
+    assert "`rawpack" in ran.err
+
+
+def test_a_command_alone_shows_its_examples() -> None:
+    """`rawpack pack`: what it needs, and examples, instead of the whole help."""
+    ran = run_here("pack")
+    assert (ran.code, ran.out) == (2, "")
+    first, second, third, *_ = ran.err.splitlines()
+    assert first == "rawpack: pack needs SRC and DST. Try `rawpack pack --help`"
+    assert (second, third) == ("Examples:", "  rawpack pack photos/ store/")
+    assert len(ran.err.splitlines()) < 20
 
 
 def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
-    """Where SRC is missing or empty and DST is something to pack, the command in the right order is offered."""
+    """Where SRC is missing, empty or a store, and DST is something to pack, the right order is offered first."""
     (tmp_path / "empty").mkdir()
     for nothing in (tmp_path / "new", tmp_path / "empty"):
         ran = run_here("pack", nothing, photos)
-        assert (ran.code, ran.err.endswith(f"Did you mean `rawpack pack {photos} {nothing}`?\n")) == (2, True), ran.err
+        words = (
+            f"DST {photos} holds images: did you swap SRC and DST? Try `rawpack pack {photos} {nothing}`. As given: "
+        )
+        assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     store = tmp_path / "store"
     assert run_here("pack", "-q", "-s", 16, "-j", 0, photos, store).code == 0
+    for name in ("append", "pack"):
+        ran = run_here(name, store, photos)
+        words = (
+            f"DST {photos} holds images: did you swap SRC and DST? Try `rawpack {name} {photos} {store}`. As given: "
+        )
+        assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     ran = run_here("convert", tmp_path / "new", store)
-    assert (ran.code, ran.err.endswith(f"Did you mean `rawpack convert {store} {tmp_path / 'new'}`?\n")) == (2, True)
-    ran = run_here("append", store, photos)
-    assert (ran.code, ran.err.endswith(f"Did you mean `rawpack append {photos} {store}`?\n")) == (2, True), ran.err
+    words = f"DST {store} is a store: did you swap STORE and DST? Try `rawpack convert {store} {tmp_path / 'new'}`. As"
+    assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     # A typing error, or a store that is there already, is no exchange.
     for command_, destination in (("pack", tmp_path / "other"), ("pack", store), ("append", store)):
-        assert "Did you mean" not in run_here(command_, tmp_path / "new", destination).err
+        assert "did you swap" not in run_here(command_, tmp_path / "new", destination).err
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_report_that_cannot_be_written_is_refused_first(photos: Path, tmp_path: Path, option: str) -> None:
+    """Before `plan` measures for a minute: no permission, no folder, a folder, a name that is too long."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    refused = {tmp_path: "is a folder", tmp_path / "none" / "page": "no folder", tmp_path / ("x" * 300): "long"}
+    if not os.access(locked, os.W_OK):  # root may write anywhere
+        refused[locked / "page"] = "cannot be written: Permission denied"
+    for file, words in refused.items():
+        ran = run_here("plan", "--budget", "1s", option, file, photos)
+        assert (ran.code, ran.out, words in ran.err, "resumes" in ran.err) == (2, "", True, False), ran
+    before = sorted(tmp_path.iterdir())
+    assert run_here("plan", option, tmp_path / "page", tmp_path / "no photos").code == 2
+    assert sorted(tmp_path.iterdir()) == before
 
 
 # ---------------------------------------------------------------------------------------------- done
@@ -173,6 +225,27 @@ def test_a_summary_ends_with_what_was_written(photos: Path, tmp_path: Path) -> N
     assert re.search(r"classes +2, 3 to 4 each\n", out)
 
 
+def test_a_store_has_one_size(photos: Path, tmp_path: Path) -> None:
+    """The summary, a second run, a refusal and inspect give the bytes of all files of the store; so does JSON."""
+    store, sizes = tmp_path / "store", set[str]()
+    for args in (("pack", "-s", 16), ("pack", "-s", 16), ("pack", "-s", 24), ("inspect",)):
+        ran = run_here(*args, *(["-j", 0, photos] if "pack" in args else []), store)
+        found = re.findall(r"6 samples, ([\d.]+ kB)|([\d.]+ kB) out|size +([\d.]+ kB)", ran.out + ran.err)
+        sizes |= {size for groups in found for size in groups if size}
+    assert len(sizes) == 1, sizes
+    named = [one for one in store.rglob("*") if one.is_file() and one.name.split(".")[0] not in ("store", "provenance")]
+    files = sum(one.stat().st_size for one in named)
+    assert json.loads(run_here("inspect", "--json", store).out)["bytes"]["store"] == files
+
+
+def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> None:
+    """After a hold-out, the line to read `train` shuffles, and that of `val` does not."""
+    ran = run_here("pack", "-s", 16, "-j", 0, "--holdout", "val=1", photos, tmp_path / "drawn")
+    assert "rawpack: drew 4 samples for train, 2 for val\n" in ran.err
+    assert 'drawn/train").batches(256, shuffle=True)' in ran.out
+    assert 'drawn/val").batches(256)' in ran.out
+
+
 def test_pages_and_pictures_are_named(photos: Path, tmp_path: Path) -> None:
     """`--html` and `--grid` say which file they wrote, and its size."""
     pytest.importorskip("matplotlib")
@@ -181,7 +254,7 @@ def test_pages_and_pictures_are_named(photos: Path, tmp_path: Path) -> None:
     page, sheet = tmp_path / "page.html", tmp_path / "sheet.png"
     ran = run_here("inspect", "--html", page, "--grid", sheet, tmp_path / "store")
     assert re.search(rf"^rawpack: wrote {page} \([\d.]+ [kM]B\)$", ran.err, re.MULTILINE)
-    assert re.search(rf"^rawpack: 6 samples drawn into {sheet} \([\d.]+ [kM]?B\)$", ran.err, re.MULTILINE)
+    assert re.search(rf"^rawpack: wrote {sheet}: 6 random samples \([\d.]+ [kM]?B\)$", ran.err, re.MULTILINE)
 
 
 def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:

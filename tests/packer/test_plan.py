@@ -321,7 +321,7 @@ def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monke
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--tmp", tmp_path, "--wide", images)
     assert ran.code == 0
     assert "Not tried, because --budget 1 s was used up: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
-    assert "Recommended: memmap 32, the only candidate" in ran.out
+    assert "Recommended: memmap 32, the only one that was tried: nothing was compared." in ran.out
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "hdf5", "--tmp", tmp_path, "--json", images)
     told = json.loads(ran.out)
     assert told["left_out"] == ["hdf5 32"]
@@ -450,7 +450,7 @@ def test_a_single_round_shows_no_difference() -> None:
     recommendation = recommend([first, other], Goals())
     assert recommendation.taken is first
     assert [why for _, why in recommendation.lost] == [
-        "as large, and no difference in speed was measured: 18,000 images/s"
+        "as large; measured once, the difference is not certain: 18,000 images/s"
     ]
 
 
@@ -564,7 +564,7 @@ def test_the_table_fits_the_terminal(
     lines = [line for line in ran.out.splitlines() if str(images) not in line and str(tmp_path) not in line]
     assert max(map(len, lines)) <= columns
     head = next(line for line in lines if "whole set" in line)
-    left_out = re.search(r"Left out for want of room: (.*?)\. --wide", " ".join(ran.out.split()))
+    left_out = re.search(r"Columns that do not fit \(--wide shows them\): (.*?)\.", " ".join(ran.out.split()))
     for name in ("images/s", "to pack", "of limit", "a core", "SSIM"):
         assert (name in head) != (left_out is not None and name in left_out[1].split(", "))
     assert ("a core" in head) == (columns == 160)

@@ -681,14 +681,18 @@ def message_of(path: Any, **options: Any) -> str:
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
-    """The message names the whole path."""
+    """The message names the whole path, and what is next to it under a similar name."""
     assert message_of(tmp_path / "no\nwhere").startswith(f"there is no folder {tmp_path}/no\\nwhere: check")
+    (tmp_path / "photos").mkdir()
+    assert message_of(tmp_path / "potos").endswith(f"/potos; did you mean {tmp_path}/photos?")
 
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
-    """The message says to give the folder."""
+    """The message says to give the folder, or to unpack an archive."""
     put(tmp_path, "a.jpg")
     assert message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that holds it"
+    put(tmp_path, "a.zip")
+    assert "a.zip: archives are not read yet: unpack it first" in message_of(tmp_path / "a.zip")
 
 
 def test_nonsense_paths() -> None:
@@ -702,8 +706,11 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
     put(tmp_path, "notes.txt", ".hidden.jpg", data=b"x")
     (tmp_path / "lost").symlink_to("nowhere")
     message = message_of(tmp_path, skip_unreadable=True)
-    assert message.startswith(f"no image in {tmp_path} (1 other files, 1 hidden, 1 problems; lost cannot be read: ")
-    assert message.endswith("): give the folder that holds the images")
+    what = "it holds 1 other file (.txt), 1 hidden file or folder, 1 problem (lost cannot be read: "
+    assert message.startswith(f"no image in {tmp_path}: {what}")
+    assert message.endswith("); give the folder that holds the images")
+    (tmp_path / "empty").mkdir()
+    assert f"no image in {tmp_path}/empty: the folder is empty; " in message_of(tmp_path / "empty")
 
 
 def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

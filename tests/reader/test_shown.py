@@ -214,7 +214,10 @@ def test_an_unknown_keyword_suggests_the_nearest(packed: Packed) -> None:
 def test_an_iterator_says_whose_it_is(packed: Packed) -> None:
     """The epoch, and its batches."""
     batches = Reader(packed("memmap", "--size", 48)).batches(6, workers=0)
-    assert repr(iter(batches)) == f"BatchIterator(epoch 0 of {batches!r})"
+    iterator = iter(batches)
+    assert repr(iterator) == f"BatchIterator(not begun, of {batches!r})"
+    next(iterator)
+    assert repr(iterator).startswith("BatchIterator(epoch 0, of ")
 
 
 def test_a_bar_warns_of_nothing(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:

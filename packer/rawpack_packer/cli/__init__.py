@@ -31,7 +31,7 @@ _COMMANDS = {
     "subset": ("derive", "Make a store of some samples of a store."),
     "export": ("export", "Write the samples of a store as image files."),
     "warm": ("warm", "Read a store into the page cache."),
-    "doctor": ("doctor", "Show what this machine and installation have."),
+    "doctor": ("doctor", "Show this machine's CPUs, memory, JPEG decoders and packages."),
 }
 """Name of a command -> its module in this folder, and what it does."""
 _FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "bench": "store/"}
@@ -53,7 +53,7 @@ class _Commands(UserDict[str, Any]):
         module, does = self.data[name]
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         command.short_help = does
-        # Without any argument, the whole help says more than the name of the first missing one.
+        # Without any argument, examples say more than the name of the first missing one: see `main`.
         command.no_args_is_help = any(one.required for one in command.params if isinstance(one, click.Argument))
         return command
 
@@ -106,24 +106,36 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        resumes = "; the same command resumes from here" if _RESUMES & set(sys.argv[1:2]) else ""
-        _fail(f"interrupted{resumes}", INTERRUPTED)
+        if error.ctx.parent is None:
+            error.show()
+            sys.exit(error.exit_code)
+        from rawpack_packer.cli.mistakes import arguments, examples
+
+        command = error.ctx.command
+        needs = f"{command.name} needs {arguments(command, error.ctx)}"
+        _fail_usage(needs, after=f"\n{examples(command)}")
+    except (KeyboardInterrupt, click.Abort) as error:
+        # click raises Abort from the KeyboardInterrupt, which says what is kept once packing has begun.
+        kept = str(error.__cause__ or "")
+        if not kept and _resumes():
+            kept = "; the same command resumes with what is finished"
+        _fail(f"interrupted{' ' if kept[:1].isalpha() else ''}{kept}", INTERRUPTED)
     except BrokenPipeError:
         # Whoever reads our output has closed it; the interpreter must not complain at exit.
         sys.stderr.close()
         sys.exit(1)
     except MemoryError:
-        _fail("out of memory; try the same command again once there is more", 1)
+        _fail("out of memory; run the same command again once there is more", 1)
     except click.ClickException as error:
-        _fail_usage(error.format_message())
+        from rawpack_packer.cli.mistakes import in_our_words
+
+        _fail_usage(in_our_words(error))
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None:
             _fail("the current folder was removed: change to another one, or give whole paths", 2)
         where = f"{error.filename}: " if error.filename is not None else ""
-        _fail(f"{where}{error.strerror or error}; once that is fixed, the same command resumes", 1)
+        resumes = "; once that is fixed, the same command resumes" if _resumes() else ""
+        _fail(f"{where}{error.strerror or error}{resumes}", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError
         from rawpack_packer.sources import BadListingError
@@ -135,16 +147,24 @@ def main() -> None:
         raise
 
 
-def _fail_usage(message: str, *, lines: bool = False) -> NoReturn:
-    """End with exit code 2, and the way to the help, unless the message names a command that cures it."""
+def _resumes() -> bool:
+    return bool(_RESUMES & set(sys.argv[1:2]))
+
+
+def _fail_usage(message: str, *, lines: bool = False, after: str = "") -> NoReturn:
+    """End with exit code 2, and the way to the help, unless the message names a command that cures it.
+
+    after: lines after all this.
+    """
     if lines or "`" in message:
         _fail(message, 2, lines=lines)
     name = " ".join(["rawpack", *(set(sys.argv[1:2]) & set(_COMMANDS)), "--help"])
-    _fail(message, 2, then=f"Try `{name}`")
+    _fail(message, 2, then=f"Try `{name}`", after=after)
 
 
-def _fail(message: str, code: int, *, then: str = "", lines: bool = False) -> NoReturn:
-    """End with an error. then: what to do next, at a terminal on a line of its own. lines: the message has several."""
+def _fail(message: str, code: int, *, then: str = "", lines: bool = False, after: str = "") -> NoReturn:
+    """End with an error. then: what to do next, at a terminal on a line of its own. lines: the message has several.
+    after: lines after all this."""
     from rawpack_packer.text import plain
 
     shown = click.style("rawpack: ", fg="red", bold=True) + plain(message, lines=lines)
@@ -152,7 +172,7 @@ def _fail(message: str, code: int, *, then: str = "", lines: bool = False) -> No
         shown += ("" if shown.endswith((".", "?", "?)")) else ".") + " "
     elif then:
         shown += "\n"
-    click.echo(shown + click.style(then, fg="cyan"), err=True, color=_color())
+    click.echo(shown + click.style(then, fg="cyan") + after, err=True, color=_color())
     sys.exit(code)
 
 

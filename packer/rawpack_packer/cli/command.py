@@ -13,6 +13,8 @@ from rawpack_packer import api
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
+_SWAPPED = {"pack": {("nothing", "samples"), ("store", "samples")}, "append": {("store", "samples")}}
+"""What is at SRC and DST where they were probably swapped, see `api.what_is_at`."""
 _NAME_WIDTH = 28
 """Names of options that are longer have a line of their own in `--help`."""
 
@@ -64,18 +66,20 @@ class Subcommand(click.Command):
             swapped = self._swapped(ctx)
             if swapped is None:
                 raise
-            raise UsageError(f"{error}. Did you mean `{swapped}`?") from None
+            raise UsageError(f"{swapped}. As given: {error}") from None
 
     def _swapped(self, ctx: click.Context) -> str | None:
-        """The command with its two paths in the other order, where that one makes sense, and this one does not."""
-        paths = [ctx.params.get(str(one.name)) for one in self.params if isinstance(one, click.Argument)]
+        """A question, where this command fails, and the one with its two paths in the other order makes sense."""
+        names = [one.human_readable_name for one in self.params if isinstance(one, click.Argument)]
+        paths = [ctx.params.get(name.lower()) for name in names]
         if len(paths) != 2 or not all(isinstance(path, str) and path for path in paths):
             return None
-        first, second = (api.what_is_at(str(path)) for path in paths)
-        wrong = {"pack": ("nothing", "samples"), "append": ("store", "samples")}.get(ctx.command.name or "")
-        if (first, second) != (wrong or ("nothing", "store")):
+        found = tuple(api.what_is_at(str(path)) for path in paths)
+        if found not in _SWAPPED.get(str(self.name), {("nothing", "store")}):
             return None
-        return shlex.join([*ctx.command_path.split(), *map(str, reversed(paths))])
+        holds = "holds images" if found[1] == "samples" else "is a store"
+        command = shlex.join([*ctx.command_path.split(), *map(str, reversed(paths))])
+        return f"{names[1]} {paths[1]} {holds}: did you swap {' and '.join(names)}? Try `{command}`"
 
 
 def option(*names: str, group: str = "Run", **settings: Any) -> Decorator:

@@ -25,12 +25,13 @@ _GROUP = "Selection"
 _choice_options = together(
     option("--classes", group=_GROUP, multiple=True, metavar="NAME,...", help="Only these classes. May be repeated."),
     option(
-        "--classes-from", group=_GROUP, type=click.Path(), metavar="FILE", help="The same, one a line, or a JSON list."
+        "--classes-from", group=_GROUP, type=click.Path(), metavar="FILE",
+        help="The same, one per line, or a JSON list.",
     ),
     option("--keys-from", group=_GROUP, type=click.Path(), metavar="FILE", help="Only these keys, in the same way."),
     option(
         "--rows-from", group=_GROUP, type=click.Path(), metavar="FILE",
-        help="Only these rows: one a line, a JSON list, or .npy.",
+        help="Only these rows: one per line, a JSON list, or .npy.",
     ),
     option("--every", group=_GROUP, type=click.IntRange(1), default=1, help="Of these, every Nth. [default: 1]"),
     option("--per-class", group=_GROUP, type=click.IntRange(1), help="Of these, at most N of each class."),

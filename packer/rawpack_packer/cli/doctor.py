@@ -11,11 +11,24 @@ from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand
 from rawpack_packer.cli.options import json_option
 
+_NONE = "none: "
+_LABELS = {
+    "cpus": "usable CPUs",
+    "cpus_of_machine": "all CPUs",
+    "cpu": "CPU",
+    "cpu_quota": "CPU quota",
+    "memory_limit_bytes": "memory limit",
+    "available_memory_bytes": "free memory",
+    "shm_free_bytes": "free in /dev/shm",
+    "os": "system",
+    "python": "Python",
+}
+
 
 @click.command(cls=Subcommand)
 @json_option
 def doctor(as_json: bool) -> None:
-    """Show the JPEG decoders and which one is used, CPUs and quota, memory, /dev/shm, versions and GPU.
+    """Show this machine's CPUs, memory, JPEG decoders and packages.
 
     \b
     Example:
@@ -27,23 +40,23 @@ def doctor(as_json: bool) -> None:
 
 def _as_text(about: dict[str, Any]) -> str:
     """The same for a person."""
-    facts = [(name.replace("_", " "), _shown(name, value)) for name, value in about["machine"].items()]
+    facts = [(_LABELS.get(name, name), _shown(name, value)) for name, value in about["machine"].items()]
     used, override = about["jpeg"]["used"], about["jpeg"]["RAWPACK_JPEG"]
-    decoders = []
+    decoders, missing = [], "does not work" if used.startswith(_NONE) else "not needed"
     for one in about["jpeg"]["decoders"]:
-        works = "works" if one["works"] else f"does not work: {one['why_not']}"
+        works = "works" if one["works"] else f"{missing}: {one['why_not']}"
         is_used = ", used" if one["name"] == used else ""
         decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{is_used}".strip())))
-    if used.startswith("none: "):
+    if used.startswith(_NONE):
         decoders.append(("", text.plain(used)))
-    elif not all(one["works"] for one in about["jpeg"]["decoders"]):
-        decoders.append(("", f"{used} does all; nothing is missing"))
     blocks = {
-        "machine": [*facts, ("gpu", ", ".join(about["gpu"]) or "none found")],
+        "machine": [*facts, ("GPU", ", ".join(about["gpu"]) or "none found")],
         "jpeg decoders" + (f" (RAWPACK_JPEG={text.plain(override)})" if override else ""): decoders,
         "packages": [(name, version or "NOT INSTALLED") for name, version in about["packages"].items()],
         "extras": [
-            (extra, ", ".join(f"{name} {version or '(not installed)'}" for name, version in found.items()))
+            (extra, ", ".join(f"{name} {version}" for name, version in found.items()))
+            if all(found.values())
+            else (extra, f"not installed: pip install 'rawpack[{extra}]'")
             for extra, found in about["extras"].items()
         ],
     }

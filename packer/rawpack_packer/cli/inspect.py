@@ -47,10 +47,11 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
     stores: dict[str, Path | str] = {"": dst} if remote else dict(folders)
     if grid is not None:
         drawn = api.draw_contact_sheet(dst if remote else api.one_store(dst, "--grid"), grid)
-        note(f"{text.count(drawn, 'sample')} drawn into {text.plain(str(grid))} ({text.size(grid.stat().st_size)})")
+        what = f"{drawn:,} random samples" if drawn > 1 else "1 sample"
+        note(f"wrote {text.plain(str(grid))}: {what} ({text.size(grid.stat().st_size)})")
     if html is not None and not remote:
         api.one_store(dst, "--html")
-    found = [_look(path, html, full=full, quick=quick) for path in stores.values()]
+    found = [_look(path, full=full, quick=quick) for path in stores.values()]
     class_problems = api.class_problems(folders) if len(folders) > 1 else []
     if as_json:
         whole: dict[str, Any] = {"path": dst, "splits": dict(zip(stores, (about for about, _ in found), strict=True))}
@@ -58,15 +59,17 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
             whole["problems"] = [{"where": where, "what": what} for where, what in class_problems]
         click.echo(json.dumps(found[0][0] if "" in stores else whole, indent=1))
     else:
-        click.echo("\n\n\n".join(block for _, block in found))
+        click.echo("\n\n\n".join("\n\n".join(blocks) for _, blocks in found))
         for where, what in class_problems:
             click.echo(f"\n{text.plain(where)}: {what}")
+    if html is not None:
+        _write_page(html, stores[""], *found[0])
     if any(about.get("problems") for about, _ in found) or (class_problems and (full or quick)):
         sys.exit(1)
 
 
-def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tuple[dict[str, Any], str]:
-    """The description of one store, in a folder or behind a URL: for a program, and for a person."""
+def _look(path: Path | str, *, full: bool, quick: bool) -> tuple[dict[str, Any], list[str]]:
+    """The description of one store, in a folder or behind a URL: for a program, and as blocks for a person."""
     quick = quick and not full
     problems = check(path, quick=quick) if isinstance(path, Path) and (full or quick) else None
     about: dict[str, Any] = {"path": shown(str(path))}
@@ -74,9 +77,6 @@ def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tu
     try:
         about = api.describe(path)
         blocks.append(described_text(about))
-        if page is not None:
-            api.write_store_page(page, path, about, None if problems is None else verdict(problems, quick=quick))
-            note_written(page)
     except RawpackError:
         # What keeps it from being opened is among the problems, where they were looked for.
         if not problems:
@@ -84,7 +84,18 @@ def _look(path: Path | str, page: Path | None, *, full: bool, quick: bool) -> tu
     if problems is not None:
         about["problems"] = [{"where": one.where, "what": one.what} for one in problems]
         blocks.append(verdict(problems, quick=quick))
-    return about, "\n\n".join(blocks)
+    return about, blocks
+
+
+def _write_page(page: Path, path: Path | str, about: dict[str, Any], blocks: list[str]) -> None:
+    """Write what `_look` found as a page, unless a problem that it found keeps the store from being read."""
+    try:
+        if "digest" in about:
+            api.write_store_page(page, path, about, blocks[-1] if "problems" in about else None)
+            note_written(page)
+    except RawpackError:
+        if not about.get("problems"):
+            raise
 
 
 def check(path: Path, *, quick: bool) -> list[Problem]:
@@ -96,7 +107,7 @@ def check(path: Path, *, quick: bool) -> list[Problem]:
 def verdict(problems: list[Problem], *, quick: bool) -> str:
     """What a check came to, in words."""
     if not problems:
-        what = "sizes and headers are" if quick else "every checksum fits and every sample reads: the store is"
+        what = "sizes and headers are" if quick else "every checksum matches and every sample reads: the store is"
         return f"checked: {what} sound"
     rows = [(text.plain(one.where), text.plain(one.what)) for one in problems[:_SHOWN]]
     return f"checked: {text.count(len(problems), 'problem')}\n" + text.table(rows, rest=len(problems) - _SHOWN)

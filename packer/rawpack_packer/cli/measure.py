@@ -21,7 +21,7 @@ from rawpack_packer.cli.options import (
     html_option,
     json_option,
     png_option,
-    quiet_option,
+    quiet_option_for,
     source_options,
     take_source_options,
     tried_recipe_options,
@@ -47,7 +47,7 @@ _reading_options = together(
         "recommended. [default: the smallest that reads at least half as fast as the fastest]")  # fmt: skip
 @option("--disk", group="Goals", metavar="BYTES", help="How much disk space the store may take, such as 500GB.")
 @option("--memory", group="Goals", metavar="BYTES",
-        help="How much memory files may take where the training runs; a larger store counts as read from the disk. "
+        help="Memory free for caching files on the training machine; a larger store counts as read from the disk. "
         "[default: most of what is free here]")  # fmt: skip
 @tried_recipe_options
 @_measuring("--batch", type=click.IntRange(1), default=256, show_default=True,
@@ -65,17 +65,18 @@ _reading_options = together(
 @option("--wide", is_flag=True,
         help="Show all columns of the table. [default: those that fit into the terminal, or COLUMNS]")  # fmt: skip
 @_report_options
-@quiet_option
+@quiet_option_for("the result and errors")
 @json_option
 @path_argument("src")
 def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
-    Candidates are all combinations of format, size, quality, color and compression. Each is read by 1 to all CPUs, from
-    memory and from the disk, in turn and several times. The sample is in a temporary folder, which is removed.
+    Candidates are all combinations of format, size, quality, color and compression. Each is read with one worker up to
+    one per CPU, from memory and from the disk, in turn and several times. The sample is kept in a temporary folder and
+    deleted at the end.
 
-    Recommended is the smallest store that is fast enough: for --target, or without it, at least half as fast as the
-    fastest candidate. Exit code 1: nothing fits into --disk, or nothing reaches --target.
+    Recommends the smallest store that is fast enough: it reaches --target or, without one, is at least half as fast as
+    the fastest. Exit code 1: nothing fits into --disk, or nothing reaches --target.
 
     \b
     Examples:
@@ -89,9 +90,9 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
         source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)
     with _planning(quiet=quiet) as say:
         planned = api.run_plan(source, asked, say)
-    api.write_report(planned, page=html, plots=png)
     width = None if wide else shutil.get_terminal_size().columns
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(tune.plan_text(planned, width)))
+    api.write_report(planned, page=html, plots=png)
     note_written(html, png, quiet=quiet)
     end_unread([source])
     if planned.recommendation.taken is None:
@@ -130,7 +131,7 @@ def _colored(words: str) -> str:
                 multiple=True, group="Measuring")  # fmt: skip
 @_reading_options
 @_measuring("--rounds", type=click.IntRange(1), default=tune.ROUNDS, show_default=True,
-        help="How often each row is measured, in turn with the others.")  # fmt: skip
+        help="How many times each row is measured.")  # fmt: skip
 @_measuring("--seconds", type=click.FloatRange(0.01, 600), default=0.5, show_default=True,
         metavar="SECONDS",
         help="How long each measurement takes.")  # fmt: skip
@@ -143,7 +144,8 @@ def bench(
     dst: tuple[str, ...], rounds: int, seconds: float, cold: bool, html: Path | None, png: Path | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Measure how fast the stores at DST are read, by workers and batch, from memory and from the disk.
+    """Measure how fast the stores at DST are read, for each number of workers and each batch size, from memory and
+    from the disk.
 
     All rows are measured in turn, several times, so that changes of the machine's load affect them equally; each figure
     has an interval. Nothing is written.
@@ -158,6 +160,6 @@ def bench(
     schedule = tune.Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with counting("measuring", unit="readings") as begin:
         done = api.run_bench(dst, schedule=schedule, begin=begin, **options)
-    api.write_report(done, page=html, plots=png)
     click.echo(json.dumps(tune.bench_dict(done), indent=1) if as_json else tune.bench_text(done))
+    api.write_report(done, page=html, plots=png)
     note_written(html, png)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ _RECIPE = (
                 "pixel, read as rgb (memmap and hdf5).",
                 "rgb; gray for gray arrays; as in the store for stores"),
     _OptionRow(("--max-pixels",), "Image", click.IntRange(1),
-                "Reject images with more pixels than this, by their header.", "178000000", None),
+                "Reject images whose header declares more pixels than this.", "178000000", None),
     _OptionRow(("-f", "--format"), "Format", click.Choice(format_names()),
                 "memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in "
                 "LMDB, the smallest.",
@@ -62,7 +63,7 @@ _RECIPE = (
     _OptionRow(("--compression",), "Format", click.Choice(["none", "gzip"]), "Compression in hdf5 stores.", "none"),
     _OptionRow(("--chunk",), "Format", click.IntRange(1), "Images per chunk in hdf5 stores.", "1"),
     _OptionRow(("--shard-size",), "Format", "BYTES",
-                "About how many raw pixels a shard holds, such as 1GB; it has at least 64 samples.", "256MiB"),
+                "About how many bytes of raw pixels a shard holds, such as 1GB; it has at least 64 samples.", "256MiB"),
 )  # fmt: skip
 
 
@@ -106,7 +107,7 @@ tried_recipe_options = together(
 source_options = together(
     option(
         "--source", "kind", group="Source", metavar="KIND",
-        help=f"What SRC is: {', '.join(sorted(KINDS))}, or what a plugin adds. folder also takes train/ and val/ as "
+        help=f"What SRC is: {', '.join(sorted(KINDS))}, or a kind from a plugin. With folder, train/ and val/ count as "
         "classes. [default: detected from SRC]",
     ),
     option(
@@ -116,7 +117,7 @@ source_options = together(
     ),
     option(
         "--field", "fields", group="Source", multiple=True, metavar="NAME:DTYPE",
-        help="What a column of a listing holds, where its values do not show it: score:float32, vector:float32[4], "
+        help="The type of a listing's column, if its values do not tell: score:float32, vector:float32[4], "
         "name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. May be repeated.",
     ),
     option(
@@ -129,7 +130,7 @@ source_options = together(
     ),
     option(
         "--classes", group="Source", type=click.Path(), metavar="FILE",
-        help="Class names, one a line, in the order of their numbers, for a listing or YOLO's files. [default: for a "
+        help="Class names, one per line, in the order of their numbers, for a listing or YOLO's files. [default: for a "
         "listing, the sorted names in column label]",
     ),
     option("--fps", group="Video", metavar="N", help="Frames per second to take, such as 2 or 29.97. [default: all]"),
@@ -156,19 +157,32 @@ max_rejects_option = option(
     "--max-rejects", default="1%", show_default=True, metavar="SHARE|N",
     help="How many samples may be rejected because they cannot be read: a share such as 1% or 0.01, or a number.",
 )  # fmt: skip
-quiet_option = option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+
+
+def quiet_option_for(what: str) -> Decorator:
+    return option("-q", "--quiet", is_flag=True, help=f"Print nothing but {what}.")
+
+
+quiet_option = quiet_option_for("errors")
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 def _output_file(ctx: click.Context, param: click.Parameter, path: str | None) -> Path | None:
-    """A file to be written that a user named. Raises UsageError at once where it cannot be one."""
+    """A file to be written that a user named. Raises UsageError at once where it cannot be written."""
     if path is None or ctx.resilient_parsing:
         return None
     file = Path(path)
-    if file.is_dir():
-        raise UsageError(f"{path} is a folder; name a file")
-    if not file.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {file.parent}")
+    if not path or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        raise UsageError(f"{path or repr(path)} is a folder; name a file")
+    existed = os.path.lexists(path)
+    try:
+        file.open("ab").close()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: there is no folder {file.parent}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}; name another file") from None
+    if not existed:
+        file.unlink()
     return file
 
 
@@ -189,8 +203,7 @@ _job_options = together(
     workers_option("Worker processes; 0 packs in this process. With --engine local only. [default: one per CPU]"),
     option(
         "--engine", type=click.Choice(ENGINES), default="local", show_default=True,
-        help="What packs: processes on this machine, or the workers of a cluster, which see SRC and DST at the same "
-        "paths.",
+        help="Where to pack: on this machine or on a cluster, whose workers must see SRC and DST at the same paths.",
     ),
     option(
         "--address", metavar="ADDRESS",

@@ -28,10 +28,10 @@ _split_options = together(
     ),
     option(
         "--holdout", group="Splits", multiple=True, metavar="NAME=SHARE|N",
-        help="Draw a share or a number of each class for a store DST/NAME, such as val=0.1,test=0.1; what remains is "
-        "DST/train.",
+        help="Draw this share, or this number of samples, from each class into DST/NAME, such as val=0.1,test=0.1; "
+        "what remains is DST/train.",
     ),
-    option("--seed", group="Splits", type=int, help="Seed of the draw of --holdout. [default: 0]"),
+    option("--seed", group="Splits", type=int, help="Random seed for --holdout. [default: 0]"),
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ _split_options = together(
     "--scratch",
     type=click.Path(),
     metavar="DIR",
-    help="Where to keep what is not uploaded yet, if DST is a URL. [default: packing in the cache's folder]",
+    help="Where to keep what is not uploaded yet, if DST is a URL. [default: the folder `packing` in the cache]",
 )
 @job_options()
 @path_argument("src")
@@ -115,11 +115,11 @@ def pack(
 @path_argument("src")
 @path_argument("dst")
 def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **options: Any) -> None:
-    """Add the images of SRC to the store at DST, packed as those were.
+    """Add the images of SRC to the store at DST, with the options that the store was packed with.
 
-    Classes of DST keep their numbers; new ones get the next. No file of the store changes except its manifest, which is
-    replaced at the end: until then it is the old store, and open readers keep working. The same command resumes where
-    an earlier one was stopped; with --restart it starts over, and the store stays.
+    Classes of DST keep their numbers; new classes get the next numbers. No file of the store changes except its
+    manifest, which is replaced at the end: until then, readers see the old store, and open readers keep working. The
+    same command resumes where an earlier one was stopped; with --restart it starts over, and the store stays.
 
     \b
     Examples:
@@ -151,10 +151,16 @@ def _do_splits(division: api.PreparedSplits, dst: str, out: Output, *, dry_run: 
     done: dict[str, Any] = {}
     for name, job in division.begin().items():
         out.say(f"{text.plain(name)}: {summaries.images(job.source)}")
-        summary = job.run()
+        try:
+            summary = job.run()
+        except KeyboardInterrupt as error:
+            if not done:
+                raise
+            rest = f"after {len(done)} of {len(division.jobs)} splits; the same command resumes"
+            raise KeyboardInterrupt(rest) from error
         done[name] = summaries.as_dict(summary)
         if not out.as_json:
-            out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary)}\n")
+            out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary, split=name)}\n")
     first = text.plain(division.chosen.splits[0])
     out.tell(
         {"destination": dst, "splits": done},

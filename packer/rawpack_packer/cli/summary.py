@@ -37,7 +37,9 @@ def draw_lines(division: api.PreparedSplits) -> list[str]:
     if division.source is None or drawn is None:
         return []
     classes = dict(enumerate(division.source.info.classes or ()))
-    lines = [f"drawn: {', '.join(f'{text.plain(name)} {len(rows):,}' for name, rows in drawn.rows.items())}"]
+    (first, rows), *others = drawn.rows.items()
+    amounts = [f"{text.count(len(rows), 'sample')} for {text.plain(first)}"]
+    lines = [f"drew {', '.join(amounts + [f'{len(rows):,} for {text.plain(name)}' for name, rows in others])}"]
     alone = [classes[label] for label in drawn.kept_whole if label in classes]
     if alone:
         what = "class is too small and stays" if len(alone) == 1 else "classes are too small and stay"
@@ -101,9 +103,9 @@ def as_dict(summary: Summary) -> dict[str, Any]:
     }
 
 
-def as_text(summary: Summary) -> str:
-    """The summary for a person."""
-    head, rows = packed_rows(summary)
+def as_text(summary: Summary, *, split: str = TRAIN) -> str:
+    """The summary for a person. split: which one it is; only for training is it read in random order."""
+    head, rows = packed_rows(summary, shuffle=split == TRAIN)
     return head if summary.already else block(head, rows)
 
 

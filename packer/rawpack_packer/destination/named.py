@@ -8,6 +8,7 @@ from rawpack.disk.manifest import NAME
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
 from rawpack.remote.url import local_path, refuse_url
+from rawpack_packer.text import near_path
 
 
 def store_folder(dst: str) -> Path:
@@ -17,7 +18,7 @@ def store_folder(dst: str) -> Path:
     if path.name == NAME and path.is_file():
         raise UsageError(f"{dst} is a store's manifest; name its folder: {path.parent}")
     if not path.exists():
-        raise UsageError(f"{dst} does not exist")
+        raise UsageError(f"{dst} does not exist{near_path(dst)}")
     if not path.is_dir():
         raise UsageError(f"{dst} is a file; a store is a folder")
     return path

@@ -26,6 +26,8 @@ from rawpack_packer.sources.video_numbers import are_frames
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
 """Lines of a list in the summary; entries of a list in JSON; appends in the summary."""
+_AS_MANY = 0.95
+"""From this share of the raw pixels on, nothing is said of it."""
 _NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels")
 """Of a recipe: only JSON has them."""
 NO_CLASS = "(no class)"
@@ -52,6 +54,7 @@ def describe(store: Store) -> dict[str, Any]:
         "bytes": {
             "shards": stored,
             "columns": columns,
+            "store": manifest.store_bytes,
             "per_sample": round(stored / max(1, manifest.samples), 1),
             "raw": raw,
             "of_raw": round(stored / raw, 4) if raw else None,
@@ -77,7 +80,7 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What `describe` returns, for people: names and values, all that is one line each. Safe to show."""
     size, noun, appends = about["bytes"], about["noun"], about["appends"]
     classes = "" if about["classes"] is None else f" in {class_words(about['classes'], noun)}"
-    stored = f"{text.size(size['shards'])} in {text.count(about['shards'], 'shard')}"
+    stored = f"{text.size(size['store'])} in {text.count(about['shards'], 'shard')}"
     rows = [
         ("samples", text.count(about["samples"], noun) + classes),
         ("format", f"{about['format']}, version {about['version']}"),
@@ -85,9 +88,8 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if size["source"]:
         files = f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'source'} files"
-        rows.append(
-            ("source", f"{files}; the store takes {text.times(size['of_source'])}".replace("times", "times that"))
-        )
+        ratio = text.times(size["store"] / size["source"]).replace("times", "times that")
+        rows.append(("source", f"{files}; the store takes {ratio}"))
     for name, field in about["fields"].items():
         values = (field["dtype"], field["shape"], field["encoding"], field["boxes"])
         rows.append((f"field {name}", " ".join(filter(None, values))))
@@ -149,9 +151,9 @@ def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def of_raw(about: Mapping[str, Any]) -> str:
-    """How the stored bytes compare with raw pixels: ", 12% of raw pixels"; empty if they are as many."""
+    """How much smaller than raw pixels the stored bytes are: ", 12% of raw pixels"; empty if they are about as many."""
     share = about["bytes"]["of_raw"]
-    if not share or f"{share:.0%}" == "100%":
+    if not share or share >= _AS_MANY:
         return ""
     digits = 0 if share >= 0.01 else 1
     return f", {share:.{digits}%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")

@@ -24,7 +24,7 @@ COUNTS = NOTES | {
     "links": "symbolic links, followed",
     "loops": "links back to a folder they are in, not followed",
     "bad_names": "names that are not UTF-8",
-    "problems": "folders or files that could not be looked into",
+    "problems": "folders or files that could not be read",
     "images": "images next to the videos, skipped",
     "videos": "videos next to the images, skipped: --source video packs their frames",
     "videos_without_frames": "videos from which no frame was taken",

@@ -175,8 +175,8 @@ def _files(known: Known, source: Source) -> str:
     if known.root and known.root != source.info.root and not was.keys() & now.keys():
         return f" ({plain(known.root)} then, {plain(source.info.root)} now)"
     new, gone = [key for key in now if key not in was], [key for key in was if key not in now]
-    lines = [f"{'cannot be looked into now' if _unread(key, now) else 'added'}: {key}" for key in new]
-    lines += [f"{'could not be looked into then' if _unread(key, was) else 'removed'}: {key}" for key in gone]
+    lines = [f"{'cannot be read now' if _unread(key, now) else 'added'}: {key}" for key in new]
+    lines += [f"{'could not be read then' if _unread(key, was) else 'removed'}: {key}" for key in gone]
     lines += [f"changed: {key}" for key in now if key in was and was[key] != now[key]]
     return f" ({text.listed(lines, _SHOWN, separator='; ') or 'other files, fields or order'})"
 
@@ -267,7 +267,8 @@ def _held(path: Path) -> tuple[bool, int | None, int]:
     size = destinations.own_bytes(path)
     try:
         if destinations.is_finished(path):
-            return True, manifests.load(path)[0].samples, size
+            manifest = manifests.load(path)[0]
+            return True, manifest.samples, manifest.store_bytes
         records = (read_record(path, int(one.stem.removeprefix("part-"))) for one in path.glob(f"{WORK}/part-*.done"))
         return False, sum(record.rows for record in records if record is not None), size
     except (OSError, ValueError, RawpackError):

@@ -73,6 +73,13 @@ class Parts:
         if not self.totals.samples and not self.job.adds:
             raise PackError(f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}")
 
+    def kept(self) -> str:
+        """What an interrupted run leaves to the next one: "after 3 of 12 parts; the same command resumes"."""
+        done = sum(1 for _ in (self.job.destination / WORK).glob("part-*.done"))
+        if not done:
+            return "before the first part was finished: the same command starts over"
+        return f"after {done:,} of {text.count(len(self.job.numbers), 'part')}; the same command resumes"
+
     @property
     def _allowed(self) -> int:
         return self.how.allowed(len(self.job.source))

@@ -80,7 +80,8 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
     settled: called once the destination is locked; returns the summary if another run has done the job meanwhile.
     check_free: refuse to begin if the whole store does not fit.
 
-    Raises UsageError with nothing written, PackError where it started and failed: the same job then resumes.
+    Raises UsageError with nothing written, PackError where it started and failed: the same job then resumes;
+    KeyboardInterrupt, with `Parts.kept`, after Ctrl-C.
     """
     began, path = time.monotonic(), job.destination
     if check_free and len(job.source) and (how.restart or not _is_begun(job)):
@@ -102,7 +103,10 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
             parts = Parts(job, how, totals)
             forks = how.processes and hasattr(os, "fork")
             engine = how.parts_by(LocalEngine(how.processes, held=[lock.workers]) if forks else InlineEngine())
-            parts.run(engine)
+            try:
+                parts.run(engine)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(parts.kept()) from None
             processes = 0 if isinstance(engine, PooledEngine) else how.processes
             manifest = commit_store(job, totals, _provenance(job, started, processes))
     finally:

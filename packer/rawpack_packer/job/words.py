@@ -27,10 +27,12 @@ def block(head: str, rows: Rows) -> str:
     return f"{head}\n{text.table(rows)}" if rows else head
 
 
-def packed_rows(summary: Summary) -> tuple[str, Rows]:
-    """A summary for a person: its head, and its rows; none where nothing was to do."""
+def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
+    """A summary for a person: its head, and its rows; none where nothing was to do. shuffle: whether the line that
+    reads the store does so in random order."""
     manifest, path = summary.manifest, _path(summary)
-    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(summary.bytes_out)}"
+    size = text.size(manifest.store_bytes)
+    amount = f"{text.count(manifest.samples, 'sample')}, {size}"
     if summary.already:
         return f"{path} is complete already: {amount}. Nothing to do.", []
     shape = _shape(manifest.fields["image"].shape)
@@ -49,13 +51,12 @@ def packed_rows(summary: Summary) -> tuple[str, Rows]:
     rows += _problems(summary)
     if summary.bytes_in:
         files = "video files" if summary.noun == "frame" else "files"
-        ratio = text.times(summary.bytes_out / summary.bytes_in)
-        rows.append(
-            ("bytes", f"{text.size(summary.bytes_in)} of {files} in, {text.size(summary.bytes_out)} out: {ratio}")
-        )
+        ratio = text.times(manifest.store_bytes / summary.bytes_in).replace("as much", "the same size")
+        rows.append(("bytes", f"{text.size(summary.bytes_in)} of {files} in, {size} out: {ratio}"))
     rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
-    size = "" if manifest.fields["image"].uniform else ", image_size=224"
-    code = f'for batch in rawpack.Reader("{path}").batches(256, shuffle=True{size}): ...'
+    options = ", shuffle=True" if shuffle else ""
+    options += "" if manifest.fields["image"].uniform else ", image_size=224"
+    code = f'for batch in rawpack.Reader("{path}").batches(256{options}): ...'
     rows.append(("read it", code))
     return "Packed.", rows
 
@@ -82,7 +83,7 @@ def appended_rows(done: AppendSummary) -> tuple[str, Rows]:
         rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
     rows += _problems(summary)
     rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
-    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.shard_bytes)}"
+    amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
     rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
     return "Appended.", rows
 

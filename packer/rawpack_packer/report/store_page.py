@@ -82,7 +82,7 @@ def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if about["classes"] is not None:
         number, _, rest = describe.class_words(about["classes"], noun).partition(" ")
         yield number, rest
-    yield text.size(size["shards"]), f"{about['format']}, {text.count(about['shards'], 'shard')}"
+    yield text.size(size["store"]), f"{about['format']}, {text.count(about['shards'], 'shard')}"
     yield text.size(size["per_sample"]), f"per {noun}{describe.of_raw(about)}"
     rejects = about["rejects"]["count"]
     yield f"{rejects:,}", "reject" if rejects == 1 else "rejects"

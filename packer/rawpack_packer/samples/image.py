@@ -37,8 +37,8 @@ class PreparedImage:
 
 
 NOTES: dict[str, str] = {
-    "enlarged": "images that had to be enlarged to the size",
-    "icc_ignored": "images with a color profile, which was ignored",
+    "enlarged": "images were smaller than the size and were enlarged",
+    "icc_ignored": "images had a color profile, which was ignored",
     "xmp_orientation": "images with an orientation in XMP only: stored as they are, as most programs show them",
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
     "by_pillow": "images that Pillow decoded: all types except JPEG, PNG and BMP",

@@ -39,7 +39,7 @@ class UnreadableError(PackError):
         what = "1 folder or file" if count == 1 else f"{count:,} folders or files"
         lines = "\n".join(f"  {line}" for line in problems)
         super().__init__(
-            f"{what} of {root} could not be looked into, and nothing was written:\n{lines}\n"
+            f"{what} of {root} could not be read, and nothing was written:\n{lines}\n"
             "Make all of it readable, or take it out of the source, and run the same command again; --skip-unreadable "
             "packs the rest (in Python: skip_unreadable=True)"
         )

@@ -27,7 +27,7 @@ class NoImageError(UsageError):
     """A folder holds no image. It may hold `videos`."""
 
     def __init__(self, root: str, what: str, videos: int) -> None:
-        super().__init__(f"no image in {root} ({what}): give the folder that holds the images")
+        super().__init__(f"no image in {root}: {what}; give the folder that holds the images")
         self.videos = videos
 
 
@@ -75,9 +75,7 @@ class FolderSource(BaseSource):
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
-            names = [*(["videos"] if scan.counts["videos"] else []), "other_files", "hidden", "problems"]
-            seen = ", ".join(f"{scan.counts[name]} {name.replace('_', ' ')}" for name in names)
-            raise NoImageError(root, "; ".join([seen, *self.info.problems[:1]]), scan.counts["videos"])
+            raise NoImageError(root, scan.instead(), scan.counts["videos"])
 
     def labels(self) -> NDArray[np.int64] | None:
         """See `HasLabels`."""

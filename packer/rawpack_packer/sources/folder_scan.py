@@ -35,10 +35,13 @@ from rawpack_packer.sources.files import (
     stop_if_of_any_file,
     text_of,
 )
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, near_path, plain
 
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
+_EXTENSIONS = 3
+"""How many extensions of other files an error names."""
+_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _FOLDER = -3
 """Stands for the size of a folder among files."""
 _BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -144,6 +147,8 @@ class FolderScan:
         self.counts = dict.fromkeys(
             ("hidden", wanted.others_name, "other_files", "special_files", "links", "loops", "bad_names", "problems"), 0
         )
+        self._extensions: dict[str, None] = {}
+        """Some that other files have."""
         self._root = root
         self._wanted = wanted
         self._progress = progress
@@ -212,6 +217,19 @@ class FolderScan:
         """Raise UnreadableError where something could not be looked into. root: as messages name it."""
         if self.counts["problems"] and not skip_unreadable:
             raise UnreadableError(root, self.counts["problems"], self._shown_problems())
+
+    def instead(self) -> str:
+        """What was found instead of samples: "it holds 2 other files (.txt, .csv)", or "the folder is empty"."""
+        extensions = f" ({', '.join(map(plain, self._extensions))})" if self._extensions else ""
+        found = [
+            (self._wanted.others_name, self._wanted.others_name[:-1], "", ""),
+            ("other_files", "other file", "", extensions),
+            ("special_files", "pipe, socket or device", "pipes, sockets and devices", ""),
+            ("hidden", "hidden file or folder", "hidden files and folders", ""),
+            ("problems", "problem", "", f" ({self._problems[0]})" if self._problems else ""),
+        ]
+        parts = [count(self.counts[name], one, many) + more for name, one, many, more in found if self.counts[name]]
+        return f"it holds {', '.join(parts)}" if parts else "the folder is empty"
 
     def _shown_problems(self) -> tuple[str, ...]:
         more = self.counts["problems"] - MAX_PROBLEMS
@@ -290,6 +308,8 @@ class FolderScan:
             return self._problem(where, error)
         if left_out is not None:
             self.counts[left_out] += 1
+            if left_out == "other_files" and extension and len(self._extensions) < _EXTENSIONS:
+                self._extensions[extension] = None
             return None
         return found.st_size, found.st_mtime_ns
 
@@ -333,8 +353,11 @@ def check_folder(path: str, shown: str) -> None:
     try:
         os.scandir(path).close()
     except FileNotFoundError:
-        raise UsageError(f"there is no folder {shown}: check the path of the source") from None
+        cure = near_path(path) or ": check the path of the source"
+        raise UsageError(f"there is no folder {shown}{cure}") from None
     except NotADirectoryError:
+        if path.lower().endswith(_ARCHIVES):
+            raise UsageError(f"{shown}: archives are not read yet: unpack it first, then give its folder") from None
         raise UsageError(f"{shown} is a file, not a folder: give the folder that holds it") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)

@@ -180,6 +180,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Bytes of all shard files."""
         return sum(record.bytes for shard in self.shards for record in shard.files)
 
+    @property
+    def store_bytes(self) -> int:
+        """Bytes of all files that `records` names: the size of a store, wherever people read it."""
+        return sum(record.bytes for _, record in self.records())
+
     def records(self) -> Iterator[tuple[str, FileRecord]]:
         """Path below the store's folder, and record, of every file except `store.json` and `provenance.*`."""
         for columns in self.columns:

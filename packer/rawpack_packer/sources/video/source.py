@@ -162,10 +162,7 @@ def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _VideoFiles:
     scanned.check(shown, skip_unreadable=skip_unreadable)
     files = scanned.files()
     if not scanned.samples:
-        raise UsageError(
-            f"no video in {shown} ({scanned.counts['images']} images, {scanned.counts['other_files']} other files, "
-            f"{scanned.counts['problems']} problems): give the folder that holds the videos"
-        )
+        raise UsageError(f"no video in {shown}: {scanned.instead()}; give the folder that holds the videos")
     paths = [files.path(i) for i in range(len(files))]
     states = [(size, mtime) for size, mtime in files.states.tolist()]
     labels = [None if files.labels is None else int(files.labels[folder]) for folder in files.folder_of]

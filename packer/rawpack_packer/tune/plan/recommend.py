@@ -137,6 +137,8 @@ def _why_not(one: Prediction, goals: Goals, taken: Prediction | None, fastest: P
         return _rate(one)
     if abs(one.store_bytes / taken.store_bytes - 1) <= _AS_LARGE:
         same = _no_difference(rate, taken.images_per_s)
+        if rate.error is None or taken.images_per_s.error is None:
+            return f"as large; measured once, the difference is not certain: {_rate(one)}"
         return f"as large, and {'no difference in speed was measured' if same else 'slower'}: {_rate(one)}"
     return f"larger: {text.size(rounded(one.store_bytes, one.bytes_error * one.store_bytes))}, {_rate(one)}"
 

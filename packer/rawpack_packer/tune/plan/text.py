@@ -110,10 +110,10 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
     above = any(one.trial.best.images_per_s.shown > (planned.limit(one) or math.inf) for one in planned.predictions)
     lines = []
     if left_out:
-        lines.append(f"Left out for want of room: {', '.join(left_out)}. --wide shows all.")
+        lines.append(f"Columns that do not fit (--wide shows them): {', '.join(left_out)}.")
     lines.append("*: recommended. images/s: from memory" + (
-        f", the median of {rounds} rounds; ±: half of the interval that holds it with a chance of "
-        f"{best.images_per_s.confidence:.0%}." if rounds > 1 else ", measured once."
+        f", the median of {rounds} rounds; ±: half the width of the {best.images_per_s.confidence:.0%} confidence "
+        "interval." if rounds > 1 else ", measured once."
     ))  # fmt: skip
     notes = {
         "whole set": "without ±, exact" if any(one.bytes_error for one in planned.predictions) else "",
@@ -159,16 +159,18 @@ def warnings(planned: Plan) -> list[str]:
             f"{', '.join(one.name for one in planned.left_out)}. Give more time, or name fewer candidates."
         )
     cache = cache_bytes()
-    small = [one.candidate.name for one in planned.predictions if _in_cache(one, cache)]
+    small = [one for one in planned.predictions if _in_cache(one, cache)]
     if small and cache is not None:
+        fits = max(one.trial.rows * one.trial.image_bytes for one in small) <= cache
         lines.append(
-            f"The sample of {', '.join(small)} is not much larger than the processor's cache ({text.size(cache)}): a "
+            f"The sample of {', '.join(one.candidate.name for one in small)} "
+            f"{'fits into' if fits else 'is not much larger than'} the processor's cache ({text.size(cache)}): a "
             "whole set may be read more slowly from memory. A longer --budget takes a larger sample."
         )
     if any(one.images_per_s is not None and one.images_per_s.error is None for one in planned.predictions):
         lines.append(
-            "Some candidates were measured only once, so that nothing is certain of their speed: a longer --budget "
-            "measures more often."
+            "Some candidates were measured only once, so that differences in speed are not certain: a longer "
+            "--budget measures more often."
         )
     if len(planned.sample) < min(_FEW, planned.samples):
         tried_out = text.count(len(planned.sample), planned.noun) + (" was" if len(planned.sample) == 1 else " were")
@@ -193,9 +195,12 @@ def advice_lines(planned: Plan) -> list[str]:
         lines.append(f"Nothing is recommended. {text.with_noun(recommendation.why, planned.noun)}")
     else:
         lines += [
-            f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(recommendation.why, noun)}.",
+            f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(_why(planned), noun)}.",
             f"{_INDENT}{planned.asked.command(recommendation.taken)}",
         ]
+        speeds = [one.images_per_s for one in planned.predictions if one.images_per_s is not None]
+        if len(speeds) > 1 and any(one.error is None for one in speeds):
+            lines.append(f"{_INDENT}Measured once: the difference is not certain.")
         if recommendation.taken.trial.loss is not None:
             lines.append(f"{_INDENT}It loses a little of each {planned.noun}: --html shows how that looks.")
     lines += target_lines(planned)
@@ -206,6 +211,13 @@ def advice_lines(planned: Plan) -> list[str]:
         ]
     lines += overlap_lines(planned)
     return lines
+
+
+def _why(planned: Plan) -> str:
+    """Why the recommended candidate is taken; that it is the only one says nothing where others were not tried."""
+    if len(planned.predictions) == 1 and planned.left_out and planned.asked.goals.target is None:
+        return "the only one that was tried: nothing was compared"
+    return planned.recommendation.why
 
 
 def target_lines(planned: Plan) -> list[str]:
