@@ -104,9 +104,9 @@ def table(
     machine = plan["machine"]
     busy = plan["load_per_cpu_at_start"] or 0.0
     about = (
-        "Images/s are from memory; *per core* is for each CPU in use; *cold* is images/s from the disk, with nothing in "
-        f"memory. {name}, on {machine['cpus']} CPUs ({machine['cpu']}) with {plan['workers'][-1]} workers, in batches of "
-        f"{plan['batch']} (files: {compare_stores.BATCH}); load before the start {busy:.1f} for each CPU. "
+        "Images/s are from memory; *per core* is for each CPU in use; *cold* is images/s from the disk, with nothing "
+        f"in memory. {name}, on {machine['cpus']} CPUs ({machine['cpu']}) with {plan['workers'][-1]} workers, in "
+        f"batches of {plan['batch']} (files: {compare_stores.BATCH}); load before the start {busy:.1f} for each CPU. "
         f"Measured by `rawpack plan {' '.join(options)}` and `scripts/make_trade_off.py`."
     )
     return f"{shown}\n\n{textwrap.fill(about, 120, break_long_words=False, break_on_hyphens=False)}"
@@ -147,12 +147,13 @@ def draw(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
             near = [
                 other
                 for other in marks
-                if abs(math.log(size / other[0])) < 0.5 and abs(math.log(rate / other[1])) < 0.3
+                if abs(math.log(size / other[0])) < 0.6 and abs(math.log(rate / other[1])) < 0.5
             ]
             shift = 0 if len(near) == 1 else 7 if rate == max(other[1] for other in near) else -7
             axes.annotate(
                 label, (size, rate), xytext=(9, shift), textcoords="offset points", va="center", color=_COLORS[kind]
             )
+        axes.set_ylim(min(mark[1] for mark in marks) / 1.6, max(mark[1] for mark in marks) * 1.6)
         axes.set_xlim(min(mark[0] for mark in marks) / 1.3, max(mark[0] for mark in marks) * 3.2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} MB"))
         axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
