@@ -361,7 +361,7 @@ def test_a_strangers_set_leads_nowhere(tmp_path: Path, name: str) -> None:
     shutil.copytree(sets / "val", tmp_path / "outside")
     (sets / "splits.json").write_bytes(seal(json.dumps({"splits": ["train", name]}, indent=1).encode()))
     for split in (None, "train", name):
-        with pytest.raises(DamagedStoreError, match="names no folder that could be a split"):
+        with pytest.raises(DamagedStoreError, match="names a split that cannot be a folder"):
             Reader(sets, split=split)
     assert run_here("inspect", sets).code == 1
 
