@@ -129,4 +129,9 @@ class Lines(_Follower):
 
 def watched() -> Bar | Lines:
     """What follows a job: a bar at a terminal and in a notebook, lines elsewhere."""
-    return Bar() if sys.stderr.isatty() or "ipykernel" in sys.modules else Lines()
+    return Bar() if sys.stderr.isatty() or _in_notebook() else Lines()
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

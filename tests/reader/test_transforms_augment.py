@@ -426,8 +426,8 @@ def test_boxes_beside_randaugment_are_refused(scenes: Any) -> None:
     ("make", "words"),
     [
         (lambda: RandAugment(-1), "num_ops"),
-        (lambda: RandAugment(2, 31), "magnitude must be a whole number between 0 and 30, not 31"),
-        (lambda: RandAugment(2, 9.5), "magnitude must be"),  # type: ignore[arg-type]
+        (lambda: RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
+        (lambda: RandAugment(2, 9.5), "magnitude=9.5 must be"),  # type: ignore[arg-type]
         (lambda: RandAugment(num_magnitude_bins=1), "num_magnitude_bins"),
         (lambda: RandAugment(interpolation="area"), "interpolation='area' must be 'nearest', 'bilinear' or 'bicubic'"),
         (lambda: RandAugment().makes(Spec((9, 9, 3), "float32", "HWC")), "needs uint8 images of 1 or 3 channels"),
