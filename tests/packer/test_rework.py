@@ -701,7 +701,7 @@ def test_rows_and_keys_from_files(zoo: Path, tmp_path: Path) -> None:
         (("--rows-from", "nowhere"), "cannot be read"),
         (("--seed", "1"), "--limit or --per-class"),
         (("--rows-from", "none"), "no sample of"),
-        (("--limit", "0"), "x>=1"),
+        (("--limit", "0"), "1 or more"),
         (("--size", "0"), "sides must be between 1"),
         (("--quality", "9"), "--quality applies to --format lmdb only"),
     ],

@@ -399,8 +399,8 @@ def test_permission_that_is_lost(source: Path, undisturbed: dict[str, dict[str, 
         store.mkdir()
         os.chown(store, NOBODY, NOBODY)
         script = (
-            "import os, sys; import rawpack_packer.cli.pack; from rawpack_packer.cli import main\n"
-            "from troubled import *\n"
+            "import os, sys; from troubled import *\n"
+            "import rawpack_packer.cli.pack; from rawpack_packer.cli import main\n"
             f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
             f"with opening(At(70, lock_folder, {str(store / '.rawpack')!r})): main()"
         )
