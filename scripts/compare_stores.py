@@ -72,7 +72,8 @@ def compare(asked: argparse.Namespace) -> None:
         speed = "1 time" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
         show((name, f"{size_of(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
     print(
-        f"\n  {workers()} workers, shuffled batches of {BATCH}, files in memory. Speed: in multiples of the first row."
+        f"\n  Read by {workers()} workers in shuffled batches of {BATCH}, all files in memory. The first row decodes\n"
+        "  and resizes the image files with OpenCV in plain worker processes; speed is in multiples of that."
     )
 
 

@@ -28,7 +28,7 @@ class Output:
     as_json: bool = False
 
     def say(self, line: str) -> None:
-        """Print a line beside the result."""
+        """Print a line apart from the result."""
         if not (self.quiet or self.as_json):
             note(line)
 

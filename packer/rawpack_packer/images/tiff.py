@@ -265,7 +265,7 @@ def _check_deflate(packed: memoryview, most: int) -> None:
 
 
 def _load(image: Any, compression: int) -> None:
-    """Decode, and raise for all that libtiff complains of: after invalid codes of CCITT or JPEG it goes on, reports
+    """Decode, and raise for all that libtiff reports: after invalid codes of CCITT or JPEG it continues, reports
     them on stderr only, and Pillow returns the pixels."""
     failure: OSError | None = None
     with captured_stderr(_LIBTIFF.match) as said:

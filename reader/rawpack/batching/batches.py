@@ -216,7 +216,7 @@ class Batches(Iterable[Batch]):
 
         after: after this batch, in the epoch that it is from. It must have the `index` array that was handed over; a
             dict around it may be another one.
-        after_batches: after so many batches of the epoch that the latest iterator is in, counted from where it began.
+        after_batches: how many batches of the latest iterator are done, counted from where it began.
 
         The position counts the samples that all ranks have handed to their callers, not what workers have prepared.
         The rest of the epoch is the same with other workers, another format of the same set, or another world size.

@@ -53,7 +53,7 @@ class EpochStart:
         return self.split.batch(self.worker + batch * self.workers, self.position)
 
     def reached(self, batches: int) -> int:
-        """The position after the first so many batches: what to resume from."""
+        """The position to resume from after this many batches."""
         return self.split.reached(batches * self.workers, self.position)
 
     def state(self, position: int) -> tuple[int, int]:

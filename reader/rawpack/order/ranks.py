@@ -103,7 +103,7 @@ class RankSplit:
         return Span(start + low, start + high, self.length)
 
     def reached(self, steps: int, position: int = 0) -> int:
-        """The position after so many steps of all ranks, from which to resume. At most the epoch's length."""
+        """The position to resume from after `steps` steps of all ranks. At most the epoch's length."""
         return min(position + steps * self.batch_size * self.world_size, self.length)
 
     def _last(self, left: int) -> tuple[int, int]:

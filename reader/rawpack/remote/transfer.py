@@ -115,7 +115,7 @@ class Remote:
             os.ftruncate(file, 0)
 
     def error(self, name: str, error: BaseException, seconds: float = 0.0) -> RawpackError:
-        """The error to raise for a failed request, which was tried for so many seconds."""
+        """The error to raise for a request that kept failing."""
         what = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
         where = self.where(name)
         if is_of_options(error):

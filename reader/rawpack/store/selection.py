@@ -36,8 +36,8 @@ def positions_of(
 
 
 def positions_at(indices: ArrayLike, length: int, outside: type[Exception] = UsageError) -> NDArray[np.int64]:
-    """Indices among so many samples, of which negative ones count from the end, or one boolean for each, as positions,
-    int64 (n,). outside: raised for an index that there is not; UsageError for what are no indices."""
+    """Positions, int64 (n,), of samples chosen among `length`: by indices, negative ones from the end, or by one boolean
+    for each sample. outside: raised for an index out of range; UsageError for anything but indices."""
     chosen = _array("indices", indices)
     return _flagged(chosen, length) if chosen.dtype == np.bool_ else _checked(chosen, length, outside)
 
