@@ -36,7 +36,7 @@ def positions_of(
 
 
 def positions_at(indices: ArrayLike, length: int, outside: type[Exception] = UsageError) -> NDArray[np.int64]:
-    """Positions, int64 (n,), of samples chosen among `length`: by indices, negative ones from the end, or by one boolean
+    """Positions, int64 (n,) of samples chosen among `length`: by indices, negative ones from the end, or by one boolean
     for each sample. outside: raised for an index out of range; UsageError for anything but indices."""
     chosen = _array("indices", indices)
     return _flagged(chosen, length) if chosen.dtype == np.bool_ else _checked(chosen, length, outside)
