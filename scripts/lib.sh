@@ -42,12 +42,12 @@ pip_install() {
   }
 }
 
-# make_venv FOLDER CHECKOUT EXTRAS: a virtual environment with the checkout installed in editable mode, such as with
-# EXTRAS "[test]". One that was made for the same pyproject.toml is used as it is.
+# make_venv FOLDER CHECKOUT EXTRAS [REQUIREMENTS]: a virtual environment with the checkout installed in editable mode, such
+# as with EXTRAS "[test]", after what the file REQUIREMENTS lists. One that was made for the same files is used as it is.
 make_venv() {
-  local venv=$1 checkout=$2 extras=$3 mark python
+  local venv=$1 checkout=$2 extras=$3 requirements=${4:-} mark python
   # The folder too: scripts in an environment name it, and break when it moves.
-  mark="$(cksum <"$checkout/pyproject.toml") $(cd "$checkout" && pwd)"
+  mark="$(cat "$checkout/pyproject.toml" ${requirements:+"$requirements"} | cksum) $(cd "$checkout" && pwd)"
   if [ "$(cat "$venv/installed" 2>/dev/null)" = "$mark" ] && "$venv/bin/python" -c '' 2>/dev/null; then
     return
   fi
@@ -55,6 +55,7 @@ make_venv() {
   say "installing into $venv with $("$python" --version): about half a minute"
   rm -rf "$venv"
   "$python" -m venv "$venv"
+  [ -z "$requirements" ] || pip_install "$venv" --requirement "$requirements"
   pip_install "$venv" --editable "$checkout$extras"
   echo "$mark" >"$venv/installed"
 }
