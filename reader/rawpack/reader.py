@@ -36,7 +36,7 @@ from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.concatenated import CLIP, INDEX
 from rawpack.store.opening import StorePath, absolute, open_stores
-from rawpack.store.samples import values_of
+from rawpack.store.samples import value_of, values_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.system.keywords import suggests
 from rawpack.system.warning import warn
@@ -232,8 +232,8 @@ class Reader:
 
     def _sample(self, row: int) -> dict[str, Any]:
         self._library.look_at_files()
-        rows = np.array([row], np.int64)
-        sample = {name: values_of(self._library, name, rows, self._verify)[0] for name in self._library.fields}
+        store, at = self._library.locate(row)
+        sample = {name: value_of(store, name, at, self._verify) for name in store.fields}
         return {**sample, INDEX: np.int64(row)}
 
     def select(

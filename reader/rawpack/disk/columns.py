@@ -14,6 +14,7 @@ ragged field, and for each image or mask the files that its encoding needs:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -176,6 +177,15 @@ class ColumnTable:
         for k in np.unique(which):
             mask = which == k
             out[mask] = self.folders[k].arrays[name][rows[mask] - self.firsts[k]]
+
+    def value(self, name: str, row: int, kind: str) -> Any:
+        """Field `name`, of this kind, of one sample: a number, a new array, or a str."""
+        k = bisect_right(self.firsts, row) - 1
+        folder, at = self.folders[k], row - self.firsts[k]
+        if kind == "text":
+            return folder.text(name, [at])[0]
+        value = folder.arrays[name][at] if kind == "number" else folder.ragged(name, [at])[0]
+        return np.array(value) if value.ndim else value
 
     def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
         """The text field `name` of samples `rows`."""

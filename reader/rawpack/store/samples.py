@@ -8,9 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.store import Store
 
 _BLOCK = 1 << 20
 """Values that are read in one call."""
+
+
+def value_of(store: Store, name: str, row: int, verify: bool = False) -> Any:
+    """Field `name` of the sample at a row of this store, as `values_of` gives it of several, in a fraction of the
+    time."""
+    field = store.fields[name]
+    if not field.in_shards:
+        return store.columns.value(name, row, field.kind)
+    if store.is_random_access(name):
+        store.readahead(name, np.array([row], np.int64))
+    if verify:
+        store.check(name, row)
+    return np.array(store.read(name, row))
 
 
 def values_of(library: ConcatenatedStore, name: str, rows: NDArray[np.int64], verify: bool = False) -> Any:
