@@ -12,6 +12,7 @@ import re
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -132,16 +133,17 @@ class Request(BaseHTTPRequestHandler):
             if self.name not in state.files:
                 self.reply(404, _error("NoSuchKey"), Content_Type="application/xml")
             elif self.command == "HEAD":
-                self.reply(200, b"", len(state.files[self.name]), ETag='"x"', Accept_Ranges="bytes")
+                self.reply(200, b"", len(state.files[self.name]), ETag=_etag(state.files[self.name]), Accept_Ranges="bytes")
             elif self.range:
                 start, stop = self.range
                 if start >= len(state.files[self.name]):
                     self.reply(416, _error("InvalidRange"))
                     return
                 total = len(state.files[self.name])
-                self.reply(206, self.wanted(), ETag='"x"', Content_Range=f"bytes {start}-{stop - 1}/{total}")
+                etag = _etag(state.files[self.name])
+                self.reply(206, self.wanted(), ETag=etag, Content_Range=f"bytes {start}-{stop - 1}/{total}")
             else:
-                self.reply(200, self.wanted(), ETag='"x"')
+                self.reply(200, self.wanted(), ETag=_etag(state.files[self.name]))
         elif self.command == "PUT" and "uploadId" in query:
             state.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
             self.reply(200, ETag='"part"')
@@ -189,6 +191,10 @@ class Request(BaseHTTPRequestHandler):
             f"<Name>{bucket}</Name><KeyCount>{len(keys)}</KeyCount><IsTruncated>false</IsTruncated>{contents}{shared}"
         )
         self.reply(200, f"<ListBucketResult>{found}</ListBucketResult>".encode(), Content_Type="application/xml")
+
+
+def _etag(data: bytes) -> str:
+    return f'"{zlib.crc32(data):08x}"'
 
 
 def _error(code: str) -> bytes:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import xxhash
@@ -32,6 +33,8 @@ _WRONG = 3
 """Downloads with a wrong checksum after which a file is damaged."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 _REFUSED = (400, 405, 501)
+_VERSIONS = ("ETag", "etag", "md5", "mtime", "LastModified", "last_modified", "updated", "created")
+"""What file systems call that which changes with the contents of a file, the surest first."""
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _CAUSES = 8
 _NO_CREDENTIALS = ("Credential", "ProfileNotFound", "TokenRetrieval", "SSOToken")
@@ -74,10 +77,32 @@ class Remote:
                 if wrong == _WRONG:
                     raise
 
+    def about(self, name: str) -> tuple[int, str]:
+        """The size of a file in bytes, and a text that changes with its contents: an ETag or a time, empty where the
+        server has neither. Raises as `read`, and StoreError where the server does not say the size."""
+        attempts = _Attempts(self, name)
+        while True:
+            try:
+                system, path = filesystem(join(self.url, name), self._options)
+                system.invalidate_cache()
+                found = bounded(partial(system.info, path), min(_STALL_S, self.timeout))
+            except Exception as error:
+                # fsspec takes every failure over HTTP for a missing file; the cause is what the server said.
+                cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+                attempts.failed(cause if isinstance(cause, Exception) else error)
+                continue
+            if not isinstance(found.get("size"), int):
+                raise StoreError(
+                    f"{self.where(name)}: the server does not say how large the file is; download it first"
+                )
+            version = next((found[key] for key in _VERSIONS if found.get(key)), "")
+            return found["size"], str(version)
+
     def download(self, name: str, record: FileRecord, file: int, wanted: Callable[[], bool] = lambda: True) -> bool:
         """Complete the descriptor `file`, which is empty or has the first bytes of file `name`, and sync it.
 
-        wanted: called between pieces. Where it returns False, so does this, and `file` keeps what it has. Raises
+        record: without a checksum, any bytes are taken. wanted: called between pieces. Where it returns False, so does
+        this, and `file` keeps what it has. Raises
         StoreError where the file cannot be downloaded, DamagedStoreError where it arrives with wrong bytes, OSError
         where it cannot be written, or other bytes are read back.
         """
@@ -102,8 +127,8 @@ class Remote:
                 write_all(file, data)
                 seen.update(data)
                 done += len(data)
-            if seen.hexdigest() == record.xxh3:
-                _check_disk(file, record)
+            if record.xxh3 in ("", seen.hexdigest()):
+                _check_disk(file, record, seen.hexdigest())
                 return True
             # The bytes of an earlier run may have been wrong already: that is not the server's fault.
             wrong += not resumed
@@ -174,12 +199,12 @@ def _resume(file: int, record: FileRecord) -> tuple[int, Any]:
     return _read_through(file)
 
 
-def _check_disk(file: int, record: FileRecord) -> None:
-    """Sync a complete file and read it back. Raises OSError where the disk has other bytes."""
+def _check_disk(file: int, record: FileRecord, written: str) -> None:
+    """Sync a complete file and read it back. written: its checksum. Raises OSError where the disk has other bytes."""
     os.fsync(file)
     # Mostly read from the page cache, at several gigabytes a second, which is fast compared to downloading.
     done, seen = _read_through(file)
-    if done != record.bytes or seen.hexdigest() != record.xxh3:
+    if done != record.bytes or seen.hexdigest() != written:
         os.ftruncate(file, 0)
         raise OSError(
             errno.EIO, f"{record.bytes} bytes of {record.name} were written, but {done} different ones were read back"

@@ -1,0 +1,226 @@
+"""The spool: a folder of limited size in which archives behind URLs are kept while they are packed.
+
+    SPOOL/
+      lock                      held by a process while it makes room
+      <digest>.<bytes>          a fetched file; locked, shared, by the processes that read it
+      <digest>.<bytes>.part     being fetched; locked by the process that fetches it
+      <digest>.index            what was found in the file when it was looked through
+
+The digest is that of the URL and of the file's version, so a file that changes gets another name. Locks are the
+system's (`flock`): they end with their process. A file gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from rawpack.disk.manifest import FileRecord
+from rawpack.errors import PackError, StoreError
+from rawpack.remote.transfer import TIMEOUT_S, Remote
+from rawpack.remote.url import shown
+from rawpack_packer.sources.files import changed
+
+_FETCHED = re.compile(r"[0-9a-f]{32}\.(\d+)(\.part)?")
+_LAST_NAME = re.compile(r"(?P<folder>[^?#]*)/(?P<name>[^/?#]*)(?P<query>.*)", re.DOTALL)
+_LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class RemoteArchive:
+    """An archive behind a URL, as it was when it was found."""
+
+    url: str
+    bytes: int
+    version: str
+    """What changes with its contents: see `Remote.about`."""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """fsspec's `storage_options`."""
+
+    def __str__(self) -> str:
+        return shown(self.url)
+
+    @cached_property
+    def digest(self) -> str:
+        """Distinguishes it from other files, and from other versions of itself."""
+        return xxhash.xxh3_128_hexdigest("\0".join((self.url, str(self.bytes), self.version)).encode())
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Its size, and a checksum of its version: see `Source.states`."""
+        return self.bytes, xxhash.xxh3_64_intdigest(self.version.encode()) >> 1
+
+
+def find_remote(url: str, options: Mapping[str, Any] | None = None) -> RemoteArchive:
+    """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
+    remote, name = _remote(url, options or {})
+    size, version = remote.about(name)
+    return RemoteArchive(url, size, version, dict(options or {}))
+
+
+class Spool:
+    """One folder with its limit. Any number of processes may use it, and it may be pickled."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        """limit: in bytes. It is exceeded only where the files that are being read right now need more."""
+        self.folder, self.limit = folder, limit
+
+    @contextmanager
+    def opened(self, file: RemoteArchive) -> Iterator[int]:
+        """A descriptor of the file, which is fetched if it is not there. It stays as long as it is open.
+
+        Raises SourceChangedError where the server has another version by now, PackError where the file cannot be
+        fetched, OSError where the spool cannot be written.
+        """
+        descriptor = self._open(file)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def is_full(self) -> bool:
+        """Whether what is there exceeds the limit."""
+        return sum(self._sizes().values()) > self.limit
+
+    def remove(self, file: RemoteArchive) -> None:
+        """Remove a file, unless somebody is reading it."""
+        _remove_unused(self._path(file))
+
+    def index_of(self, file: RemoteArchive) -> bytes | None:
+        """What `keep_index` kept, by an earlier run too."""
+        try:
+            data = self._index(file).read_bytes()
+        except FileNotFoundError:
+            return None
+        return data[16:] if xxhash.xxh3_128_digest(data[16:]) == data[:16] else None
+
+    def keep_index(self, file: RemoteArchive, index: bytes) -> None:
+        """Keep what was found in a file, so that it need not be looked through again."""
+        path = self._index(file)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_bytes(xxhash.xxh3_128_digest(index) + index)
+        temporary.replace(path)
+
+    def _path(self, file: RemoteArchive) -> Path:
+        return self.folder / f"{file.digest}.{file.bytes}"
+
+    def _index(self, file: RemoteArchive) -> Path:
+        return self.folder / f"{file.digest}.index"
+
+    def _open(self, file: RemoteArchive) -> int:
+        path, moved, had = self._path(file), time.monotonic(), -1
+        part = path.with_name(f"{path.name}.part")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            reading = _locked(path, os.O_RDONLY, fcntl.LOCK_SH)
+            if reading is not None:
+                os.utime(path)
+                return reading
+            fetching = _locked(part, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+            if fetching is not None:
+                try:
+                    if not path.exists():
+                        self._fetch(file, fetching)
+                        part.replace(path)
+                    else:
+                        part.unlink()
+                finally:
+                    os.close(fetching)
+                continue
+            # Another process is fetching it.
+            with suppress(FileNotFoundError):
+                if (has := part.stat().st_size) != had:
+                    moved, had = time.monotonic(), has
+            if time.monotonic() - moved > 2 * TIMEOUT_S:
+                raise PackError(f"{file}: the process that fetches it has not moved for {2 * TIMEOUT_S:.0f} s: end it")
+            time.sleep(_LOOK_EVERY_S)
+
+    def _fetch(self, file: RemoteArchive, descriptor: int) -> None:
+        remote, name = _remote(file.url, file.options)
+        self._make_room(file)
+        try:
+            self._check_version(file)
+            remote.download(name, FileRecord(name=name, bytes=file.bytes, xxh3=""), descriptor)
+            self._check_version(file)
+        except FileNotFoundError:
+            raise changed(str(file), "it is gone") from None
+        except StoreError as error:
+            raise PackError(f"{error}; run the same command again") from error
+
+    def _check_version(self, file: RemoteArchive) -> None:
+        found = find_remote(file.url, file.options)
+        if found.bytes != file.bytes:
+            raise changed(str(file), f"it had {file.bytes} bytes and has {found.bytes}")
+        if found.version != file.version:
+            raise changed(str(file), "it was written to")
+
+    def _make_room(self, file: RemoteArchive) -> None:
+        """Remove files that nobody reads, those first that were not needed for the longest time."""
+        with (self.folder / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            sizes = self._sizes()
+            total = sum(sizes.values()) + file.bytes - sizes.get(f"{file.digest}.{file.bytes}.part", 0)
+            for name in sorted(sizes, key=lambda name: _mtime(self.folder / name)):
+                if total <= self.limit:
+                    return
+                if not name.endswith(".part") and _remove_unused(self.folder / name):
+                    total -= sizes[name]
+
+    def _sizes(self) -> dict[str, int]:
+        """Every fetched file with its bytes; its final size while it is being fetched."""
+        found = {path.name: _FETCHED.fullmatch(path.name) for path in self.folder.iterdir()}
+        return {name: int(match[1]) for name, match in found.items() if match}
+
+
+def _remote(url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
+    """The folder of a file behind a URL, and the file's name in it."""
+    split = _LAST_NAME.fullmatch(url)
+    assert split is not None, url
+    return Remote(split["folder"] + split["query"], options, TIMEOUT_S), split["name"]
+
+
+def _locked(path: Path, flags: int, how: int) -> int | None:
+    """A descriptor of a file that is locked; None where it is not there, or somebody else has locked it."""
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        # If it was removed or renamed after it was opened, the lock would keep nobody out.
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _remove_unused(path: Path) -> bool:
+    """Remove a file unless somebody is reading it. Returns whether it is gone."""
+    descriptor = _locked(path, os.O_RDONLY, fcntl.LOCK_EX)
+    if descriptor is None:
+        return not path.exists()
+    path.unlink()
+    os.close(descriptor)
+    return True
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
