@@ -1,10 +1,10 @@
 """The spool: a folder of limited size in which archives behind URLs are kept while they are packed.
 
     SPOOL/
-      lock                      held by a process while it makes room
-      <digest>.<bytes>          a fetched file; locked, shared, by the processes that read it
-      <digest>.<bytes>.part     being fetched; locked by the process that fetches it
-      <digest>.index            what was found in the file when it was looked through
+      lock                            held by a process while it makes room
+      <digest>.<bytes>.<name>         a fetched file; locked, shared, by the processes that read it
+      <digest>.<bytes>.<name>.part    being fetched; locked by the process that fetches it
+      <digest>.index                  what was found in the file when it was looked through
 
 The digest is that of the URL and of the file's version, so a file that changes gets another name. Locks are the
 system's (`flock`): they end with their process. A file gets its name when it is complete.
@@ -31,7 +31,9 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack_packer.sources.files import changed
 
-_FETCHED = re.compile(r"[0-9a-f]{32}\.(\d+)(\.part)?")
+_FETCHED = re.compile(r"[0-9a-f]{32}\.(\d+)\..+")
+_ODD = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_NAME = 100
 _LAST_NAME = re.compile(r"(?P<folder>[^?#]*)/(?P<name>[^/?#]*)(?P<query>.*)", re.DOTALL)
 _LOOK_EVERY_S = 0.05
 
@@ -54,6 +56,13 @@ class RemoteArchive:
     def digest(self) -> str:
         """Distinguishes it from other files, and from other versions of itself."""
         return xxhash.xxh3_128_hexdigest("\0".join((self.url, str(self.bytes), self.version)).encode())
+
+    @property
+    def name(self) -> str:
+        """Its name in a spool. It ends as the URL does, which may say what kind of file it is."""
+        split = _LAST_NAME.fullmatch(self.url)
+        assert split is not None, self.url
+        return f"{self.digest}.{self.bytes}.{_ODD.sub('_', split['name'])[-_LONGEST_NAME:]}"
 
     @property
     def state(self) -> tuple[int, int]:
@@ -94,7 +103,7 @@ class Spool:
 
     def remove(self, file: RemoteArchive) -> None:
         """Remove a file, unless somebody is reading it."""
-        _remove_unused(self._path(file))
+        _remove_unused(self.path(file))
 
     def index_of(self, file: RemoteArchive) -> bytes | None:
         """What `keep_index` kept, by an earlier run too."""
@@ -111,14 +120,15 @@ class Spool:
         temporary.write_bytes(xxhash.xxh3_128_digest(index) + index)
         temporary.replace(path)
 
-    def _path(self, file: RemoteArchive) -> Path:
-        return self.folder / f"{file.digest}.{file.bytes}"
+    def path(self, file: RemoteArchive) -> Path:
+        """Where a fetched file is."""
+        return self.folder / file.name
 
     def _index(self, file: RemoteArchive) -> Path:
         return self.folder / f"{file.digest}.index"
 
     def _open(self, file: RemoteArchive) -> int:
-        path, moved, had = self._path(file), time.monotonic(), -1
+        path, moved, had = self.path(file), time.monotonic(), -1
         part = path.with_name(f"{path.name}.part")
         self.folder.mkdir(parents=True, exist_ok=True)
         while True:
@@ -169,7 +179,7 @@ class Spool:
         with (self.folder / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             sizes = self._sizes()
-            total = sum(sizes.values()) + file.bytes - sizes.get(f"{file.digest}.{file.bytes}.part", 0)
+            total = sum(sizes.values()) + file.bytes - sizes.get(f"{file.name}.part", 0)
             for name in sorted(sizes, key=lambda name: _mtime(self.folder / name)):
                 if total <= self.limit:
                     return

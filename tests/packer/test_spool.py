@@ -1,0 +1,159 @@
+"""The spool of archives behind URLs: each is fetched once, whatever happens, and room is made for the next."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import environment
+from store_server import Server, on, serving, status
+
+from rawpack import PackError
+from rawpack_packer.sources import SourceChangedError
+from rawpack_packer.sources.archives.spool import RemoteArchive, Spool, find_remote
+
+MANY = 1 << 40
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server with three files of a million random bytes."""
+    with serving() as started:
+        for name in "abc":
+            started.files[f"{name}.tar"] = np.random.default_rng(ord(name)).bytes(1_000_000)
+        yield started
+
+
+def found(server: Server, name: str) -> RemoteArchive:
+    return find_remote(f"{server.url}/{name}")
+
+
+def read(spool: Spool, file: RemoteArchive) -> bytes:
+    with spool.opened(file) as descriptor:
+        return os.pread(descriptor, file.bytes + 1, 0)
+
+
+def fetched(folder: Path) -> set[str]:
+    """The names that the files in a spool have at the server."""
+    return {path.name.split(".", 2)[2] for path in folder.iterdir() if path.name.count(".") >= 3}
+
+
+def test_a_file_is_fetched_once_for_all_who_read_it(server: Server, tmp_path: Path) -> None:
+    """Eight threads that need one file get its bytes, and each byte is requested once."""
+    spool, file = Spool(tmp_path, MANY), found(server, "a.tar")
+    before = server.asked("a.tar")
+    with ThreadPoolExecutor(8) as threads:
+        got = list(threads.map(lambda _: read(spool, file), range(8)))
+    assert set(got) == {server.files["a.tar"]}
+    once = server.asked("a.tar") - before
+    assert read(Spool(tmp_path, MANY), file) == server.files["a.tar"]
+    assert server.asked("a.tar") - before == once == 1
+
+
+def test_room_is_made_by_what_was_not_needed_for_the_longest_time(server: Server, tmp_path: Path) -> None:
+    """With room for two files, the third replaces the first, never one that is being read."""
+    spool = Spool(tmp_path, 2_500_000)
+    a, b, c = (found(server, f"{name}.tar") for name in "abc")
+    read(spool, a)
+    os.utime(spool.path(a), (1, 1))
+    read(spool, b)
+    os.utime(spool.path(b), (2, 2))
+    with spool.opened(a):
+        os.utime(spool.path(a), (1, 1))
+        assert read(spool, c) == server.files["c.tar"]
+        assert fetched(tmp_path) == {"a.tar", "c.tar"}
+    assert not spool.is_full()
+
+
+def test_a_limit_that_is_too_small_stops_nothing(server: Server, tmp_path: Path) -> None:
+    """Files that are being read stay; the limit is exceeded rather than waited for."""
+    spool = Spool(tmp_path, 1)
+    a, b = found(server, "a.tar"), found(server, "b.tar")
+    with spool.opened(a), spool.opened(b) as descriptor:
+        assert os.pread(descriptor, b.bytes, 0) == server.files["b.tar"]
+        assert spool.is_full()
+    read(spool, found(server, "c.tar"))
+    assert fetched(tmp_path) == {"c.tar"}
+
+
+def test_failed_requests_are_tried_again(server: Server, tmp_path: Path) -> None:
+    """A server that fails a few times, in headers and bodies, costs time only."""
+    server.faults += [on("a.tar", status(503), 2), on("a.tar", status(503), 2, "HEAD")]
+    file = found(server, "a.tar")
+    assert read(Spool(tmp_path, MANY), file) == server.files["a.tar"]
+
+
+def test_a_file_that_may_not_be_read_says_so(server: Server, tmp_path: Path) -> None:
+    """A refusal is an error with the URL; nothing but the beginning of a file is left."""
+    file = found(server, "a.tar")
+    server.faults.append(on("a.tar", status(403)))
+    with pytest.raises(PackError, match=r"a\.tar may not be read.*run the same command again"):
+        read(Spool(tmp_path, MANY), file)
+
+
+@pytest.mark.parametrize("how", ["longer", "other bytes", "gone"])
+def test_a_file_that_changes_stops_packing(server: Server, tmp_path: Path, how: str) -> None:
+    """What was found when packing began must be what is fetched."""
+    file = found(server, "a.tar")
+    if how == "gone":
+        del server.files["a.tar"]
+    else:
+        server.files["a.tar"] = b"x" * (file.bytes + (how == "longer"))
+    with pytest.raises(SourceChangedError, match=r"a\.tar changed since packing began"):
+        read(Spool(tmp_path, MANY), file)
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from rawpack_packer.sources.archives.spool import Spool, find_remote
+
+with Spool(Path(sys.argv[2]), 1 << 40).opened(find_remote(sys.argv[1])):
+    print("fetched")
+"""
+
+
+def test_a_killed_process_leaves_what_it_has(server: Server, tmp_path: Path) -> None:
+    """Another process continues a download where a killed one stopped, and is not kept out by its lock."""
+    server.files["a.tar"] = np.random.default_rng(0).bytes(20_000_000)
+    began = []
+
+    def slow(request: object) -> bool:
+        began.append(request)
+        if len(began) == 3:
+            child.kill()
+        return False
+
+    server.faults.append(on("a.tar", slow))
+    child = subprocess.Popen(
+        [sys.executable, "-c", FETCH, f"{server.url}/a.tar", str(tmp_path)], env=environment(), stdout=subprocess.PIPE
+    )
+    assert child.communicate(timeout=60)[0] == b""
+    server.faults.clear()
+    file = found(server, "a.tar")
+    (part,) = tmp_path.glob("*.part")
+    had = part.stat().st_size
+    assert 0 < had < file.bytes
+    before = server.asked("a.tar")
+    assert read(Spool(tmp_path, MANY), file) == server.files["a.tar"]
+    assert 0 < server.asked("a.tar") - before <= 1 + (file.bytes - had) // (2 << 20)
+
+
+def test_an_index_is_kept_and_a_damaged_one_is_not_used(server: Server, tmp_path: Path) -> None:
+    """An index is that of one version of a file."""
+    spool, file = Spool(tmp_path, MANY), found(server, "a.tar")
+    read(spool, file)
+    assert spool.index_of(file) is None
+    spool.keep_index(file, b"found")
+    assert Spool(tmp_path, MANY).index_of(file) == b"found"
+    server.files["a.tar"] = b"other"
+    assert spool.index_of(found(server, "a.tar")) is None
+    (kept,) = tmp_path.glob("*.index")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert spool.index_of(file) is None
