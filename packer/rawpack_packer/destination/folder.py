@@ -13,14 +13,14 @@ from rawpack.disk.provenance import is_of_run
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.errors import UsageError
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import APPEND, JOB, WORK
+from rawpack_packer.destination.layout import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
 from rawpack_packer.text import listed
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 _CLEARING = "clearing"
 """In WORK while a store is removed."""
-_BEFORE_JOB = {*LOCKS, f"{JOB}.tmp", f"{APPEND}.tmp"}
+_BEFORE_JOB = {*LOCKS, SPOOL, f"{JOB}.tmp", f"{APPEND}.tmp"}
 """What can be in WORK before the job is noted."""
 
 
@@ -132,8 +132,9 @@ def clear_append(destination: Path, named: Iterable[str]) -> None:
 
 
 def _remove_ours(destination: Path, keep: set[str], order: Callable[[Path], bool]) -> None:
-    """Remove all that packing has made in a destination but locks and `keep`; where `order` is False first."""
-    work, keep = destination / WORK, {*keep, WORK, *LOCKS}
+    """Remove all that packing has made in a destination but locks, the spool of the open source, and `keep`; where
+    `order` is False first."""
+    work, keep = destination / WORK, {*keep, WORK, SPOOL, *LOCKS}
     for path in sorted([*destination.iterdir(), *work.iterdir()], key=order):
         if path.name in keep or not (path.parent == work or is_ours(path.name)):
             continue

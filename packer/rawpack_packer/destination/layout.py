@@ -14,6 +14,8 @@ APPEND = "append"
 """In WORK, in place of JOB: what is appended, and to which state of the finished store."""
 RUN = "run"
 """In WORK: the run whose workers on other machines may write there."""
+SPOOL = "spool"
+"""In WORK: archives behind URLs, fetched to be packed."""
 
 
 def names_of(manifest: Manifest) -> set[str]:
