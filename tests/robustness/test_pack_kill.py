@@ -46,8 +46,8 @@ def many(root: Path, count: int, side: int) -> Path:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str) -> None:
-    """Before every file that is opened, renamed, removed or synced, from the first folder to the last one removed; a part
-    of these steps without --soak.
+    """Before every file that is opened, renamed, removed or synced, from the first folder to the last one removed.
+    Without --soak, before some of them.
 
     Whatever of the killed run had not been synced may be torn: no part is believed without its record, and no
     finished part is done again.
