@@ -319,11 +319,18 @@ def test_an_executor_that_breaks(source: Path, undisturbed: Callable[[str], dict
         run(source, store, ExecutorEngine(broken), Held(100, tmp_path))
     killer.join()
     let_go(tmp_path)
-    done = {path.name: path.stat().st_mtime_ns for path in store.glob("shard-*")}
+    done = finished_shards(store)
     with ThreadPoolExecutor(2) as another:
         run(source, store, ExecutorEngine(another))
     assert settled(store) == undisturbed("memmap")
-    assert {name: (store / name).stat().st_mtime_ns for name in done} == done
+    assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
+
+
+def finished_shards(store: Path) -> dict[str, tuple[int, int, int]]:
+    """The shards whose part has a record. Others, of workers that were stopped, are packed again."""
+    records = (store / ".rawpack").glob("part-*.done")
+    names = {f"shard-{record.stem.removeprefix('part-')}.npy" for record in records}
+    return {name: state for name, state in states_of(store).items() if name in names}
 
 
 @contextmanager
@@ -360,10 +367,7 @@ def test_a_run_that_ends_leaves_no_work_on_the_cluster(
         _, err = first.communicate(timeout=60)
     assert first.returncode == (130 if how == signal.SIGINT else -how), err
     assert "Traceback" not in err
-    # A shard is finished once its part has a record. A killed run's workers may still be finishing some.
-    records = (store / ".rawpack").glob("part-*.done") if how == signal.SIGINT else ()
-    finished = {f"shard-{record.stem.removeprefix('part-')}.npy" for record in records}
-    done = {name: state for name, state in states_of(store).items() if name in finished}
+    done = finished_shards(store) if how == signal.SIGINT else {}
     threading.Timer(0.5, let_go, [folder]).start()
     with opened(name) as engine:
         run(source, store, engine)
