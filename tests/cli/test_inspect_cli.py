@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -247,7 +248,9 @@ def test_one_flipped_bit_is_found_in_every_file(
         anywhere = int(random.integers(length))
         for at in {0, anywhere, length - 1} if name.startswith("shard") else {anywhere}:
             damage(store / name, at)
-            ran = run_here("inspect", "--verify", store)
+            # What HDF5 and LMDB themselves say of a shard takes a process, and is not needed to find a bit.
+            with mock.patch("rawpack_packer.inspect.verify.Probe.complaint", return_value=None):
+                ran = run_here("inspect", "--verify", store)
             damage(store / name, at)
             assert ran.code == 1, (name, at)
             assert name in ran.out + ran.err, (name, at)

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -427,7 +428,7 @@ def test_a_changed_byte_in_any_file_is_found(layout: str, stores: Any, tmp_path:
         if file.name.startswith("provenance") or not file.stat().st_size:
             continue
         if layout != "memmap" and file.parent != source:
-            continue  # columns are the same in every format, and each check of a shard there takes a process
+            continue  # columns are the same in every format
         copy = tmp_path / file.name
         copy.mkdir()
         for other in source.rglob("*.*"):
@@ -437,7 +438,9 @@ def test_a_changed_byte_in_any_file_is_found(layout: str, stores: Any, tmp_path:
         damaged = bytearray(file.read_bytes())
         damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
         (copy / file.relative_to(source)).write_bytes(damaged)
-        ran = run_here("inspect", "--verify", copy)
+        # What HDF5 and LMDB themselves say of a shard takes a process, and is not needed to find a byte.
+        with mock.patch("rawpack_packer.inspect.verify.Probe.complaint", return_value=None):
+            ran = run_here("inspect", "--verify", copy)
         assert ran.code == 1, (file.name, ran)
 
 

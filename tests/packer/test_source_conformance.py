@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture, save
-from videos import encode
+from videos import encode, looked_through_here  # noqa: F401
 
 import rawpack_packer
 from rawpack_packer.sources import DatasetSource, Source, StoreSource, open_source
@@ -145,6 +145,7 @@ class TestDataset(SourceConformance):
         return DatasetSource(Faulty((picture(8, 9, i), [0, 1, 0][i]) for i in range(3)), classes=["a", "b"])
 
 
+@pytest.mark.usefixtures("looked_through_here")
 class TestVideo(SourceConformance):
     def open(self, folder: Path) -> Source:
         root, new = once(folder)

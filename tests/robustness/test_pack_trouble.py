@@ -117,7 +117,11 @@ def may_mount() -> None:
 @pytest.mark.usefixtures("may_mount")
 @pytest.mark.parametrize(
     ("layout", "at", "workers"),
-    [*((layout, "70", 2) for layout in LAYOUTS), ("memmap", "130", 0), ("lmdb", "130", 0), ("memmap", "commit", 1)],
+    [
+        *((layout, "70", 2) for layout in ("memmap", "lmdb")),
+        *((layout, "130", 0) for layout in LAYOUTS),
+        ("memmap", "commit", 1),
+    ],
 )
 def test_a_disk_that_fills_up(
     source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, layout: str, at: str, workers: int
@@ -449,24 +453,27 @@ def test_a_sample_that_kills_its_worker_costs_that_sample(source: Path, tmp_path
 
 
 @pytest.mark.usefixtures("quiet")
-def test_any_number_of_samples_that_kill_cost_themselves(source: Path, tmp_path: Path) -> None:
-    """Eleven in one part, side by side and apart: eleven rejects, though each killed two workers. One fewer allowed:
-    the run stops at the one too many and names it, and goes on once it is allowed."""
-    killers = {*range(64, 72), 90, 91, 127}
+def test_any_number_of_samples_that_kill_cost_themselves(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five in one part, side by side and apart: five rejects, though each killed two workers, more than a part may lose
+    otherwise. Fewer allowed: the run stops at the one too many and names it, and goes on once it is allowed."""
+    killers = {64, 65, 66, 91, 127}
     store = tmp_path / "store"
+    monkeypatch.setattr("rawpack_packer.engines.local._PART_DEATHS", 8)
 
     def trouble(number: int) -> None:
         if number in killers:
             die()
 
-    ran = troubled(trouble, "--workers", 1, "--max-rejects", 2, *SMALL, source, store)
+    ran = troubled(trouble, "--workers", 1, "--max-rejects", 1, *SMALL, source, store)
     assert ran.code == 1
-    assert re.search(r"3 samples killed the workers .*'class 0/132.jpg'.* --max-rejects allows 2", one_line(ran.err))
-    args = ["--json", "--max-rejects", 11, *SMALL, source, store]
+    assert re.search(r"2 samples killed the workers .*'class 0/130.jpg'.* --max-rejects allows 1", one_line(ran.err))
+    args = ["--json", "--max-rejects", 5, *SMALL, source, store]
     ran = troubled(trouble, "--workers", 1, *args)
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
-    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 11, {"crashed": 11})
+    assert (told["seen"], told["samples"], told["reject_reasons"]) == (COUNT, COUNT - 5, {"crashed": 5})
     lines = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
     assert {line["sample"] for line in lines} == killers
     assert run_here("inspect", "--verify", store).code == 0
@@ -478,14 +485,14 @@ def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: 
     deaths, store = tmp_path / "deaths", tmp_path / "store"
 
     def trouble(number: int) -> None:
-        if number % 25 == 3 and not (deaths / str(number)).exists():
+        if number % 50 == 3 and not (deaths / str(number)).exists():
             (deaths / str(number)).touch()
             die()
 
     deaths.mkdir()
     ran = troubled(trouble, "--workers", 1, *SMALL, source, store)
     assert ran.code == 0, ran.err
-    assert len(list(deaths.iterdir())) == 8
+    assert len(list(deaths.iterdir())) == 4
     assert len(Reader(store)) == COUNT
 
 

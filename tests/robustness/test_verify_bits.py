@@ -7,7 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,14 +15,18 @@ from unittest import mock
 import h5py
 import lmdb
 import numpy as np
+import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from pictures import picture, save
 from running import FORMATS, Ran, pack, run_here
 
 from rawpack import DamagedStoreError, Reader
+from rawpack.store.store import Store
+from rawpack_packer.inspect.probe import Probe
 from rawpack_packer.recipe import recipe as recipes
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
+PROBE = "rawpack_packer.inspect.verify.Probe.complaint"
 COUNT, SIDE = 66, 24
 """Two more than the smallest shard holds."""
 STORES = [(layout, size) for layout in FORMATS for size in ("24", "keep") if (layout, size) != ("hdf5-chunk4", "keep")]
@@ -138,10 +142,8 @@ def test_a_flipped_bit_anywhere_is_found(
         spots = {0, length // 2, length - 1} if SOAK or name.startswith("shard-00000") else {length - 1}
         spots |= set(dice.integers(length, size=40 if SOAK else 1).tolist())
         for at in sorted(spots):
-            # What HDF5 and LMDB themselves say of a shard costs a process each, and is not needed to find a bit.
-            probe = (
-                nullcontext() if SOAK else mock.patch("rawpack_packer.inspect.verify.probe_shard", return_value=None)
-            )
+            # What HDF5 and LMDB themselves say of a shard costs a process, and is not needed to find a bit.
+            probe = nullcontext() if SOAK else mock.patch(PROBE, return_value=None)
             with flipped(store / name, at, bit := int(dice.integers(8))), probe:
                 ran, problems = verified(store)
             assert ran.code == 1, (name, at, bit)
@@ -164,11 +166,7 @@ def test_the_sample_that_a_bit_belongs_to_is_named(
         name, offset, length = where[number]
         at = offset + int(dice.integers(length // 4, length))
         # A process for HDF5 and LMDB themselves, once.
-        probe = (
-            nullcontext()
-            if number == 30
-            else mock.patch("rawpack_packer.inspect.verify.probe_shard", return_value=None)
-        )
+        probe = nullcontext() if number == 30 else mock.patch(PROBE, return_value=None)
         with flipped(store / name, at, int(dice.integers(8))), probe:
             ran, problems = verified(store)
             if not number:
@@ -224,3 +222,16 @@ def test_what_was_inflated_to_be_checked_is_not_inflated_again(sound: Callable[[
         return inflate.call_count
 
     assert 0 < inflations(verify=True) <= inflations(verify=False)
+
+
+def test_a_process_that_dies_is_blamed_on_no_other_shard(sound: Callable[[str, str], Path]) -> None:
+    """LMDB is asked about one shard after another in one process; where that is dead, a new one is asked."""
+    others = psutil.Process().children()
+    with closing(Probe(Store(sound("lmdb", "24")))) as probe:
+        assert probe.complaint(0, "image") is None
+        (child,) = set(psutil.Process().children()) - set(others)
+        assert probe.complaint(1, "image") is None
+        assert set(psutil.Process().children()) - set(others) == {child}
+        child.kill()
+        assert probe.complaint(0, "image") is None
+    assert set(psutil.Process().children()) <= set(others)

@@ -75,7 +75,7 @@ def dask_cluster(*environments: dict[str, str]) -> Iterator[str]:
 
 @contextmanager
 def ray_cluster() -> Iterator[str]:
-    """Two nodes of one CPU each: its address."""
+    """One node of two CPUs: its address."""
     pytest.importorskip("ray", reason="no Ray: pip install 'rawpack[ray]'")
     from ray._private import ray_constants  # type: ignore[import-not-found, unused-ignore]
 
@@ -83,7 +83,7 @@ def ray_cluster() -> Iterator[str]:
     alone = mock.patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False)
     with mock.patch.dict(os.environ, cluster_environment()), alone:
         try:
-            cluster = ray_nodes()
+            cluster = ray_node()
             yield str(cluster.address)
             cluster.shutdown()
         finally:
@@ -92,24 +92,18 @@ def ray_cluster() -> Iterator[str]:
                     end_family(process)
 
 
-def ray_nodes() -> Any:
-    """A cluster of two nodes. Ray gives a node half a minute to start, which a busy machine may not make at once."""
+def ray_node() -> Any:
+    """Ray gives a node half a minute to start, which a busy machine may not make at once."""
     from ray.cluster_utils import Cluster  # type: ignore[import-not-found, unused-ignore]
 
     node = {
-        "num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20,
+        "num_cpus": 2, "node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20,
         "include_dashboard": False, "include_log_monitor": False, "no_monitor": True,
     }  # fmt: skip
     for _ in range(2):
         with suppress(Exception):
-            return started(Cluster, node)
-    return started(Cluster, node)
-
-
-def started(kind: Any, node: dict[str, Any]) -> Any:
-    cluster = kind(initialize_head=True, head_node_args=node)
-    cluster.add_node(**node)
-    return cluster
+            return Cluster(initialize_head=True, head_node_args=node)
+    return Cluster(initialize_head=True, head_node_args=node)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

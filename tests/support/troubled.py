@@ -101,7 +101,10 @@ def hang() -> None:
 
 
 def shrink_memory(spare: int) -> None:
-    """From now on this process gets so many bytes more, and no more."""
+    """From now on this process gets so many bytes more, and no more: for images, as the decoders are loaded already."""
+    from PIL import Image
+
+    Image.init()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + spare, resource.RLIM_INFINITY))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 
@@ -17,39 +18,66 @@ _TIMEOUT_S = 600.0
 _END_S = 5.0
 
 
-def probe_shard(store: Store, number: int, name: str) -> str | None:
-    """What the format's own library finds wrong with field `name` of a shard; None if nothing is."""
-    if not output_format(store.manifest.format).compare:
-        return None
-    library = store.manifest.format.upper()
-    child = Child(_main, (str(store.path), number, name))
-    try:
-        child.channel.socket.settimeout(_TIMEOUT_S)
-        received = child.channel.receive()
-        if received is None:
+class Probe:
+    """Asks about the shards of one store, in a process that is kept as long as it finds nothing wrong."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._child: Child | None = None
+        self._library = store.manifest.format.upper()
+
+    def complaint(self, number: int, name: str) -> str | None:
+        """What the format's own library finds wrong with field `name` of a shard; None if nothing is."""
+        if not output_format(self._store.manifest.format).compare:
+            return None
+        kept = self._child is not None
+        found = self._ask(number, name)
+        # Again in a new process: an earlier shard may have harmed this one.
+        return self._ask(number, name) if found and kept else found
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def _ask(self, number: int, name: str) -> str | None:
+        if self._child is None:
+            self._child = Child(_main, str(self._store.path))
+        found = self._answer(self._child, number, name)
+        if found:
+            self.close()
+        return found
+
+    def _answer(self, child: Child, number: int, name: str) -> str | None:
+        try:
+            child.channel.socket.settimeout(_TIMEOUT_S)
+            with contextlib.suppress(ConnectionError):  # it is dead, which `receive` will see
+                child.channel.send(cloudpickle.dumps((number, name)))
+            received = child.channel.receive()
+            if received is not None:
+                answer: str | None = cloudpickle.loads(received[0])
+                return answer
             status = child.process.wait(_END_S)
-            if words := child.last_words():
-                raise WorkerError(f"{library} cannot be asked (exit status {status}); the process said:\n{words}")
-            return f"{library} dies of reading it (exit status {status})"
-    except (TimeoutError, subprocess.TimeoutExpired):
-        return f"{library} does not end reading it within {_TIMEOUT_S:g} s"
-    finally:
-        child.kill()
-    answer: str | None = cloudpickle.loads(received[0])
-    return answer
+        except (TimeoutError, subprocess.TimeoutExpired):
+            return f"{self._library} does not end reading it within {_TIMEOUT_S:g} s"
+        if words := child.last_words():
+            raise WorkerError(f"{self._library} cannot be asked (exit status {status}); the process said:\n{words}")
+        return f"{self._library} dies of reading it (exit status {status})"
 
 
-def _main(channel: Channel, notes: Heartbeat, work: tuple[str, int, str], descriptors: list[int]) -> None:
+def _main(channel: Channel, notes: Heartbeat, path: str, descriptors: list[int]) -> None:
     """Runs in the child process."""
-    path, number, name = work
     store = Store(Path(path))
-    shard = store.manifest.shards[number]
-    file = store.path / shard.files[shard.fields[name].file].name
     compare = resolve(output_format(store.manifest.format).compare)
-    try:
-        answer: str | None = compare(store, number, name, file)
-    except RawpackError as error:
-        answer = str(error)
-    except Exception as error:
-        answer = f"{store.manifest.format.upper()} cannot read it: {error}"
-    channel.send(cloudpickle.dumps(answer))
+    while (received := channel.receive()) is not None:
+        number, name = cloudpickle.loads(received[0])
+        shard = store.manifest.shards[number]
+        file = store.path / shard.files[shard.fields[name].file].name
+        try:
+            answer: str | None = compare(store, number, name, file)
+        except RawpackError as error:
+            answer = str(error)
+        except Exception as error:
+            answer = f"{store.manifest.format.upper()} cannot read it: {error}"
+        channel.send(cloudpickle.dumps(answer))

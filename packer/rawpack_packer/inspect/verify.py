@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination.folder import is_appending, is_ours
 from rawpack_packer.destination.layout import names_of
-from rawpack_packer.inspect.probe import probe_shard
+from rawpack_packer.inspect.probe import Probe
 
 _BLOCK = 1 << 14
 """Rows that are read at once."""
@@ -72,8 +73,9 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     if store is None or quick:
         return
     yield from _check_columns(store)
-    for number in range(len(manifest.shards)):
-        yield from _check_shard(store, number, told, tick)
+    with contextlib.closing(Probe(store)) as probe:
+        for number in range(len(manifest.shards)):
+            yield from _check_shard(store, number, told, tick, probe)
 
 
 def work_of(manifest: Manifest) -> int:
@@ -207,7 +209,9 @@ def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(of_run("provenance.*", run), str(error))
 
 
-def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int], object]) -> Iterator[Problem]:
+def _check_shard(
+    store: Store, number: int, told: set[str], tick: Callable[[int], object], probe: Probe
+) -> Iterator[Problem]:
     """Check each sample of a shard. told: files that are known to be damaged."""
     shard = store.manifest.shards[number]
     first = store.first(number)
@@ -225,7 +229,7 @@ def _check_shard(store: Store, number: int, told: set[str], tick: Callable[[int]
             except RawpackError:
                 continue
         # HDF5 and LMDB must agree with the index. A damaged file may kill them, so another process asks them.
-        refused = probe_shard(store, number, name)
+        refused = probe.complaint(number, name)
         if refused:
             yield Problem(where, refused)
         file = shard.fields[name].file
