@@ -62,10 +62,11 @@ class SourceKeywords(TypedDict, total=False):
     Of a path:
     kind: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder" takes
         `train` and `val` as classes.
-    skip_unreadable: pack what can be read of a folder. The rest is rejected as "not_scanned", and counted in the
-        summary as `unread`. Otherwise it is a PackError, with nothing written.
+    skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
+        in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     key, images: of a listing, the column of keys, and the folder that relative paths start from.
     classes: of a listing or YOLO's files, the path of a file of class names.
+    labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     fps, every, start, end, max_frames: which frames of videos are taken.
 
     Of a dataset:
@@ -84,6 +85,7 @@ class SourceKeywords(TypedDict, total=False):
     key: str | None
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
+    labels: str | os.PathLike[str] | None
     fps: float | str | None
     every: int | None
     start: float | str | None

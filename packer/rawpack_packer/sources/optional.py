@@ -5,7 +5,7 @@ No other module checks what a source has.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +58,27 @@ class CanPick(Protocol):
 
 @runtime_checkable
 class HasImageFiles(Protocol):
-    """Samples whose images are files of their own, so that the disk can be asked for them in advance."""
+    """Samples whose images are files, or ranges of files, so that the disk can be asked for them in advance."""
 
-    def image_file(self, i: int, /) -> tuple[str, int] | None:
-        """The path of the image of sample i, and its size in bytes; None where it is no file."""
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """The file that image i is read from, by its path, and the first byte and the number of bytes that are read;
+        None where it is in no file, or only bytes before it tell where it is."""
+
+
+class Images(Protocol):
+    """Encoded images of a source as one column. Plain data."""
+
+    def value(self, i: int, /) -> bytes:
+        """The bytes of image i. Raises as `Samples.__getitem__` does."""
+
+    def pick(self, rows: Rows, /) -> Self:
+        """The images at `rows`, in their order, and nothing else."""
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`."""
+
+    def all_states(self) -> Rows:
+        """(m, 2): first those of the images, see `Source.states`."""
 
 
 def labels_of(source: Source) -> Rows | None:
@@ -85,6 +102,6 @@ def videos_of(source: Source) -> Videos | None:
     return source.videos() if isinstance(source, HasVideos) else None
 
 
-def image_file_of(samples: Samples, i: int) -> tuple[str, int] | None:
+def image_file_of(samples: Samples, i: int) -> tuple[str, int, int] | None:
     """See `HasImageFiles`."""
     return samples.image_file(i) if isinstance(samples, HasImageFiles) else None

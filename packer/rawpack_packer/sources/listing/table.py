@@ -14,6 +14,7 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.fields import Boxes, BoxForm, Value
 from rawpack_packer.sources.files import read_file
+from rawpack_packer.sources.optional import Images
 
 Rows = NDArray[np.int64]
 CLASS = 4
@@ -117,6 +118,14 @@ class Files:
         """The path by which file i is read."""
         return os.path.join(self.root, self.paths.value(i))  # noqa: PTH118 - faster, and called for each image
 
+    def image_file(self, i: int, /) -> tuple[str, int, int]:
+        """See `HasImageFiles`."""
+        return self.path(i), 0, int(self.states[i, 0])
+
+    def all_states(self) -> Rows:
+        """(m, 2): see `Source.states`."""
+        return self.states
+
     def pick(self, rows: Rows, /) -> Files:
         return Files(self.root, self.paths.pick(rows), self.states[rows])
 
@@ -126,7 +135,7 @@ class TablePart:
     """Some rows of a listing."""
 
     keys: Texts
-    images: Files
+    images: Images
     columns: Mapping[str, Column]
 
     def __len__(self) -> int:
@@ -142,9 +151,9 @@ class TablePart:
             raise IndexError(f"sample {i} of a source of {len(self)}")
         return self.keys.value(i)
 
-    def image_file(self, i: int, /) -> tuple[str, int]:
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`."""
-        return self.images.path(i), int(self.images.states[i, 0])
+        return self.images.image_file(i)
 
     def part(self, start: int, stop: int, /) -> TablePart:
         """See `Source.part`."""
@@ -164,7 +173,7 @@ class TableSource(BaseSource):
     _all: TablePart
 
     def __init__(
-        self, info: SourceInfo, keys: Texts, images: Files, columns: Mapping[str, Column], states: Rows
+        self, info: SourceInfo, keys: Texts, images: Images, columns: Mapping[str, Column], states: Rows
     ) -> None:
         """states: (m, 2), of the files that are neither images nor masks: see `Source.states`."""
         self.info, self._all, self._more = info, TablePart(keys, images, columns), states
@@ -181,7 +190,7 @@ class TableSource(BaseSource):
     def states(self) -> Rows:
         """(n, 2): of the images, then of the masks column by column, then of what lists them; see `Source.states`."""
         masks = [column.states for column in self._all.columns.values() if isinstance(column, Files)]
-        return np.concatenate([self._all.images.states, *masks, self._more])
+        return np.concatenate([self._all.images.all_states(), *masks, self._more])
 
 
 def ends_of(lengths: ArrayLike) -> Rows:
