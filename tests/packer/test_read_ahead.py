@@ -191,8 +191,8 @@ class Odd:
     def key(self, i: int, /) -> str:
         raise AssertionError("nobody reads")
 
-    def image_file(self, i: int, /) -> tuple[str, int] | None:
-        return (self._paths[i], (-1, 0, 1000)[i % 3]) if self._paths[i] else None
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        return (self._paths[i], 0, (-1, 0, 1000)[i % 3]) if self._paths[i] else None
 
 
 def test_what_cannot_be_asked_for_is_left_alone(tmp_path: Path) -> None:

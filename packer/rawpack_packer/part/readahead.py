@@ -1,4 +1,4 @@
-"""Asks the system to read the files of the next samples while earlier samples are packed.
+"""Asks the system to read the files, or ranges of files, of the next samples while earlier samples are packed.
 
 This takes 10 µs per file on a local disk, even if the file is already in memory. Errors are ignored here and reported
 when the file is read.
@@ -37,21 +37,21 @@ class ReadAhead:
         self._next = max(self._next, i + 1)
         while self._next < self._stop and len(self._asked) < _FILES and self._bytes < _BYTES:
             found = image_file_of(self._samples, self._next)
-            self._asked[self._next] = size = 0 if found is None else min(found[1], _BYTES)
+            self._asked[self._next] = size = 0 if found is None else min(found[2], _BYTES)
             self._bytes += size
             self._next += 1
             if found is not None and size > 0:
                 _ask(*found)
 
 
-def _ask(path: str, size: int) -> None:
+def _ask(path: str, offset: int, size: int) -> None:
     # ValueError: a zero byte in the path.
     with contextlib.suppress(OSError, ValueError):
         if _file_system(os.stat(path).st_dev).startswith(_FORGETFUL):  # noqa: PTH116 - as fast as can be
             return
         descriptor = os.open(path, OPEN_FLAGS)
         try:
-            os.posix_fadvise(descriptor, 0, min(size, _BYTES), os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(descriptor, offset, min(size, _BYTES), os.POSIX_FADV_WILLNEED)
         finally:
             os.close(descriptor)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rawpack.errors import DecodeError, PackError
@@ -81,15 +81,25 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
     """
     if (unread := not_scanned(scanned)) is not None:
         raise unread
+
+    def read(fd: int) -> bytes:
+        if scanned[0] > MAX_FILE_BYTES:
+            raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
+        data = os.read(fd, scanned[0] + 1)
+        # A read may return less than there is, and some file systems report no sizes.
+        while more := os.read(fd, _PIECE):
+            data += more
+        return data
+
+    return read_unchanged(path, key, scanned, read)
+
+
+def read_unchanged(path: str, key: str, scanned: tuple[int, int], read: Callable[[int], bytes]) -> bytes:
+    """What `read` reads from a descriptor of the file at `path`; otherwise like `read_file`."""
     try:
         with opened(path) as fd:
             check_unchanged(fd, scanned, key)
-            if scanned[0] > MAX_FILE_BYTES:
-                raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
-            data = os.read(fd, scanned[0] + 1)
-            # A read may return less than there is, and some file systems report no sizes.
-            while more := os.read(fd, _PIECE):
-                data += more
+            data = read(fd)
             check_unchanged(fd, scanned, key)
     except OSError as error:
         stop_if_of_any_file(error, key)

@@ -102,9 +102,9 @@ class FolderPart:
         """The file's path below root, parts joined by "/"."""
         return text_of(self.path(i))
 
-    def image_file(self, i: int, /) -> tuple[str, int]:
+    def image_file(self, i: int, /) -> tuple[str, int, int]:
         """See `HasImageFiles`."""
-        return os.path.join(self.root, os.fsdecode(self.path(i))), int(self.states[i, 0])
+        return os.path.join(self.root, os.fsdecode(self.path(i))), 0, int(self.states[i, 0])
 
     def part(self, start: int, stop: int, /) -> FolderPart:
         """Files start <= i < stop."""

@@ -58,10 +58,11 @@ class CanPick(Protocol):
 
 @runtime_checkable
 class HasImageFiles(Protocol):
-    """Samples whose images are files of their own, so that the disk can be asked for them in advance."""
+    """Samples whose images are files, or ranges of files, so that the disk can be asked for them in advance."""
 
-    def image_file(self, i: int, /) -> tuple[str, int] | None:
-        """The path of the image of sample i, and its size in bytes; None where it is no file."""
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """The file that image i is read from, by its path, and the first byte and the number of bytes that are read;
+        None where it is in no file, or only bytes before it tell where it is."""
 
 
 def labels_of(source: Source) -> Rows | None:
@@ -85,6 +86,6 @@ def videos_of(source: Source) -> Videos | None:
     return source.videos() if isinstance(source, HasVideos) else None
 
 
-def image_file_of(samples: Samples, i: int) -> tuple[str, int] | None:
+def image_file_of(samples: Samples, i: int) -> tuple[str, int, int] | None:
     """See `HasImageFiles`."""
     return samples.image_file(i) if isinstance(samples, HasImageFiles) else None

@@ -57,7 +57,7 @@ class ViewPart:
         piece, at = self._at(i)
         return piece.key(at) if self.first is None else numbered(self.first + i)
 
-    def image_file(self, i: int, /) -> tuple[str, int] | None:
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`."""
         return image_file_of(*self._at(i))
 

@@ -215,7 +215,10 @@ class SourceConformance:
             for i, item in enumerate(whole):
                 found = image_file_of(part, i)
                 if found is not None and isinstance(item, Item) and isinstance(item.image, bytes):
-                    assert Path(found[0]).read_bytes() == item.image, f"image_file({i}) is another file than the image"
+                    path, offset, size = found
+                    read = Path(path).read_bytes()[offset : offset + size]
+                    assert len(read) == size, f"image_file({i}) goes beyond the end of its file"
+                    assert size != len(item.image) or read == item.image, f"image_file({i}) is not the image"
 
 
 def _raises_index_error(call: Any, what: str) -> None:

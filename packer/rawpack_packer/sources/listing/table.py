@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -117,8 +117,32 @@ class Files:
         """The path by which file i is read."""
         return os.path.join(self.root, self.paths.value(i))  # noqa: PTH118 - faster, and called for each image
 
+    def image_file(self, i: int, /) -> tuple[str, int, int]:
+        """See `HasImageFiles`."""
+        return self.path(i), 0, int(self.states[i, 0])
+
+    def all_states(self) -> Rows:
+        """(m, 2): see `Source.states`."""
+        return self.states
+
     def pick(self, rows: Rows, /) -> Files:
         return Files(self.root, self.paths.pick(rows), self.states[rows])
+
+
+class Images(Protocol):
+    """A column of encoded images. Plain data."""
+
+    def value(self, i: int, /) -> bytes:
+        """The bytes of image i. Raises as `Samples.__getitem__` does."""
+
+    def pick(self, rows: Rows, /) -> Self:
+        """See `Column`."""
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`."""
+
+    def all_states(self) -> Rows:
+        """(m, 2): first those of the images, see `Source.states`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +150,7 @@ class TablePart:
     """Some rows of a listing."""
 
     keys: Texts
-    images: Files
+    images: Images
     columns: Mapping[str, Column]
 
     def __len__(self) -> int:
@@ -142,9 +166,9 @@ class TablePart:
             raise IndexError(f"sample {i} of a source of {len(self)}")
         return self.keys.value(i)
 
-    def image_file(self, i: int, /) -> tuple[str, int]:
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`."""
-        return self.images.path(i), int(self.images.states[i, 0])
+        return self.images.image_file(i)
 
     def part(self, start: int, stop: int, /) -> TablePart:
         """See `Source.part`."""
@@ -164,7 +188,7 @@ class TableSource(BaseSource):
     _all: TablePart
 
     def __init__(
-        self, info: SourceInfo, keys: Texts, images: Files, columns: Mapping[str, Column], states: Rows
+        self, info: SourceInfo, keys: Texts, images: Images, columns: Mapping[str, Column], states: Rows
     ) -> None:
         """states: (m, 2), of the files that are neither images nor masks: see `Source.states`."""
         self.info, self._all, self._more = info, TablePart(keys, images, columns), states
@@ -181,7 +205,7 @@ class TableSource(BaseSource):
     def states(self) -> Rows:
         """(n, 2): of the images, then of the masks column by column, then of what lists them; see `Source.states`."""
         masks = [column.states for column in self._all.columns.values() if isinstance(column, Files)]
-        return np.concatenate([self._all.images.states, *masks, self._more])
+        return np.concatenate([self._all.images.all_states(), *masks, self._more])
 
 
 def ends_of(lengths: ArrayLike) -> Rows:

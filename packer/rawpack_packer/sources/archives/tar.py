@@ -1,0 +1,192 @@
+"""Reads the headers of a tar archive: names, kinds and offsets of its members.
+
+`tarfile` takes three times as long, and ends silently at the first damaged header. v7, ustar, GNU and pax archives
+are read; sizes beyond 8 GiB are base-256 numbers or in pax records. Names are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+BLOCK = 512
+_ZEROS = bytes(BLOCK)
+_MOST_EXTENDED = 1 << 20
+"""Bytes of a long name or of pax records; those of real archives have a few hundred."""
+_LONGEST = 1 << 62
+
+Read = Callable[[int, int], bytes]
+"""offset, size -> bytes of the archive; fewer at its end."""
+Kind = Literal["file", "folder", "symlink", "hardlink", "special", "unsupported"]
+_KINDS: dict[bytes, Kind] = {
+    b"1": "hardlink", b"2": "symlink", b"3": "special", b"4": "special", b"5": "folder", b"6": "special",
+    b"D": "folder", b"S": "unsupported", b"M": "unsupported",
+}  # fmt: skip
+"""Kinds by the type in a header; all others are files. S is a sparse file, M the rest of a file of another volume."""
+
+
+class Member(NamedTuple):
+    """An entry of an archive."""
+
+    name: bytes
+    """As the archive has it."""
+    kind: Kind
+    offset: int
+    """Where its bytes begin in the archive."""
+    size: int
+    mtime_ns: int
+    target: bytes
+    """Of a link: where it leads."""
+
+
+class BadArchiveError(ValueError):
+    """An archive that cannot be read to its end: it says why in a few words. The members before that are intact."""
+
+
+def tar_members(read: Read, start: int, stop: int) -> Iterator[Member]:
+    """The members of the archive in bytes start <= i < stop, in order. Raises BadArchiveError."""
+    at, extended, common = start, dict[bytes, bytes](), dict[bytes, bytes]()
+    while True:
+        header = read(at, min(BLOCK, stop - at))
+        if not header or header == _ZEROS:
+            if extended:
+                raise BadArchiveError(f"it ends at byte {at}, before a member's header")
+            return
+        if len(header) < BLOCK:
+            raise BadArchiveError(f"it is truncated at byte {at + len(header)}, within a header")
+        _check_sum(header, at)
+        kind, size, offset = header[156:157], _number(header[124:136], at), at + BLOCK
+        if kind == b"1":
+            size = 0
+        if kind in (b"L", b"K", b"x", b"X", b"g"):
+            at = _next(offset, size)
+            data = _extension(read, offset, size, stop)
+            if kind == b"g":
+                common.update(_records(data))
+            elif kind in (b"L", b"K"):
+                extended[b"path" if kind == b"L" else b"linkpath"] = data.rstrip(b"\0")
+            else:
+                extended.update(_records(data))
+            continue
+        more, extended = {**common, **extended} if common else extended, {}
+        if b"size" in more and kind != b"1":
+            size = _decimal(more[b"size"], at)
+        if kind == b"S":
+            offset = _after_sparse(read, header, offset)
+        at = _next(offset, size)
+        if kind == b"V":
+            continue
+        member = _member(header, kind, offset, size, more)
+        # A file's last block may lack its padding.
+        if offset + size > stop:
+            raise BadArchiveError(f"it is truncated within {member.name[:200].decode('utf-8', 'backslashreplace')}")
+        yield member
+
+
+def is_tar(first: bytes) -> bool:
+    """Whether a file that begins with these bytes, `BLOCK` of them, is a tar archive."""
+    with suppress(BadArchiveError):
+        _check_sum(first, 0)
+        return len(first) == BLOCK and first != _ZEROS
+    return False
+
+
+def _member(header: bytes, kind: bytes, offset: int, size: int, more: dict[bytes, bytes]) -> Member:
+    name, known = header[:100].split(b"\0", 1)[0], _KINDS.get(kind, "file")
+    if header[257:263] == b"ustar\0" and header[345] and b"path" not in more:
+        name = header[345:500].split(b"\0", 1)[0] + b"/" + name
+    name = more.get(b"GNU.sparse.name", more.get(b"path", name))
+    if more and any(key.startswith(b"GNU.sparse.") for key in more):
+        known = "unsupported"
+    elif known == "file" and name.endswith(b"/"):
+        known = "folder"
+    target = more.get(b"linkpath", header[157:257].split(b"\0", 1)[0])
+    return Member(name, known, offset, size, _time(header, more), target)
+
+
+def _check_sum(header: bytes, at: int) -> None:
+    """Raise BadArchiveError where a header's checksum is wrong. Old archives add bytes as signed numbers."""
+    field = header[148:156].strip(b"\0 ").split(b"\0")[0].strip()
+    with suppress(ValueError):
+        found = int(field, 8)
+        total = sum(header) - sum(header[148:156]) + 8 * 32
+        if found == total:
+            return
+        above = sum(byte > 127 for byte in header[:148]) + sum(byte > 127 for byte in header[156:])
+        if found == total - 256 * above:
+            return
+    raise BadArchiveError(f"it has no valid header at byte {at}")
+
+
+def _number(field: bytes, at: int) -> int:
+    if field[0] == 0x80:
+        return _bounded(int.from_bytes(field[1:], "big"), at)
+    text = field.split(b"\0", 1)[0].strip()
+    try:
+        return _bounded(int(text, 8) if text else 0, at)
+    except ValueError:
+        raise BadArchiveError(f"the header at byte {at} has no valid size") from None
+
+
+def _decimal(text: bytes, at: int) -> int:
+    if not text.isdigit() or len(text) > 19:
+        raise BadArchiveError(f"the header at byte {at} has no valid size")
+    return _bounded(int(text), at)
+
+
+def _bounded(size: int, at: int) -> int:
+    if not 0 <= size < _LONGEST - at:
+        raise BadArchiveError(f"the header at byte {at} has no valid size")
+    return size
+
+
+def _time(header: bytes, more: dict[bytes, bytes]) -> int:
+    """The mtime in ns; 0 where there is no valid one."""
+    seconds, _, fraction = more.get(b"mtime", b"").partition(b".")
+    with suppress(ValueError, BadArchiveError):
+        whole = int(seconds) if seconds else _number(header[136:148], 0)
+        nanoseconds = whole * 10**9 + int(fraction[:9].ljust(9, b"0"))
+        return nanoseconds if abs(nanoseconds) < _LONGEST else 0
+    return 0
+
+
+def _extension(read: Read, offset: int, size: int, stop: int) -> bytes:
+    if size > _MOST_EXTENDED:
+        raise BadArchiveError(f"the name or the records at byte {offset} have {size} bytes")
+    data = read(offset, min(size, stop - offset))
+    if len(data) < size:
+        raise BadArchiveError(f"it is truncated at byte {offset + len(data)}")
+    return data
+
+
+def _records(data: bytes) -> dict[bytes, bytes]:
+    """Pax records: `LENGTH KEY=VALUE` and a newline each, with the length of it all. An empty value takes back a key
+    of a global header, which no archive of images has."""
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(data) and data[at] != 0:
+        space = data.find(b" ", at, at + 20)
+        length = int(data[at:space]) if space > at and data[at:space].isdigit() else 0
+        key, equals, value = data[space + 1 : at + length - 1].partition(b"=")
+        if length <= space - at or not equals or data[at + length - 1 : at + length] != b"\n":
+            raise BadArchiveError("it has pax records that are not valid")
+        found[key] = value
+        at += length
+    return found
+
+
+def _after_sparse(read: Read, header: bytes, offset: int) -> int:
+    """Where the data of an old GNU sparse file begin: after more headers with its map, if any."""
+    extended = header[482]
+    while extended:
+        more = read(offset, BLOCK)
+        if len(more) < BLOCK:
+            raise BadArchiveError(f"it is truncated at byte {offset + len(more)}")
+        extended, offset = more[504], offset + BLOCK
+    return offset
+
+
+def _next(offset: int, size: int) -> int:
+    """Where the header after these data is."""
+    return offset + (size + BLOCK - 1) // BLOCK * BLOCK
