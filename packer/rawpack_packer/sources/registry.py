@@ -15,6 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import refuse_url
+from rawpack_packer.sources.archives.recordio import SUFFIXES as RECORDIO_SUFFIXES
+from rawpack_packer.sources.archives.recordio import RecordIOSource
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.dataset import DatasetSource
@@ -67,6 +69,9 @@ KINDS: dict[str, SourceKind] = {
         ListingSource,
         ("fields", "key", "images", "classes"),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
+    ),
+    "recordio": SourceKind(
+        RecordIOSource, ("classes",), accepts_file=lambda file: file.suffix.lower() in RECORDIO_SUFFIXES
     ),
     "store": SourceKind(StoreSource, accepts_folder=is_store),
     "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
