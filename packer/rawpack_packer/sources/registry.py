@@ -17,6 +17,7 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import refuse_url
 from rawpack_packer.sources.archives.recordio import SUFFIXES as RECORDIO_SUFFIXES
 from rawpack_packer.sources.archives.recordio import RecordIOSource
+from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, is_webdataset_folder
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.dataset import DatasetSource
@@ -75,6 +76,12 @@ KINDS: dict[str, SourceKind] = {
     ),
     "store": SourceKind(StoreSource, accepts_folder=is_store),
     "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
+    "webdataset": SourceKind(
+        WebDatasetSource,
+        ("fields", "classes", "prefix"),
+        accepts_file=is_webdataset,
+        accepts_folder=is_webdataset_folder,
+    ),
     "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
 }
 """Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""
