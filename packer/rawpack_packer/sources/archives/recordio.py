@@ -30,8 +30,6 @@ from rawpack_packer.sources.listing.table import (
 )
 from rawpack_packer.text import plain
 
-SUFFIXES = (".rec",)
-"""How the names of RecordIO files end."""
 _NOT_RECORDS = {
     ".bin": "a .bin is a pickle, which could run code when it is read, so rawpack does not read it: unpack it with "
     "InsightFace's own tools if you trust it",
@@ -99,6 +97,11 @@ class RecordIOSource(TableSource):
             },
         )
         super().__init__(info, texts_of(keys), found.images(files), columns, np.empty((0, 2), np.int64))
+
+
+def is_recordio(path: Path) -> bool:
+    """Whether a path, which may be a range or a glob, names RecordIO files."""
+    return path.suffix.lower() == ".rec" and not path.is_dir()
 
 
 class _Found:

@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files
+from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern
 from rawpack_packer.sources.archives.members import Named, named_fields, values_of
 from rawpack_packer.sources.archives.samples import Shards, is_shard
+from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.archives.tar import BLOCK, Read, is_tar, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
@@ -73,49 +73,34 @@ class WebDatasetSource(TableSource):
         Raises UsageError where a shard is damaged, has no samples, or keys are not unique.
         """
         where = plain(os.path.abspath(os.fspath(path)))  # noqa: PTH100 - keeps what pathlib would not
-        files = _files(path, where)
+        files, paths = _files(path, where)
         named = named_fields(fields)
-        label = named.get("label", None if any(one.suffix == "cls" for one in named.values()) else _CLS)
-        at_once = label if label is not None and _is_class(label) else None
-        shards = Shards(tuple(named.values()), at_once)
-        for number in range(len(files)):
-            with shard_reader(files, number) as (read, size, shown):
-                for count in shards.read(read, size, number, shown):
-                    if progress is not None and count % PROGRESS_EVERY == 0:
-                        progress(count)
-        if progress is not None:
-            progress(shards.members)
+        default = None if any(one.suffix == "cls" for one in named.values()) else _CLS
+        label = named.get("label", default)
+        label = label if label is not None and _is_class(label) else None
+        shards = _read(files, tuple(named.values()), label, progress)
         suffixes, rows = shards.images(named.get("image"), where)
         keys = _keys(shards, rows, files, prefix, where)
-        columns, names = dict[str, Column](), None
-        if at_once is not None and (at_once is not _CLS or shards.labels):
-            columns["label"], names = _labels(shards, rows, classes, where)
+        kinds, columns = dict[str, FieldKind](), dict[str, Column]()
+        labels, names = None, None
+        if label is not None and (label is not _CLS or shards.labels):
+            labels, names = _labels(shards, rows, label, classes, where)
+            kinds["label"], columns["label"] = FieldKind("int64"), Numbers(labels)
         elif classes is not None:
             raise UsageError(f"--classes names the labels of {where}, which has none: --field label=MEMBER names them")
-        kinds = {name: FieldKind("int64") for name in columns}
         for name, one in named.items():
-            if name == "image" or one is at_once:
-                continue
-            spans = shards.spans(files, one.suffixes, rows)
-            has = np.flatnonzero(spans.states[:, 0] >= 0)
-            if not len(has):
-                known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-                raise UsageError(f"--field {name}: no sample has a member .{plain(one.suffix)}, only {known}")
-            values = values_of(one, spans, int(has[0]))
-            columns[name], kinds[name] = values, values.kind
-        label_column = columns.get("label")
-        codes = label_column.values if isinstance(label_column, Numbers) else None
-        empty = () if names is None or codes is None else empty_classes(names, codes)
+            if name != "image" and one is not label:
+                spans = shards.spans(files, one.suffixes, rows)
+                values = values_of(one, spans, _first_with(one, spans, shards))
+                kinds[name], columns[name] = values.kind, values
+        empty = () if names is None or labels is None else empty_classes(names, labels)
         words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
-        options = given_options(
-            field=tuple(words),
-            classes=classes if isinstance(classes, str | os.PathLike) else None,
-            prefix=prefix,
-        )
+        of_names = classes if isinstance(classes, str | os.PathLike) else None
+        options = given_options(field=tuple(words), classes=of_names, prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
             root=where,
-            paths=(where,) if Path(path).is_dir() else files.paths,
+            paths=paths,
             fields=kinds,
             classes=names,
             empty_classes=empty,
@@ -123,12 +108,12 @@ class WebDatasetSource(TableSource):
             counts={
                 "no_image": len(shards) - len(rows),
                 **shards.counts,
-                "unlabelled": 0 if codes is None else int((codes == -1).sum()),
+                "unlabelled": 0 if labels is None else int((labels == -1).sum()),
                 "empty_classes": len(empty),
             },
         )
-        declared = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
-        super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, declared)
+        state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
+        super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state)
 
 
 def is_webdataset(path: Path) -> bool:
@@ -140,10 +125,11 @@ def is_webdataset(path: Path) -> bool:
         return False
 
 
-def is_webdataset_folder(path: Path) -> bool:
-    """Whether a folder holds WebDataset shards, and otherwise only what describes them."""
+def names_webdataset(path: Path) -> bool:
+    """Whether a path that is no file names WebDataset shards: by a range or a glob, or as a folder that holds only
+    shards and what describes them."""
     try:
-        shards = _shards_in(path)
+        shards = [Path(name) for name in expanded(os.fspath(path))] if is_pattern(os.fspath(path)) else _shards_in(path)
         return bool(shards) and is_webdataset(shards[0])
     except (OSError, ValueError):
         return False
@@ -165,10 +151,25 @@ def shard_reader(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, 
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
 
 
-def _files(path: str | os.PathLike[str], where: str) -> ArchiveFiles:
-    """The shards at a path. Raises UsageError where a folder has none, or several sets of them."""
-    if not os.path.isdir(path):  # noqa: PTH112 - a pattern may be too long a name for Path
-        return archive_files(path)
+def _read(files: ArchiveFiles, fields: Sequence[Named], label: Named | None, progress: Progress | None) -> Shards:
+    """The samples of all shards."""
+    shards = Shards(fields, label)
+    for number in range(len(files)):
+        with shard_reader(files, number) as (read, size, where):
+            for count in shards.read(read, size, number, where):
+                if progress is not None and count % PROGRESS_EVERY == 0:
+                    progress(count)
+    if progress is not None:
+        progress(shards.members)
+    return shards
+
+
+def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tuple[str, ...]]:
+    """The shards at a path, and what they are read from. Raises UsageError where a folder has none, or several sets of
+    them."""
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        files = archive_files(path)
+        return files, files.paths
     shards = [os.fspath(file) for file in _shards_in(Path(path))]
     if not shards:
         raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
@@ -179,7 +180,7 @@ def _files(path: str | os.PathLike[str], where: str) -> ArchiveFiles:
             f"'{where}/{plain(next(iter(sets)))}'"
         )
     every = [archive_files(name) for name in shards]
-    return ArchiveFiles(tuple(shards), np.concatenate([one.states for one in every]))
+    return ArchiveFiles(tuple(shards), np.concatenate([one.states for one in every])), (str(Path(path).absolute()),)
 
 
 def _shards_in(folder: Path) -> list[Path]:
@@ -202,7 +203,7 @@ def _is_class(label: Named) -> bool:
     return label.declared is None or declared_kind("label", label.declared) == FieldKind("int64")
 
 
-def _keys(shards: Shards, rows: NDArray[np.int64], files: ArchiveFiles, prefix: Prefix | None, where: str) -> Texts:
+def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None, where: str) -> Texts:
     """The keys of samples, unique. Raises UsageError."""
     begins = [""] * len(files)
     if prefix == "numbers":
@@ -238,11 +239,24 @@ def _shard_name(path: str) -> str:
     return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", name, flags=re.IGNORECASE)
 
 
+def _first_with(field: Named, spans: Spans, shards: Shards) -> int:
+    """The first sample that has this field's member. Raises UsageError where none has."""
+    has = np.flatnonzero(spans.states[:, 0] >= 0)
+    if not len(has):
+        known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
+        raise UsageError(f"--field {field.name}: no sample has a member .{plain(field.suffix)}, only {known}")
+    return int(has[0])
+
+
 def _labels(
-    shards: Shards, rows: NDArray[np.int64], classes: Classes | None, where: str
-) -> tuple[Numbers, tuple[str, ...] | None]:
-    """The label of each sample, and the names of classes. Raises UsageError where some labels are numbers and others
-    names, or a label is none of the classes."""
+    shards: Shards, rows: Rows, label: Named, classes: Classes | None, where: str
+) -> tuple[Rows, tuple[str, ...] | None]:
+    """The label of each sample, and the names of classes. Raises UsageError where there is none, some are numbers and
+    others names, or one is none of the classes."""
+    if not shards.labels:
+        wanted = plain(".".join((label.suffix, *label.entry)))
+        known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
+        raise UsageError(f"--field label={wanted}: no sample has that; members have the suffixes {known}")
     names = None if classes is None else classes_of(classes)
     values = [*shards.labels]
     texts = [value for value in values if isinstance(value, str)]
@@ -255,8 +269,8 @@ def _labels(
         )
     if texts:
         names = names if names is not None else tuple(sorted(texts))
-        known = {name: number for number, name in enumerate(names)}
-        number_of = [known.get(value, -2) for value in texts]
+        numbered = {name: number for number, name in enumerate(names)}
+        number_of = [numbered.get(value, -2) for value in texts]
     else:
         number_of = numbers
     wrong = [] if names is None else np.flatnonzero(no_classes(np.array(number_of, np.int64), len(names))).tolist()
@@ -264,4 +278,4 @@ def _labels(
         value, key = values[wrong[0]], plain(shards.key(shards.first[wrong[0]]))
         raise UsageError(f"{where}: the label of {key} is {value!r}, which is none of the {len(names or ())} classes")
     # A code of -1, for no label, takes the last place.
-    return Numbers(np.array([*number_of, -1], np.int64)[np.array(shards.codes, np.int64)[rows]]), names
+    return np.array([*number_of, -1], np.int64)[np.array(shards.codes, np.int64)[rows]], names
