@@ -25,6 +25,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.archives.source import is_archive
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -49,11 +50,13 @@ def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str]
 
 
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
-    """The sources of the splits in the folder `root`, with the classes of all splits.
+    """The sources of the splits in the folder or archive `root`, with the classes of all splits.
 
     Raises UsageError where one is missing, or only some have classes.
     """
     if not Path(root).is_dir():
+        if is_archive(Path(root)):
+            return one_numbering({name: open_one(f"{root}/{name}") for name in names})
         raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")
     missing = [name for name in names if not os.path.lexists(Path(root) / name)]
     if missing:

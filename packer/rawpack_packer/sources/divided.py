@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rawpack.errors import UsageError
@@ -22,6 +22,7 @@ _RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
 _AS_ONE = {
+    "archive": "--source archive takes them as classes",
     "folder": "--source folder takes them as classes",
     "video": "--source video takes them as classes",
     "yolo": "--source yolo packs them as one set",
@@ -29,7 +30,7 @@ _AS_ONE = {
 
 
 class DividedError(UsageError):
-    """A folder is divided into splits, and its kind was not given."""
+    """A folder, or an archive of one, is divided into splits, and its kind was not given."""
 
     def __init__(
         self, source: str, names: Sequence[str], kind: str, destination: str = "DST", other: Sequence[str] = ()
@@ -68,10 +69,19 @@ def splits_in(path: Path) -> list[str]:
             folders = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
     except (OSError, ValueError):
         return []  # the scan of the folder reports why
-    splits = sorted(filter(is_split, folders), key=lambda name: (_rank(name), name))
+    splits = _in_order(folders)
     if len(splits) < 2 or any(_has_samples(path / name) for name in folders if not is_split(name)):
         return []
     return [name for name in splits if _has_samples(path / name, unknown=True)]
+
+
+def split_names(folders: Sequence[str]) -> list[str]:
+    """The names of splits, train first, if all of several folders, each with samples, are splits; otherwise empty."""
+    return _in_order(folders) if len(folders) > 1 and all(map(is_split, folders)) else []
+
+
+def _in_order(folders: Iterable[str]) -> list[str]:
+    return sorted(filter(is_split, folders), key=lambda name: (_rank(name), name))
 
 
 def _rank(name: str) -> int | None:

@@ -69,7 +69,7 @@ class FolderSource(BaseSource):
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
         check_folder(where, root)
-        scan = FolderScan(where, _images(), progress)
+        scan = FolderScan(where, wanted_images(), progress)
         scan.run()
         scan.check(root, skip_unreadable=skip_unreadable)
         self.info = scan.info("folder", root)
@@ -105,12 +105,13 @@ def first_image(path: Path) -> FolderScan:
     """A scan of a folder that ends at the first image. Raises UsageError where the folder cannot be read."""
     where = str(path.absolute())
     check_folder(where, plain(os.fsencode(where)))
-    scan = FolderScan(where, _images(), None)
+    scan = FolderScan(where, wanted_images(), None)
     scan.run(most=1)
     return scan
 
 
-def _images() -> Wanted:
+def wanted_images() -> Wanted:
+    """Which files of a folder are images."""
     from rawpack_packer.images import sniff
 
     return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")

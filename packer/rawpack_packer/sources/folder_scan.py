@@ -12,10 +12,11 @@ import math
 import os
 import stat
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,14 @@ from rawpack_packer.sources.files import (
     SourceChangedError,
     UnreadableError,
     bad_name,
+    not_scanned,
     opened,
     read_file,
     reason_of,
     stop_if_of_any_file,
     text_of,
 )
+from rawpack_packer.sources.optional import Images
 from rawpack_packer.text import count, near_path, plain
 
 MAX_PROBLEMS = 100
@@ -48,8 +51,30 @@ _BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a link that leads nowhere."""
 _Entry = tuple[bytes, int, int]
 """Name, size in bytes, mtime in ns. A plain tuple: a folder may have a million."""
-_Identity = tuple[int, int]
+Identity = tuple[int, int]
 """Device and inode of a folder."""
+
+
+class Entry(Protocol):
+    """An entry of a folder, such as an `os.DirEntry`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool: ...
+    def is_symlink(self) -> bool: ...
+
+
+class State(Protocol):
+    """What an entry is, such as an `os.stat_result`."""
+
+    @property
+    def st_mode(self) -> int: ...
+    @property
+    def st_size(self) -> int: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -85,6 +110,8 @@ class FolderPart:
     """(n + 1,): name i is names[ends[i]:ends[i + 1]]."""
     states: NDArray[np.int64]
     """(n, 2): size in bytes and mtime in ns, or `NOT_SCANNED` and the number of an error."""
+    members: Images | None = None
+    """Where the files are if the folder is one of an archive; None if they are on disk."""
 
     def __len__(self) -> int:
         return len(self.folder_of)
@@ -95,15 +122,22 @@ class FolderPart:
         size, mtime = self.states[i].tolist()
         if size != NOT_SCANNED and (error := bad_name(path)) is not None:
             raise error
-        image = read_file(os.path.join(self.root, os.fsdecode(path)), key, (size, mtime))
+        if self.members is None:
+            image = read_file(os.path.join(self.root, os.fsdecode(path)), key, (size, mtime))
+        elif (unread := not_scanned((size, mtime))) is not None:
+            raise unread
+        else:
+            image = self.members.value(i)
         return Item(key, image, {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])})
 
     def key(self, i: int, /) -> str:
         """The file's path below root, parts joined by "/"."""
         return text_of(self.path(i))
 
-    def image_file(self, i: int, /) -> tuple[str, int, int]:
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`."""
+        if self.members is not None:
+            return self.members.image_file(i)
         return os.path.join(self.root, os.fsdecode(self.path(i))), 0, int(self.states[i, 0])
 
     def part(self, start: int, stop: int, /) -> FolderPart:
@@ -124,6 +158,7 @@ class FolderPart:
             names=b"".join(names),
             ends=np.cumsum([0, *map(len, names)], dtype=np.int64),
             states=self.states[rows],
+            members=None if self.members is None else self.members.pick(rows),
         )
 
     def path(self, i: int) -> bytes:
@@ -160,9 +195,9 @@ class FolderScan:
         self._names = bytearray()
         self._ends = array("q", [0])
         self._states = array("q")
-        self._open: list[tuple[int, _Identity, Iterator[_Entry]]] = []
+        self._open: list[tuple[int, Identity, Iterator[_Entry]]] = []
         """Folders that the scan is inside of: number, identity, and the entries that are left."""
-        self._inside = _ancestors(root)
+        self._inside = self._above()
 
     def run(self, most: float = math.inf) -> None:
         """Walk until `most` samples are found."""
@@ -237,10 +272,9 @@ class FolderScan:
 
     def _enter(self, folder: bytes) -> None:
         """Go into a folder, unless it cannot be read or the scan is inside it."""
-        path = os.path.join(self._root, os.fsdecode(folder))
         identity, failed = None, UNKNOWN
         try:
-            identity = _identity(path)
+            identity = self._identity(folder)
         except OSError as error:
             failed = self._problem(folder, error)
         if identity is not None and identity in self._inside:
@@ -254,7 +288,7 @@ class FolderScan:
             self._add(len(self._folders) - 1, b"", *failed)
             return
         self._inside.add(identity)
-        self._open.append((len(self._folders) - 1, identity, iter(self._list(path, folder))))
+        self._open.append((len(self._folders) - 1, identity, iter(self._list(folder))))
 
     def _add_class(self, folder: bytes) -> None:
         name = text_of(folder)
@@ -262,11 +296,11 @@ class FolderScan:
             name += "'"
         self.classes[name] = None
 
-    def _list(self, path: str, folder: bytes) -> list[_Entry]:
+    def _list(self, folder: bytes) -> list[_Entry]:
         """The samples and folders in a folder, sorted."""
         entries: list[_Entry] = []
         try:
-            with os.scandir(path) as found:
+            with self._entries(folder) as found:
                 for entry in found:
                     self._seen += 1
                     if self._progress is not None and self._seen % PROGRESS_EVERY == 0:
@@ -280,7 +314,7 @@ class FolderScan:
         entries.sort()
         return entries
 
-    def _look(self, entry: os.DirEntry[str], where: bytes) -> tuple[int, int] | None:
+    def _look(self, entry: Entry, where: bytes) -> tuple[int, int] | None:
         """Size and mtime of a sample or folder; None for what is left out."""
         if entry.name.startswith("."):
             self.counts["hidden"] += 1
@@ -290,7 +324,7 @@ class FolderScan:
         try:
             if entry.is_dir(follow_symlinks=False):
                 return _FOLDER, 0
-            found = os.stat(entry.path)  # not entry.stat(), which is out of date on Windows
+            found = self._stat(entry)
             self.counts["links"] += entry.is_symlink()
             if stat.S_ISDIR(found.st_mode):
                 return _FOLDER, 0
@@ -299,7 +333,7 @@ class FolderScan:
                 left_out = "special_files"
             elif not taken and extension in self._wanted.others:
                 left_out = self._wanted.others_name
-            elif not taken and (found.st_size == 0 or not self._sniff(entry.path)):
+            elif not taken and (found.st_size == 0 or not self._wanted.sniff(self._first_bytes(entry))):
                 left_out = "other_files"
         except OSError as error:
             if taken and error.errno in _BROKEN:
@@ -312,10 +346,6 @@ class FolderScan:
                 self._extensions[extension] = None
             return None
         return found.st_size, found.st_mtime_ns
-
-    def _sniff(self, path: str) -> bool:
-        with opened(path) as fd:
-            return bool(self._wanted.sniff(os.read(fd, self._wanted.sniff_bytes)))
 
     def _add(self, folder: int, name: bytes, size: int, mtime: int) -> None:
         if size != NOT_SCANNED:
@@ -338,6 +368,35 @@ class FolderScan:
         if len(self._problems) < MAX_PROBLEMS:
             self._problems.append(f"{plain(where)} cannot be read: {reason_of(error)}")
         return NOT_SCANNED, error.errno or errno.EIO
+
+    # What the scan asks the disk. An archive has its own answers.
+
+    def _above(self) -> set[Identity]:
+        """The folders that root is in: a link to one of them leads back to root."""
+        known: set[Identity] = set()
+        for parent in Path(os.path.realpath(self._root)).parents:
+            with suppress(OSError):
+                found = os.stat(parent)
+                known.add((found.st_dev, found.st_ino))
+        return known
+
+    def _identity(self, folder: bytes) -> Identity:
+        found = os.stat(self._path(folder))
+        return found.st_dev, found.st_ino
+
+    def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[Entry]]:
+        return os.scandir(self._path(folder))
+
+    def _stat(self, entry: Entry) -> State:
+        """What an entry is, or the entry that it links to."""
+        return os.stat(entry.path)  # not entry.stat(), which is out of date on Windows
+
+    def _first_bytes(self, entry: Entry) -> bytes:
+        with opened(entry.path) as fd:
+            return os.read(fd, self._wanted.sniff_bytes)
+
+    def _path(self, folder: bytes) -> str:
+        return os.path.join(self._root, os.fsdecode(folder))
 
     def _check_there(self, where: bytes) -> None:
         """Raise SourceChangedError where an entry was removed a moment ago. A broken link is still there."""
@@ -362,17 +421,3 @@ def check_folder(path: str, shown: str) -> None:
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
-
-
-def _identity(path: str) -> _Identity:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
-
-
-def _ancestors(root: str) -> set[_Identity]:
-    """The folders that root is in: a link to one of them leads back to root."""
-    known: set[_Identity] = set()
-    for parent in Path(os.path.realpath(root)).parents:
-        with suppress(OSError):
-            known.add(_identity(str(parent)))
-    return known

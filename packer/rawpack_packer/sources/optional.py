@@ -5,7 +5,7 @@ No other module checks what a source has.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,22 @@ class HasImageFiles(Protocol):
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """The file that image i is read from, by its path, and the first byte and the number of bytes that are read;
         None where it is in no file, or only bytes before it tell where it is."""
+
+
+class Images(Protocol):
+    """Encoded images of a source as one column. Plain data."""
+
+    def value(self, i: int, /) -> bytes:
+        """The bytes of image i. Raises as `Samples.__getitem__` does."""
+
+    def pick(self, rows: Rows, /) -> Self:
+        """The images at `rows`, in their order, and nothing else."""
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`."""
+
+    def all_states(self) -> Rows:
+        """(m, 2): first those of the images, see `Source.states`."""
 
 
 def labels_of(source: Source) -> Rows | None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from rawpack.errors import UsageError
 from rawpack.remote.url import refuse_url
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
+from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
@@ -80,6 +81,9 @@ KINDS: dict[str, SourceKind] = {
         accepts_folder=names_webdataset,
     ),
     "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
+    "archive": SourceKind(
+        ArchiveSource, ("labels", "skip_unreadable"), accepts_file=is_archive, accepts_folder=names_archives
+    ),
 }
 """Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""
 
@@ -106,11 +110,14 @@ def open_source(
         images = found != "folder" or holds_image(Path(path))
         raise DividedError(os.fspath(path), names, found if images else "video")
     try:
-        return _open(path, found, added, given, progress)
+        source = _open(path, found, added, given, progress)
     except NoImageError as error:
         if not error.videos:
             raise
         return _open(path, "video", added, given, progress)
+    if isinstance(source, ArchiveSource) and (names := source.splits()):
+        raise DividedError(os.fspath(path), names, found)
+    return source
 
 
 def _open(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.archives.files import ArchiveFiles
-from rawpack_packer.sources.files import MAX_FILE_BYTES, read_unchanged
+from rawpack_packer.sources.files import MAX_FILE_BYTES, opened, read_unchanged
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
@@ -51,9 +52,18 @@ class Spans:
         path = self.archives.paths[k]
         return read_unchanged(path, plain(os.fsencode(path)), self.archives.state(k), self._reader(i))
 
-    def _reader(self, i: int) -> partial[bytes]:
-        """What reads member i from a descriptor of its archive."""
-        return partial(read_range, offset=int(self.offset[i]), size=int(self.states[i, 0]))
+    def head(self, i: int, most: int) -> bytes:
+        """The first bytes of member i, `most` or fewer; none of one that cannot be read. Raises OSError."""
+        if i in self.faults:
+            return b""
+        with opened(self.archives.paths[int(self.archive[i])]) as fd, suppress(DecodeError):
+            return self._reader(i, most)(fd)
+        return b""
+
+    def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
+        """What reads member i, or its first bytes, from a descriptor of its archive."""
+        size = int(self.states[i, 0])
+        return partial(read_range, offset=int(self.offset[i]), size=size if most is None else min(size, most))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`."""

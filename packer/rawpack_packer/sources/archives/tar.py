@@ -14,7 +14,8 @@ BLOCK = 512
 _ZEROS = bytes(BLOCK)
 _MOST_EXTENDED = 1 << 20
 """Bytes of a long name or of pax records; those of real archives have a few hundred."""
-_LONGEST = 1 << 62
+LONGEST = 1 << 62
+"""More bytes than any archive has."""
 
 Read = Callable[[int, int], bytes]
 """offset, size -> bytes of the archive; fewer at its end."""
@@ -44,17 +45,18 @@ class BadArchiveError(ValueError):
     """An archive that cannot be read to its end: it says why in a few words. The members before that are intact."""
 
 
-def tar_members(read: Read, start: int, stop: int) -> Iterator[Member]:
-    """The members of the archive in bytes start <= i < stop, in order. Raises BadArchiveError."""
+def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Member]:
+    """The members of the archive in bytes start <= i < stop, in order.
+
+    Raises BadArchiveError where it is damaged, or truncated: where its end is not known, the last member may be too.
+    """
     at, extended, common = start, dict[bytes, bytes](), dict[bytes, bytes]()
     while True:
         header = read(at, min(BLOCK, stop - at))
-        if not header or header == _ZEROS:
-            if extended:
-                raise BadArchiveError(f"it ends at byte {at}, before a member's header")
+        if header == _ZEROS:
             return
         if len(header) < BLOCK:
-            raise BadArchiveError(f"it is truncated at byte {at + len(header)}, within a header")
+            raise BadArchiveError(f"it ends at byte {at + len(header)} without a mark of its end")
         _check_sum(header, at)
         kind, size, offset = header[156:157], _number(header[124:136], at), at + BLOCK
         if kind == b"1":
@@ -136,7 +138,7 @@ def _decimal(text: bytes, at: int) -> int:
 
 
 def _bounded(size: int, at: int) -> int:
-    if not 0 <= size < _LONGEST - at:
+    if not 0 <= size < LONGEST - at:
         raise BadArchiveError(f"the header at byte {at} has no valid size")
     return size
 
@@ -147,7 +149,7 @@ def _time(header: bytes, more: dict[bytes, bytes]) -> int:
     with suppress(ValueError, BadArchiveError):
         whole = int(seconds) if seconds else _number(header[136:148], 0)
         nanoseconds = whole * 10**9 + int(fraction[:9].ljust(9, b"0"))
-        return nanoseconds if abs(nanoseconds) < _LONGEST else 0
+        return nanoseconds if abs(nanoseconds) < LONGEST else 0
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.fields import Boxes, BoxForm, Value
 from rawpack_packer.sources.files import read_file
+from rawpack_packer.sources.optional import Images
 
 Rows = NDArray[np.int64]
 CLASS = 4
@@ -127,22 +128,6 @@ class Files:
 
     def pick(self, rows: Rows, /) -> Files:
         return Files(self.root, self.paths.pick(rows), self.states[rows])
-
-
-class Images(Protocol):
-    """A column of encoded images. Plain data."""
-
-    def value(self, i: int, /) -> bytes:
-        """The bytes of image i. Raises as `Samples.__getitem__` does."""
-
-    def pick(self, rows: Rows, /) -> Self:
-        """See `Column`."""
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
-
-    def all_states(self) -> Rows:
-        """(m, 2): first those of the images, see `Source.states`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

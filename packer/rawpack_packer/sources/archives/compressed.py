@@ -1,0 +1,139 @@
+"""Reads compressed tar archives at any offset, by an index that is made once and shared by all workers."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rawpack.errors import DecodeError, MissingExtraError, UsageError
+from rawpack_packer.sources.archives.spans import Spans
+from rawpack_packer.text import plain
+
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""First bytes -> what a file is compressed by."""
+_PROGRAMS = {".xz": "xz", ".zst": "zstd"}
+_OPEN = 4
+"""Archives that a worker keeps open."""
+_opened: OrderedDict[tuple[int, str, tuple[int, int]], Any] = OrderedDict()
+"""Archives that are kept open, the last used one last: process, path, and size and mtime -> reader."""
+
+
+def compression(first: bytes) -> str:
+    """What a file that begins with these bytes is compressed by: ".gz", ".bz2", ".xz", ".zst", or "" for nothing."""
+    return next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
+
+
+def check_readable(path: str, kind: str) -> None:
+    """Raise UsageError where an archive that is compressed by `kind` cannot be read at any offset, and
+    MissingExtraError where what reads it is not installed."""
+    shown = plain(os.fsencode(path))
+    if kind in _PROGRAMS:
+        program = _PROGRAMS[kind]
+        raise UsageError(
+            f"{shown}: a member of a {kind} archive can be read only after all that is before it: run "
+            f"`{program} -dk {shown}` first, and pack the .tar"
+        )
+    try:
+        import rapidgzip  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{shown} is compressed; reading it needs rapidgzip ({error}): pip install 'rawpack[archives]', or "
+            f"decompress it first"
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedSpans(Spans):
+    """Members of tar archives of which some are compressed, as `Spans`: for these, `offset` is that in the tar."""
+
+    def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
+        k, size = int(self.archive[i]), int(self.states[i, 0])
+        if not self.archives.indexes[k]:
+            return super()._reader(i, most)
+        size = size if most is None else min(size, most)
+        return partial(self._read_compressed, k=k, offset=int(self.offset[i]), size=size)
+
+    def _read_compressed(self, fd: int, *, k: int, offset: int, size: int) -> bytes:
+        path, state = self.archives.paths[k], self.archives.state(k)
+        known = os.getpid(), path, state
+        reader = _opened.pop(known, None)
+        if reader is None:
+            reader = open_compressed(path, fd, 1, self.archives.indexes[k])
+        data = read_at(reader, offset, size)
+        _opened[known] = reader
+        while len(_opened) > _OPEN:
+            _opened.popitem(last=False)[1].close()
+        if len(data) < size:
+            raise DecodeError("truncated", f"the archive ends after {len(data)} of the {size} bytes")
+        return data
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`; None for a member of a compressed archive."""
+        return None if self.archives.indexes[int(self.archive[i])] else super().image_file(i)
+
+
+def open_compressed(path: str, fd: int, threads: int, index: str = "") -> Any:
+    """A reader of the decompressed bytes of the archive at a path, which is open as `fd`.
+
+    index: the file that `save_index` wrote. Where it is missing, as on another machine, the reader makes its own.
+    """
+    import rapidgzip
+
+    try:
+        if compression(os.pread(fd, 8, 0)) == ".bz2":
+            reader = rapidgzip.IndexedBzip2File(path, parallelization=threads)
+            if index and os.path.isfile(index):  # noqa: PTH113
+                reader.set_block_offsets({int(a): int(b) for a, b in np.fromfile(index, "<i8").reshape(-1, 2)})
+            return reader
+        reader = rapidgzip.RapidgzipFile(path, parallelization=threads)
+        if index and os.path.isfile(index):  # noqa: PTH113
+            reader.import_index(index)
+    except (RuntimeError, ValueError) as error:
+        raise DecodeError("corrupt", f"the archive cannot be decompressed: {error}") from None
+    return reader
+
+
+def read_at(reader: Any, offset: int, size: int) -> bytes:
+    """`size` decompressed bytes from `offset` on; fewer at the end. Raises DecodeError for a damaged archive."""
+    try:
+        reader.seek(offset)
+        data: bytes = reader.read(size)
+    except (RuntimeError, ValueError, EOFError) as error:
+        raise DecodeError("corrupt", f"the archive cannot be decompressed: {error}") from None
+    return data
+
+
+def save_index(reader: Any) -> str:
+    """Write the index of an archive that was read to its end to a file that lives as long as this process."""
+    handle, path = tempfile.mkstemp(dir=_folder())
+    os.close(handle)
+    if hasattr(reader, "export_index"):
+        reader.export_index(path)
+    else:
+        np.array(list(reader.block_offsets().items()), "<i8").tofile(path)
+    return path
+
+
+@atexit.register
+def _close() -> None:
+    """Close what is open: the threads of a reader must not outlive Python."""
+    while _opened:
+        (process, *_), reader = _opened.popitem()
+        if process == os.getpid():
+            reader.close()
+
+
+@cache
+def _folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="rawpack-index-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

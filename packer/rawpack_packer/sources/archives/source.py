@@ -1,0 +1,141 @@
+"""Archives of folders as a source: tar, compressed or not, and zip."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.archives.files import archive_files, is_pattern
+from rawpack_packer.sources.archives.index import ZIP_MARKS, Index
+from rawpack_packer.sources.archives.tar import BLOCK, is_tar
+from rawpack_packer.sources.archives.tree import Tree, TreeScan
+from rawpack_packer.sources.divided import split_names
+from rawpack_packer.sources.files import opened
+from rawpack_packer.sources.folder import FolderSource, wanted_images
+from rawpack_packer.sources.folder_scan import MAX_PROBLEMS
+from rawpack_packer.text import listed, plain
+
+EXTENSIONS = (
+    ".tar", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst",
+)  # fmt: skip
+_OF_OTHERS = (".npz", ".npy")
+"""Extensions of zip archives that are another kind of source."""
+_SHOWN = 20
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is an archive by its name or its first bytes."""
+    if path.name.lower().endswith(EXTENSIONS):
+        return True
+    if path.suffix.lower() in _OF_OTHERS:
+        return False
+    try:
+        with opened(os.fspath(path)) as fd:
+            first = os.read(fd, BLOCK)
+    except (OSError, ValueError):
+        return False
+    return first.startswith(ZIP_MARKS) or is_tar(first)
+
+
+def names_archives(path: Path) -> bool:
+    """Whether a path that is no file names several archives, or a folder in one."""
+    name = os.fspath(path)
+    if is_pattern(name):
+        return all(one.lower().endswith(EXTENSIONS) for one in name.split("::"))
+    return _split(name)[1] != "" and is_archive(Path(_split(name)[0]))
+
+
+class ArchiveSource(FolderSource):
+    """The images of a folder in one archive or several, by the rules of `FolderSource`, as if it were unpacked.
+
+    The folder is the one that was archived: the root, or the only folder at the top if nothing is next to it. A path
+    such as `photos.tar/train` names another one. Of several members with one path the last one counts. Links lead to
+    members only. If there is no image but there are tar archives, each is a folder with its own name: so is ImageNet.
+
+    `info.problems` also names the paths that came more than once.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        labels: str | os.PathLike[str] | None = None,
+        skip_unreadable: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Read the directory of each archive.
+
+        labels: see `labels.py`; of archives without classes. skip_unreadable: pack what is intact of an archive that
+        is truncated or damaged. progress: called with the number of members so far, every 1,000 and at the end.
+        Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
+        MissingExtraError where one is compressed and nothing installed can read it.
+        """
+        named, inside = _split(os.fspath(path))
+        archives = archive_files(named)
+        index = Index(archives, progress)
+        tree, spans = index.tree, index.spans()
+        shown = plain(os.fsencode(archives.paths[0]))
+        if len(archives) > 1:
+            shown += f" and {len(archives) - 1:,} more"
+        folder = _folder(tree, os.fsencode(inside), shown)
+        root = f"{shown}/{plain(folder)}" if folder else shown
+        scan = TreeScan(tree, folder, wanted_images(), spans.head)
+        scan.run()
+        scan.add_outside()
+        for name, problem in index.problems.items():
+            scan.add_problem(name, problem)
+        scan.check(root, skip_unreadable=skip_unreadable)
+        if not scan.samples:
+            raise UsageError(f"no image in {root}: {scan.instead()}")
+        info = scan.info("archive", root)
+        doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
+        problems = (*info.problems, *doubled[:MAX_PROBLEMS])
+        self.info = replace(info, paths=archives.paths, problems=problems)
+        self._archives = archives
+        self._all = scan.files(spans)
+        if labels is not None:
+            raise NotImplementedError
+
+    def splits(self) -> list[str]:
+        """See `divided.split_names`."""
+        filled = [name for name in self.info.classes or () if name not in self.info.empty_classes]
+        return split_names(filled) if self.info.counts["unlabelled"] == 0 else []
+
+    def states(self) -> NDArray[np.int64]:
+        """(n + k, 2): of each sample, its size and its time or checksum in the archive; then size and mtime of each
+        archive."""
+        return np.concatenate([super().states(), self._archives.states])
+
+
+def _split(path: str) -> tuple[str, str]:
+    """A path as that of an archive, and of the folder in it: "" for a path that goes into no file."""
+    above = path
+    while above and not os.path.lexists(above) and os.path.dirname(above) != above:  # noqa: PTH120
+        above = os.path.dirname(above)  # noqa: PTH120
+    if above != path and above and os.path.isfile(above):  # noqa: PTH113
+        return above, path[len(above) :].strip("/")
+    return path, ""
+
+
+def _folder(tree: Tree, inside: bytes, shown: str) -> bytes:
+    """The folder that is packed. inside: as the user named it. Raises UsageError where there is none."""
+    top = tree.top()
+    if not inside:
+        return top
+    for folder in (inside, top + b"/" + inside):
+        try:
+            if isinstance(tree.resolve((tree.root,), folder.strip(b"/"))[-1], dict):
+                return folder
+        except OSError:
+            continue
+    there = [plain(name) for name, node in tree.root.items() if isinstance(node, dict)]
+    raise UsageError(
+        f"there is no folder {plain(inside)!r} in {shown}: it holds {listed(there, _SHOWN) or 'no folder'}"
+    )
