@@ -43,7 +43,7 @@ def is_image(suffix: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedMember:
     """A field, as the user named it."""
 
     name: str
@@ -59,14 +59,14 @@ class Named:
         return self.suffixes[0]
 
 
-def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, Named]:
+def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, NamedMember]:
     """The fields of `[NAME=]MEMBER[:DTYPE]`, by name. Raises UsageError."""
     pairs: list[tuple[str, Declared | None]]
     if isinstance(fields, Mapping):
         pairs = list(fields.items())
     else:
         pairs = [(text.partition(":")[0], text.partition(":")[2] or None) for text in fields]
-    found: dict[str, Named] = {}
+    found: dict[str, NamedMember] = {}
     for text, declared in pairs:
         given, equals, member = text.rpartition("=")
         one = _named(text, given if equals else None, member, declared)
@@ -77,12 +77,12 @@ def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, Na
     return found
 
 
-def _named(text: str, given: str | None, member: str, declared: Declared | None) -> Named:
+def _named(text: str, given: str | None, member: str, declared: Declared | None) -> NamedMember:
     parts = member.lower().split(",") if given == "image" else [member]
     if given == "" or not all(parts):
         raise UsageError(f"--field {text!r}: write MEMBER or NAME=MEMBER, such as txt, caption=txt or json.caption")
     if given == "image":
-        return Named("image", tuple(parts), (), None)
+        return NamedMember("image", tuple(parts), (), None)
     words = member.split(".")
     at = next((i for i, word in enumerate(words[:-1]) if word.lower() in _JSON), len(words) - 1)
     suffix, entry = ".".join(words[: at + 1]).lower(), tuple(words[at + 1 :])
@@ -97,7 +97,7 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
     if is_image(suffix) and declared != "mask" and not (isinstance(declared, FieldKind) and declared.mask):
         raise UsageError(f"--field {text}: a .{kind} is an image: --field image={suffix}, or for a mask {suffix}:mask")
     name = given or (entry[-1] if entry else ".".join(words[:-1]).replace(".", "_") or suffix)
-    return Named(name, (suffix,), entry, declared)
+    return NamedMember(name, (suffix,), entry, declared)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,7 @@ class MemberValues:
         return MemberValues(self.spans.pick(rows), self.type, self.entry, self.kind)
 
 
-def values_of(field: Named, spans: Spans, first: int) -> MemberValues:
+def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     """The values of a field. first: a sample that has it. Raises UsageError where the first value fits no field."""
     kind = type_of(field.suffix)
     declared = None if field.declared is None else declared_kind(field.name, field.declared)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.archives.spans import Rows, Spans, read_range
@@ -103,16 +103,16 @@ def joined(record: bytes) -> bytes:
     return _MAGIC.join(parts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RecordImages(Spans):
     """The images of records: see `Spans`. The offset of one in several parts is that of its record."""
 
     split: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Images in several parts: number -> bytes of the record in the file, and bytes of its data before the image."""
 
-    def _reader(self, i: int) -> partial[bytes]:
+    def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
         if (found := self.split.get(i)) is None:
-            return Spans._reader(self, i)
+            return super()._reader(i, most)
         return partial(_read_split, offset=int(self.offset[i]), size=found[0], before=found[1])
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
@@ -121,10 +121,9 @@ class RecordImages(Spans):
         size, _ = self.split.get(i, (int(self.states[i, 0]), 0))
         return path, int(self.offset[i]), size
 
-    def pick(self, rows: Rows, /) -> RecordImages:
-        one = Spans.pick(self, rows)
+    def pick(self, rows: Rows, /) -> Self:
         split = {k: self.split[row] for k, row in enumerate(rows.tolist() if self.split else ()) if row in self.split}
-        return RecordImages(one.archives, one.archive, one.offset, one.states, one.faults, split)
+        return replace(super().pick(rows), split=split)
 
 
 def _read_split(fd: int, offset: int, size: int, before: int) -> bytes:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources.archives.compressed import CompressedSpans
 from rawpack_packer.sources.archives.files import ArchiveFiles
-from rawpack_packer.sources.archives.members import PICKLES, Named, is_image, parsed, type_of
+from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
 from rawpack_packer.sources.archives.spans import Fault, Rows, Spans
 from rawpack_packer.sources.archives.tar import BadArchiveError, Member, Read, tar_members
 from rawpack_packer.sources.files import bad_name, text_of
@@ -31,7 +32,7 @@ _SIDES = frozenset({"cls", "json", "txt", "npy"})
 
 
 @dataclass(slots=True)
-class Column:
+class MemberColumn:
     """The members of one suffix, in order."""
 
     sample: array[int] = field(default_factory=lambda: array("q"))
@@ -61,11 +62,11 @@ def key_of(name: bytes) -> tuple[bytes, str] | None:
 class Shards:
     """What a pass over the shards finds: the key of each sample, and where its members are."""
 
-    def __init__(self, fields: Collection[Named], label: Named | None) -> None:
+    def __init__(self, fields: Collection[NamedMember], label: NamedMember | None) -> None:
         """fields: what the user named. label: the one that is read at once, of `cls` by default."""
         self.members = 0
         """So far."""
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, MemberColumn] = {}
         """Of images, and of what was named."""
         self.suffixes: dict[str, int] = {}
         """How often each occurs."""
@@ -132,9 +133,10 @@ class Shards:
         }
         if self.faults:
             faults |= {k: self.faults[row] for k, row in enumerate(rows.tolist()) if row in self.faults}
-        return Spans(files, np.array(self.shard, np.int32)[rows], place[:, 0], place[:, 1:], faults)
+        of = CompressedSpans if files.indexes else Spans
+        return of(files, np.array(self.shard, np.int32)[rows], place[:, 0], place[:, 1:], faults)
 
-    def images(self, named: Named | None, where: str) -> tuple[tuple[str, ...], Rows]:
+    def images(self, named: NamedMember | None, where: str) -> tuple[tuple[str, ...], Rows]:
         """The suffixes of images, and the samples that have one. Raises UsageError where a sample has several, or none
         has one."""
         suffixes = named.suffixes if named else tuple(one for one in self.suffixes if self._is_image(one))
@@ -172,7 +174,7 @@ class Shards:
         self.counts["pickles"] += type_of(suffix) in PICKLES
         i = len(self.shard) - 1
         if suffix in self._wanted or is_image(suffix):
-            self.columns.setdefault(suffix, Column()).add(i, member)
+            self.columns.setdefault(suffix, MemberColumn()).add(i, member)
         if self._label is not None and suffix == self._label.suffix:
             self._add_label(i, member, read, where)
 
@@ -219,7 +221,7 @@ def is_shard(members: Iterable[Member]) -> bool:
     return False
 
 
-def _label(data: bytes, field: Named) -> int | str | None:
+def _label(data: bytes, field: NamedMember) -> int | str | None:
     """The label in a member; None for none."""
     value: object
     if field.entry:

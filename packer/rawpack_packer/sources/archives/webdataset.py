@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import xxhash
 
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, RawpackError, UsageError
+from rawpack_packer.sources.archives.compressed import (
+    check_readable,
+    compression,
+    open_compressed,
+    read_at,
+    save_index,
+)
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern
-from rawpack_packer.sources.archives.members import Named, named_fields, values_of
+from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
 from rawpack_packer.sources.archives.samples import Shards, is_shard
 from rawpack_packer.sources.archives.spans import Rows, Spans
-from rawpack_packer.sources.archives.tar import BLOCK, Read, is_tar, tar_members
+from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, is_tar, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
@@ -37,7 +46,7 @@ from rawpack_packer.text import listed, plain
 
 Prefix = Literal["names", "numbers"]
 Progress = Callable[[int], None]
-_CLS = Named("label", ("cls",), (), None)
+_CLS = NamedMember("label", ("cls",), (), None)
 _DIGITS = re.compile(r"\d+")
 _BESIDE = frozenset({".idx", ".json", ".parquet", ".txt", ".md", ".csv", ".tsv", ".yaml", ".yml", ""})
 """Suffixes of other files in a folder of shards: indexes, statistics, licenses."""
@@ -78,7 +87,7 @@ class WebDatasetSource(TableSource):
         default = None if any(one.suffix == "cls" for one in named.values()) else _CLS
         label = named.get("label", default)
         label = label if label is not None and _is_class(label) else None
-        shards = _read(files, tuple(named.values()), label, progress)
+        shards, files = _read(files, tuple(named.values()), label, progress)
         suffixes, rows = shards.images(named.get("image"), where)
         keys = _keys(shards, rows, files, prefix, where)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
@@ -119,9 +128,9 @@ class WebDatasetSource(TableSource):
 def is_webdataset(path: Path) -> bool:
     """Whether a file is a WebDataset shard, by its first members."""
     try:
-        with shard_reader(archive_files(path), 0) as (read, size, _):
+        with _shard(archive_files(path), 0) as (read, size, _):
             return is_tar(read(0, BLOCK)) and is_shard(tar_members(read, 0, size))
-    except (OSError, UsageError):
+    except (OSError, RawpackError):
         return False
 
 
@@ -131,37 +140,52 @@ def names_webdataset(path: Path) -> bool:
     try:
         shards = [Path(name) for name in expanded(os.fspath(path))] if is_pattern(os.fspath(path)) else _shards_in(path)
         return bool(shards) and is_webdataset(shards[0])
-    except (OSError, ValueError):
+    except (OSError, ValueError, RawpackError):
         return False
 
 
+def _read(
+    files: ArchiveFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
+) -> tuple[Shards, ArchiveFiles]:
+    """The samples of all shards, and the shards, with the index of each compressed one."""
+    shards, indexes = Shards(fields, label), list[str]()
+    for number in range(len(files)):
+        with _shard(files, number) as (read, size, where):
+            for count in shards.read(read, size, number, where):
+                if progress is not None and count % PROGRESS_EVERY == 0:
+                    progress(count)
+            indexes.append(save_index(read.args[0]) if size == LONGEST else "")
+    if progress is not None:
+        progress(shards.members)
+    return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
+
+
 @contextmanager
-def shard_reader(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, str]]:
-    """What reads a shard, its size in bytes, and its name in messages. Raises UsageError where it cannot be read."""
+def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], int, str]]:
+    """What reads a shard, its size in bytes, and its name in messages; the size is LONGEST if it is compressed.
+
+    Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
+    """
     path, state = files.paths[number], files.state(number)
     where = plain(os.fsencode(path))
     try:
-        with opened(path) as fd:
-            try:
-                yield lambda offset, size: os.pread(fd, size, offset), state[0], where
-            finally:
-                check_unchanged(fd, state, where)
+        with opened(path) as fd, ExitStack() as readers:
+            readers.callback(check_unchanged, fd, state, where)
+            if kind := compression(os.pread(fd, BLOCK, 0)):
+                check_readable(path, kind)
+                reader = readers.enter_context(closing(open_compressed(path, fd, threads=0)))
+                yield partial(read_at, reader), LONGEST, where
+            else:
+                yield partial(_pread, fd), state[0], where
+    except DecodeError as error:
+        raise UsageError(f"{where} is damaged: {error.detail}; copy it again, or leave it out") from None
     except OSError as error:
         stop_if_of_any_file(error, where)
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
 
 
-def _read(files: ArchiveFiles, fields: Sequence[Named], label: Named | None, progress: Progress | None) -> Shards:
-    """The samples of all shards."""
-    shards = Shards(fields, label)
-    for number in range(len(files)):
-        with shard_reader(files, number) as (read, size, where):
-            for count in shards.read(read, size, number, where):
-                if progress is not None and count % PROGRESS_EVERY == 0:
-                    progress(count)
-    if progress is not None:
-        progress(shards.members)
-    return shards
+def _pread(fd: int, offset: int, size: int) -> bytes:
+    return os.pread(fd, size, offset)
 
 
 def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tuple[str, ...]]:
@@ -198,7 +222,7 @@ def _shards_in(folder: Path) -> list[Path]:
     return sorted(shards, key=os.fsencode)
 
 
-def _is_class(label: Named) -> bool:
+def _is_class(label: NamedMember) -> bool:
     """Whether a label is read before packing: a whole number or a name, rather than other numbers."""
     return label.declared is None or declared_kind("label", label.declared) == FieldKind("int64")
 
@@ -239,7 +263,7 @@ def _shard_name(path: str) -> str:
     return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", name, flags=re.IGNORECASE)
 
 
-def _first_with(field: Named, spans: Spans, shards: Shards) -> int:
+def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
     """The first sample that has this field's member. Raises UsageError where none has."""
     has = np.flatnonzero(spans.states[:, 0] >= 0)
     if not len(has):
@@ -249,7 +273,7 @@ def _first_with(field: Named, spans: Spans, shards: Shards) -> int:
 
 
 def _labels(
-    shards: Shards, rows: Rows, label: Named, classes: Classes | None, where: str
+    shards: Shards, rows: Rows, label: NamedMember, classes: Classes | None, where: str
 ) -> tuple[Rows, tuple[str, ...] | None]:
     """The label of each sample, and the names of classes. Raises UsageError where there is none, some are numbers and
     others names, or one is none of the classes."""
