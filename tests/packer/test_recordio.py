@@ -277,7 +277,7 @@ def test_a_file_cut_anywhere_is_refused_or_has_its_first_records(tmp_path: Path)
     whole = [source[i].image for i in range(6)]
     for at in range(1, len(data), 19):
         if at not in ends:
-            with pytest.raises(UsageError, match="truncated|damaged|too few|no RecordIO"):
+            with pytest.raises(UsageError, match=r"truncated|damaged|too few|no RecordIO"):
                 opened(tmp_path, data[:at])
     for count, at in enumerate(ends, 1):
         cut = opened(tmp_path, data[:at])

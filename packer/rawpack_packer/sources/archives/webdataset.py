@@ -185,7 +185,7 @@ def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], i
 
 
 def _pread(fd: int, offset: int, size: int) -> bytes:
-    return os.pread(fd, size, offset)
+    return os.pread(fd, max(size, 0), offset)  # of a truncated archive, the next header is asked for beyond the end
 
 
 def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tuple[str, ...]]:
