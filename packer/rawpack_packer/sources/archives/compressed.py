@@ -21,6 +21,8 @@ from rawpack_packer.text import plain
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""
 _PROGRAMS = {".xz": "xz", ".zst": "zstd"}
+NO_INDEX = "none"
+"""Stands for the index of an archive that is damaged, and is read from its beginning each time."""
 _OPEN = 4
 """Archives that a worker keeps open."""
 _opened: OrderedDict[tuple[int, str, tuple[int, int]], Any] = OrderedDict()
@@ -98,7 +100,7 @@ def open_compressed(path: str, fd: int, threads: int, index: str = "") -> Any:
         if index and os.path.isfile(index):  # noqa: PTH113
             reader.import_index(index)
     except (RuntimeError, ValueError) as error:
-        raise DecodeError("corrupt", f"the archive cannot be decompressed: {error}") from None
+        raise _damaged(error) from None
     return reader
 
 
@@ -108,19 +110,30 @@ def read_at(reader: Any, offset: int, size: int) -> bytes:
         reader.seek(offset)
         data: bytes = reader.read(size)
     except (RuntimeError, ValueError, EOFError) as error:
-        raise DecodeError("corrupt", f"the archive cannot be decompressed: {error}") from None
+        raise _damaged(error) from None
     return data
 
 
 def save_index(reader: Any) -> str:
-    """Write the index of an archive that was read to its end to a file that lives as long as this process."""
-    handle, path = tempfile.mkstemp(dir=_folder())
-    os.close(handle)
-    if hasattr(reader, "export_index"):
-        reader.export_index(path)
-    else:
-        np.array(list(reader.block_offsets().items()), "<i8").tofile(path)
+    """Read an archive to its end, which checks it, and write its index to a file that lives as long as this process.
+
+    Raises DecodeError for a damaged archive.
+    """
+    try:
+        reader.seek(0, os.SEEK_END)
+        handle, path = tempfile.mkstemp(dir=_folder())
+        os.close(handle)
+        if hasattr(reader, "export_index"):
+            reader.export_index(path)
+        else:
+            np.array(list(reader.block_offsets().items()), "<i8").tofile(path)
+    except (RuntimeError, ValueError) as error:
+        raise _damaged(error) from None
     return path
+
+
+def _damaged(error: Exception) -> DecodeError:
+    return DecodeError("corrupt", f"the archive cannot be decompressed: {error}")
 
 
 @atexit.register

@@ -13,6 +13,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.compressed import (
+    NO_INDEX,
     CompressedSpans,
     check_readable,
     compression,
@@ -103,7 +104,11 @@ class Index:
         reader = open_compressed(path, fd, threads=0)
         files.callback(reader.close)
         self._add_tar(partial(read_at, reader), LONGEST, k, name, path)
-        return save_index(reader)
+        try:
+            return save_index(reader)
+        except DecodeError as error:
+            self.problems.setdefault(name + b"/", f"{plain(path)}: {error.detail}")
+            return NO_INDEX
 
     def _add_tar(self, read: Read, stop: int, k: int, name: bytes, path: str) -> None:
         tars = self._add(_in_tar(read, 0, stop), k, name, path)
