@@ -1,0 +1,544 @@
+"""Archives as sources: what is packed from them is what their unpacked folder gives, and damage is never silent."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import tarfile
+import time
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pictures import picture, save
+from PIL import Image
+from running import run_command, run_here
+
+from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer import api
+from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, open_source
+from rawpack_packer.sources.archives.files import expanded
+from rawpack_packer.sources.archives.source import ArchiveSource
+from rawpack_packer.sources.archives.tar import tar_members
+from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.testing import SourceConformance
+from rawpack_packer.testing.engines import check_files, settled_files
+
+pytestmark = pytest.mark.skipif(shutil.which("tar") is None or shutil.which("zip") is None, reason="needs tar and zip")
+
+
+def encoded() -> bytes:
+    """A small image file."""
+    file = io.BytesIO()
+    Image.new("RGB", (6, 4), "red").save(file, "JPEG")
+    return file.getvalue()
+
+
+JPEG = encoded()
+
+
+def shell(folder: Path, command: str) -> None:
+    subprocess.run(command, shell=True, check=True, cwd=folder, capture_output=True)
+
+
+def make_tree(folder: Path) -> Path:
+    """A folder with all that an archive can hold: classes, an empty one, deep and loose files, odd names, links."""
+    root = folder / "photos"
+    for i, name in enumerate(
+        ["cat/1.jpg", "cat/deep/er/0.jpg", "dog/é 2.png", "dog/-3.jpg", "loose.jpg", ".hid/4.jpg"]
+    ):
+        save(root / name, picture(20, 30, i))
+    shutil.copy(root / "cat" / "1.jpg", root / "dog" / "noext")
+    (root / "cat" / "notes.txt").write_text("no image")
+    (root / "cat" / "bad.jpg").write_text("no image")
+    (root / "cat" / "empty.jpg").touch()
+    (root / "cat" / "clip.mp4").write_text("video")
+    (root / "empty").mkdir()
+    (root / "long" / ("x" * 90) / ("y" * 120)).mkdir(parents=True)
+    shutil.copy(root / "cat" / "1.jpg", root / "long" / ("x" * 90) / ("y" * 120) / "ü.jpg")
+    (root / "dog" / "link.jpg").symlink_to("../cat/1.jpg")
+    (root / "dog" / "all").symlink_to("../cat")
+    (root / "dog" / "up").symlink_to("..")
+    (root / "dog" / "gone.jpg").symlink_to("nowhere")
+    return root
+
+
+ARCHIVES = {
+    "a.tar": "tar cf a.tar photos",
+    "b.tar": "tar cf b.tar -C photos .",
+    "pax.tar": "tar cf pax.tar --format=pax photos",
+    "v7.tar": "tar cf v7.tar --format=ustar --exclude='y*' photos",
+    "a.tgz": "tar czf a.tgz photos",
+    "a.tar.bz2": "tar cjf a.tar.bz2 -C photos .",
+    "a.zip": "zip -qry a.zip photos",
+    "stored.zip": "cd photos && zip -0qry ../stored.zip .",
+    "one.tar::two.tar": "tar cf one.tar -C photos ./cat && tar cf two.tar -C photos --exclude=./cat .",
+    "part-{0..1}.zip": "cd photos && zip -qry ../part-0.zip cat && zip -qry ../part-1.zip . -x 'cat/*'",
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_the_store_is_that_of_the_unpacked_folder(tmp_path: Path, name: str) -> None:
+    """Whatever made the archive, the store has the bytes of the one that the unpacked folder gives, and its rejects."""
+    root = make_tree(tmp_path)
+    shell(tmp_path, ARCHIVES[name])
+    if name == "v7.tar":
+        shutil.rmtree(root / "long" / ("x" * 90) / ("y" * 120))
+    how: Any = {"size": 16, "workers": 0, "max_rejects": 10}
+    api.pack(root, tmp_path / "by folder", **how)
+    here = os.fspath(tmp_path)
+    named = "::".join(f"{here}/{one}" for one in name.split("::"))
+    api.pack(named, tmp_path / "by archive", **how)
+    check_files(settled_files(tmp_path / "by archive"), settled_files(tmp_path / "by folder"))
+    assert FolderSource(root).info.counts == open_source(named).info.counts
+
+
+def same(one: Samples, two: Samples) -> None:
+    """Both have the same keys, and each sample is the same or cannot be read for the same reason."""
+
+    def read(samples: Samples, i: int) -> Any:
+        try:
+            item = samples[i]
+        except DecodeError as error:
+            return error.reason
+        return item.image, dict(item.fields)
+
+    assert [one.key(i) for i in range(len(one))] == [two.key(i) for i in range(len(two))]
+    for i in range(len(one)):
+        assert read(one, i) == read(two, i), one.key(i)
+
+
+# ---- which folder
+
+
+@pytest.mark.parametrize(
+    ("members", "keys", "classes"),
+    [
+        (["photos/cat/1.jpg", "photos/dog/2.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
+        (["photos/cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
+        (["cat/1.jpg"], ["1.jpg"], None),
+        (["./", "./cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
+        (["photos/cat/1.jpg", "README.txt"], ["photos/cat/1.jpg"], ("photos",)),
+        (["photos/cat/1.jpg", "__MACOSX/photos/cat/._1.jpg", ".DS_Store"], ["cat/1.jpg"], ("cat",)),
+        (["1.jpg"], ["1.jpg"], None),
+    ],
+)
+def test_the_folder_that_was_archived_is_packed(
+    tmp_path: Path, members: list[str], keys: list[str], classes: tuple[str, ...] | None
+) -> None:
+    """The only folder at the top is the source, once; a root that was archived as "./" is the source itself."""
+    source = ArchiveSource(make_tar(tmp_path / "a.tar", *members))
+    assert [source.key(i) for i in range(len(source))] == keys
+    assert source.info.classes == classes
+    top = members[0].removesuffix(keys[0]).rstrip("/.")
+    assert source.info.root == os.path.join(tmp_path, "a.tar", top).rstrip("/")  # noqa: PTH118
+
+
+def make_tar(path: Path, *members: str | tarfile.TarInfo, data: bytes = JPEG) -> Path:
+    """A tar archive of these members by `tarfile`; names that end in "/" are folders."""
+    with tarfile.open(path, "w") as archive:
+        for member in members:
+            info = tarfile.TarInfo(member) if isinstance(member, str) else member
+            if info.name.endswith("/"):
+                info.type = tarfile.DIRTYPE
+            content = b"text" if info.name.endswith(".txt") else data
+            info.size = len(content) if info.isreg() else 0
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_a_folder_in_an_archive_can_be_named(tmp_path: Path) -> None:
+    """A path that goes on behind the archive names a folder in it, with or without the one at the top."""
+    path = make_tar(tmp_path / "a.tar", "set/train/cat/1.jpg", "set/val/cat/2.jpg")
+    for inside in ("train", "set/train"):
+        source = open_source(f"{path}/{inside}")
+        assert [source.key(i) for i in range(len(source))] == ["cat/1.jpg"]
+    with pytest.raises(UsageError, match=r"there is no folder 'cat' in .*a\.tar: it holds set"):
+        open_source(f"{path}/cat")
+
+
+def test_splits_in_an_archive(tmp_path: Path) -> None:
+    """train/ and val/ are refused as classes with the command that packs them, which works; --source takes them."""
+    root = tmp_path / "set"
+    for i, name in enumerate(["train/cat/1.png", "train/dog/2.png", "val/dog/3.png"]):
+        save(root / name, picture(20, 30, i))
+    shell(tmp_path, "tar cf set.tar set")
+    with pytest.raises(DividedError, match=r"rawpack pack --splits train,val \S+/set\.tar DST"):
+        open_source(tmp_path / "set.tar")
+    assert open_source(tmp_path / "set.tar", "archive").info.classes == ("train", "val")
+    for source in (root, tmp_path / "set.tar"):
+        api.pack_splits(source, tmp_path / f"{source.name} store", splits=["train", "val"], size=16, workers=0)
+    check_files(settled_files(tmp_path / "set.tar store"), settled_files(tmp_path / "set store"))
+
+
+def test_names_of_several_archives(tmp_path: Path) -> None:
+    """Ranges keep their zeros, lists and globs are in order, and what exists under the very name is one file."""
+    assert expanded("a-{008..010}.tar") == ["a-008.tar", "a-009.tar", "a-010.tar"]
+    assert expanded("{0..1}/{0..1}::x") == ["0/0", "0/1", "1/0", "1/1", "x"]
+    for name in ("b2.tar", "b10.tar", "{0..1}.tar"):
+        (tmp_path / name).touch()
+    assert expanded(f"{tmp_path}/b*.tar") == [f"{tmp_path}/b10.tar", f"{tmp_path}/b2.tar"]
+    assert expanded(f"{tmp_path}/{{0..1}}.tar") == [f"{tmp_path}/{{0..1}}.tar"]
+    for wrong in ("{2..1}.tar", "{0..9999999}.tar", f"{tmp_path}/c*.tar", ""):
+        with pytest.raises(UsageError):
+            expanded(wrong)
+    make_tar(tmp_path / "b2.tar", "1.jpg")
+    with pytest.raises(UsageError, match="twice"):
+        open_source(f"{tmp_path}/b2.tar::{tmp_path}/b2.tar")
+    with pytest.raises(UsageError, match=r"there is no file .*b3\.tar"):
+        open_source(f"{tmp_path}/b{{2..3}}.tar")
+
+
+# ---- what archives may hold
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def test_links_never_leave_the_archive(tmp_path: Path) -> None:
+    """Links to files of this machine, by absolute or climbing paths, cannot be read, whatever is there."""
+    (tmp_path / "secret.jpg").write_bytes(JPEG)
+    path = make_tar(
+        tmp_path / "a.tar", "./", "a/1.jpg", link("a/abs.jpg", str(tmp_path / "secret.jpg")),
+        link("a/up.jpg", "../../secret.jpg"), link("a/hard.jpg", "a/1.jpg", tarfile.LNKTYPE),
+        link("a/hard2.jpg", "../secret.jpg", tarfile.LNKTYPE), link("a/loop.jpg", "loop.jpg"),
+    )  # fmt: skip
+    source = ArchiveSource(path)
+    read = {source.key(i): reason_of(source, i) for i in range(len(source))}
+    assert read == {
+        "a/1.jpg": "", "a/abs.jpg": "unreadable", "a/hard.jpg": "", "a/hard2.jpg": "unreadable",
+        "a/loop.jpg": "unreadable", "a/up.jpg": "unreadable",
+    }  # fmt: skip
+
+
+def reason_of(samples: Samples, i: int) -> str:
+    try:
+        samples[i]
+    except DecodeError as error:
+        return error.reason
+    return ""
+
+
+def test_names_that_lead_out_are_rejected_by_name(tmp_path: Path) -> None:
+    """Absolute and climbing names are samples that are rejected; those of other files are counted."""
+    source = ArchiveSource(
+        make_tar(tmp_path / "a.tar", "b/1.jpg", "/etc/x.jpg", "../y.jpg", "b/../z.jpg", "/etc/passwd")
+    )
+    assert {source.key(i): reason_of(source, i) for i in range(len(source))} == {
+        "1.jpg": "", "/etc/x.jpg": "bad_name", "../y.jpg": "bad_name", "b/../z.jpg": "bad_name",
+    }  # fmt: skip
+    assert (source.info.counts["bad_names"], source.info.counts["other_files"]) == (3, 1)
+
+
+def test_the_last_of_two_members_counts_and_is_reported(tmp_path: Path) -> None:
+    """A file that was added again replaces the older one, as tar unpacks it, and the user learns of it."""
+    root = tmp_path / "photos"
+    save(root / "a" / "1.png", picture(20, 30, 0))
+    shell(tmp_path, "tar cf a.tar photos")
+    save(root / "a" / "1.png", picture(20, 30, 1))
+    shell(tmp_path, "tar rf a.tar photos/a/1.png")
+    source = open_source(tmp_path / "a.tar")
+    same(source, FolderSource(root))
+    assert source.info.problems == ("photos/a/1.png is there more than once: the last one counts",)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("photos/a/1.png", b"old")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("photos/a/1.png", (root / "a" / "1.png").read_bytes())
+    same(open_source(tmp_path / "a.zip"), FolderSource(root))
+
+
+def test_sparse_and_special_members(tmp_path: Path) -> None:
+    """Pipes are counted, sparse files rejected; what follows them is read."""
+    root = tmp_path / "p"
+    (root / "a").mkdir(parents=True)
+    (root / "a" / "2.jpg").write_bytes(JPEG)
+    with (root / "a" / "1.jpg").open("wb") as file:
+        file.truncate(1 << 22)
+    os.mkfifo(root / "a" / "pipe")
+    for form in ("gnu", "pax"):
+        shell(tmp_path, f"tar cSf {form}.tar --format={form} p")
+        source = open_source(tmp_path / f"{form}.tar")
+        assert [reason_of(source, i) for i in range(len(source))] == ["unreadable", ""]
+        assert source.info.counts["special_files"] == 1
+        assert source.key(0) == "a/1.jpg"
+
+
+def test_sizes_beyond_8_gib(tmp_path: Path) -> None:
+    """Such a size is a base-256 number or a pax record; the member is too large for any decoder, the next is read."""
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        path = tmp_path / f"{form}.tar"
+        with path.open("wb") as file:
+            big, small = tarfile.TarInfo("a/1.jpg"), tarfile.TarInfo("a/2.jpg")
+            big.size, small.size = 9 << 30, len(JPEG)
+            file.write(big.tobuf(form))
+            file.seek(9 << 30, os.SEEK_CUR)
+            file.write(small.tobuf(form) + JPEG.ljust(1024, b"\0") + bytes(1024))
+        source = ArchiveSource(path)
+        assert [reason_of(source, i) for i in range(len(source))] == ["too_large", ""]
+        path.unlink()
+
+
+@pytest.mark.parametrize("change", ["encrypt", "lzma", "crc", "size", "bomb"])
+def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
+    """An encrypted member, one by another method, one that the directory lies about: each is rejected, and no other."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("1.jpg", JPEG, zipfile.ZIP_LZMA if change == "lzma" else None)
+        archive.writestr("2.jpg", JPEG)
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\1\2")
+    if change == "encrypt":
+        data[entry + 8] |= 1
+    if change == "crc":
+        data[entry + 16] ^= 1
+    if change == "size":
+        data[entry + 24] ^= 1
+    if change == "bomb":
+        bomb = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+        bomb.writestr("1.jpg", bytes(50_000_000))
+        bomb.writestr("2.jpg", JPEG)
+        bomb.close()
+        data = bytearray(path.read_bytes())
+        entry = data.index(b"PK\1\2")
+        data[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
+    path.write_bytes(data)
+    source = open_source(path)
+    assert [reason_of(source, i) for i in range(2)] == [
+        "unreadable" if change in ("encrypt", "lzma") else "corrupt", "",
+    ]  # fmt: skip
+
+
+def test_names_in_zip_archives(tmp_path: Path) -> None:
+    """Names are UTF-8 by their mark; without it UTF-8 as Unix writes it, or cp437; DOS has backslashes."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, system in (("a/ü1.jpg", 3), ("a/XX2.jpg", 3), ("a/Y3.jpg", 0), ("b\\4.jpg", 0)):
+            info = zipfile.ZipInfo("x")
+            info.filename = info.orig_filename = name
+            info.create_system = system
+            archive.writestr(info, JPEG)
+    data = path.read_bytes().replace(b"XX2", "ü2".encode()).replace(b"Y3", b"\x813")
+    path.write_bytes(data)
+    source = open_source(path)
+    assert [source.key(i) for i in range(len(source))] == ["a/ü1.jpg", "a/ü2.jpg", "a/ü3.jpg", "b/4.jpg"]
+
+
+def test_zip64(tmp_path: Path) -> None:
+    """Records for archives beyond 4 GiB are read."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive, archive.open("1.jpg", "w", force_zip64=True) as file:
+        file.write(JPEG)
+    assert open_source(path)[0].image == JPEG
+
+
+# ---- against tarfile
+
+
+text = st.text(st.sampled_from("ab./é中\n -"), min_size=1, max_size=130)
+member = st.tuples(text, st.sampled_from([b"0", b"\0", b"1", b"2", b"5", b"6"]), st.binary(max_size=700), text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(member, max_size=6), st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
+def test_headers_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes, bytes, str]], form: int) -> None:
+    """Name, kind, place, size, time and target of every member are those that Python's own module finds."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as archive:
+        for name, kind, data, target in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.mtime = kind, target, len(data)
+            info.size = len(data) if kind in (b"0", b"\0") else 0
+            with suppress(ValueError):  # a name that ustar cannot have
+                archive.addfile(info, io.BytesIO(data))
+    raw = file.getvalue()
+    found = list(tar_members(lambda at, size: raw[at : at + size], 0, len(raw)))
+    kinds = {b"1": "hardlink", b"2": "symlink", b"5": "folder", b"6": "special"}
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        expected = archive.getmembers()
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.name.rstrip(b"/") == other.name.encode("utf-8", "surrogateescape").rstrip(b"/")
+        # GNU tar takes a file whose name ends in "/" for a folder, `tarfile` only one of type "\\0".
+        folder = other.isdir() or (other.isreg() and one.name.endswith(b"/"))
+        assert one.kind == ("folder" if folder else kinds.get(other.type, "file"))
+        assert (one.size, one.mtime_ns) == (other.size, other.mtime * 10**9)
+        assert not other.isreg() or one.offset == other.offset_data
+        assert not (other.issym() or other.islnk()) or one.target.decode() == other.linkname
+
+
+# ---- damage
+
+
+def test_a_truncated_archive_is_refused_by_name(tmp_path: Path) -> None:
+    """Nothing is packed of it, unless --skip-unreadable asks for the intact members."""
+    for i in range(4):
+        save(tmp_path / "p" / "a" / f"{i}.png", picture(40, 50, i))
+    shell(tmp_path, "tar cf a.tar --sort=name p && zip -qr a.zip p && tar czf a.tgz p")
+    for name in ("a.tar", "a.zip", "a.tgz"):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
+        with pytest.raises(PackError, match=rf"{name} cannot be read to its end: .*; \d members? before that"):
+            open_source(tmp_path / name)
+    source = open_source(tmp_path / "a.tar", skip_unreadable=True)
+    images = [source.key(i) for i in range(len(source)) if reason_of(source, i) == ""]
+    assert images == ["a/0.png", "a/1.png"]
+    ran = run_here("pack", "--workers", 0, "--skip-unreadable", "--size", 16, tmp_path / "a.tar", tmp_path / "store")
+    assert ran.code == 1
+    assert "not_scanned" in (tmp_path / "store" / "rejects.jsonl").read_text()
+
+
+def test_an_archive_without_the_mark_of_its_end_is_truncated(tmp_path: Path) -> None:
+    """A tar archive that was cut between two members looks intact but for that mark."""
+    path = make_tar(tmp_path / "a.tar", "1.jpg", "2.jpg")
+    with tarfile.open(path) as archive:
+        cut = archive.getmember("2.jpg").offset
+    os.truncate(path, cut)
+    with pytest.raises(PackError, match="without a mark of its end; 1 member before that"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
+@pytest.mark.parametrize("change", ["touch", "truncate", "remove"])
+def test_a_changed_archive_stops_packing(tmp_path: Path, name: str, change: str) -> None:
+    """An archive that was touched, truncated or removed since it was opened is no reject of its members."""
+    save(tmp_path / "p" / "a" / "1.png", picture(20, 30, 0))
+    shell(tmp_path, {"a.tar": "tar cf a.tar p", "a.zip": "zip -qr a.zip p", "a.tgz": "tar czf a.tgz p"}[name])
+    source = open_source(tmp_path / name)
+    part = pickle.loads(pickle.dumps(source.part(0, 1)))
+    assert isinstance(part[0], Item)
+    if change == "touch":
+        os.utime(tmp_path / name, ns=(1, 1))
+    elif change == "truncate":
+        os.truncate(tmp_path / name, 100)
+    else:
+        (tmp_path / name).unlink()
+    with pytest.raises(SourceChangedError, match=rf"{name} changed since packing began"):
+        part[0]
+
+
+def test_a_changed_archive_does_not_resume(tmp_path: Path) -> None:
+    """A run that was stopped resumes with the same archive only."""
+    for i in range(3):
+        save(tmp_path / "p" / "a" / f"{i}.png", picture(20, 30, i))
+    (tmp_path / "p" / "a" / "3.jpg").write_text("no image")
+    shell(tmp_path, "tar cf a.tar p")
+    pack = ("pack", "--workers", 0, "--size", 16, tmp_path / "a.tar", tmp_path / "store")
+    assert run_here(*pack).code != 0  # too many rejects
+    os.utime(tmp_path / "a.tar", ns=(5, 5))
+    assert "another source" in run_here(*pack, "--max-rejects", 1).err
+    shell(tmp_path, "rm -r store")
+    assert run_here(*pack).code != 0
+    ran = run_here(*pack, "--max-rejects", 1)
+    assert "resuming" in ran.err
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
+def test_mutated_archives(tmp_path: Path, name: str) -> None:
+    """Whatever bytes change, reading ends in images, rejects or a plain error; of a tar, in what tar itself unpacks."""
+    make = {"a.tar": "tar cf a.tar p", "a.zip": "zip -qr a.zip p", "a.tgz": "tar czf a.tgz p"}[name]
+    for i in range(3):
+        save(tmp_path / "p" / "a" / f"{i}.png", picture(8, 8, i))
+    (tmp_path / "p" / "a" / "l.png").symlink_to("0.png")
+    shell(tmp_path, make)
+    whole, dice = (tmp_path / name).read_bytes(), random.Random(5)
+    images = {path.read_bytes() for path in (tmp_path / "p").rglob("*.png")}
+    headers = [i for i in range(0, len(whole), 512) if whole[i + 257 : i + 262] == b"ustar"] or [0]
+    start = time.monotonic()
+    for _ in range(150 if name != "a.tgz" else 30):
+        data = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.choice(headers) + dice.randrange(512) if dice.random() < 0.7 else dice.randrange(len(data))
+            data[at % len(data)] = dice.choice(
+                [0, 255, dice.randrange(256), data[at % len(data)] ^ 1 << dice.randrange(8)]
+            )
+        if dice.random() < 0.2:
+            del data[dice.randrange(len(data)) :]
+        (tmp_path / name).write_bytes(data)
+        try:
+            source = open_source(tmp_path / name, "archive", skip_unreadable=True)
+        except (UsageError, PackError):
+            continue
+        for i in range(len(source)):
+            with suppress(DecodeError):
+                found = source[i].image
+                # tar has no checksum of contents; zip and gzip have.
+                assert name == "a.tar" or found in images
+    assert time.monotonic() - start < 60
+
+
+# ---- reading
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    """A long directory says how many members it has read."""
+    told: list[int] = []
+    open_source(make_tar(tmp_path / "a.tar", *(f"{i:04}.jpg" for i in range(2500))), progress=told.append)
+    assert told == [1000, 2000, 2500]
+
+
+def test_parts_are_small(tmp_path: Path) -> None:
+    """A part holds only its own members and the archives that they are in."""
+    for k in range(3):
+        make_tar(tmp_path / f"{k}.tar", *(f"{k}/some-image-{i:04}.jpg" for i in range(500)))
+    source = open_source(f"{tmp_path}/{{0..2}}.tar")
+    part = source.part(600, 700)
+    assert len(pickle.dumps(part)) < 100 * 100 + 2000
+    assert pickle.loads(pickle.dumps(part))[99].key == source.key(699)
+
+
+def test_workers_read_compressed_archives_by_one_index(tmp_path: Path) -> None:
+    """Packing by worker processes makes the same store, and leaves no file behind."""
+    for i in range(40):
+        save(tmp_path / "p" / "ab"[i % 2] / f"{i}.png", picture(30, 40, i))
+    shell(tmp_path, "tar czf a.tgz p")
+    (tmp_path / "tmp").mkdir()
+    how = ("pack", "--size", 16, "--shard-size", 1, "--quiet")
+    ran = run_command(*how, "--workers", 2, tmp_path / "a.tgz", tmp_path / "two", TMPDIR=str(tmp_path / "tmp"))
+    assert (ran.code, ran.err) == (0, "")
+    assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("rawpack-index")]
+    assert run_here(*how, "--workers", 0, tmp_path / "p", tmp_path / "one").code == 0
+    check_files(settled_files(tmp_path / "two"), settled_files(tmp_path / "one"))
+
+
+class TestTar(SourceConformance):
+    command = "tar cf a.tar p"
+
+    def open(self, folder: Path) -> Source:
+        path = folder / "source" / self.command.split()[-2]
+        if not path.exists():
+            for i in range(7):
+                save(folder / "source" / "p" / "ab"[i % 2] / f"{i}.png", picture(20, 30, i))
+            (folder / "source" / "p" / "a" / "bad.jpg").write_text("no image")
+            (folder / "source" / "p" / "b" / "link.jpg").symlink_to("nowhere")
+            (folder / "source" / "p" / "b" / "same.png").symlink_to("1.png")
+            shell(folder / "source", self.command)
+        return open_source(path)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        root = folder / "source" / "p"
+        names = sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
+        return [(name, None if "link" in name else (root / name).read_bytes()) for name in names]
+
+    def change(self, folder: Path) -> bool:
+        os.utime(folder / "source" / self.command.split()[-2], ns=(10**18, 10**18))
+        return True
+
+
+class TestGzip(TestTar):
+    command = "tar czf a.tgz p"
+
+
+class TestZip(TestTar):
+    command = "zip -qry a.zip p"
