@@ -184,13 +184,12 @@ class Shards:
     def _add_label(self, i: int, member: Member, read: Read, where: str) -> None:
         """Read the label of sample i: a whole number or a name; nothing is none."""
         assert self._label is not None
-        name = plain(member.name[:_LONGEST])
-        if member.size > _MOST_LABEL:
-            raise UsageError(f"{where}: {name} has {member.size:,} bytes, too many for a label")
-        data = read(member.offset, member.size)
         try:
-            label = _label(data, self._label)
+            if member.size > _MOST_LABEL:
+                raise DecodeError("bad_field", f"it has {member.size:,} bytes")
+            label = _label(read(member.offset, member.size), self._label)
         except DecodeError as error:
+            name = plain(member.name[:_LONGEST])
             raise UsageError(f"{where}: the label of {name} cannot be read: {error.detail}") from None
         if label is None:
             return
