@@ -12,6 +12,7 @@ from rawpack.errors import UsageError
 from rawpack_packer import api
 from rawpack_packer.cli.command import Decorator, option, together
 from rawpack_packer.engines import ENGINES
+from rawpack_packer.job import PREFIXES
 from rawpack_packer.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, format_names
 from rawpack_packer.sources import KINDS, OPTIONS
 
@@ -116,9 +117,10 @@ source_options = together(
         "is 1. [default: stop before anything is written]",
     ),
     option(
-        "--field", "fields", group="Source", multiple=True, metavar="NAME:DTYPE",
+        "--field", "fields", group="Source", multiple=True, metavar="NAME[:DTYPE]",
         help="The type of a listing's column, if its values do not tell: score:float32, vector:float32[4], "
-        "name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. May be repeated.",
+        "name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of WebDataset, a member or an entry of "
+        "its JSON that becomes a field: txt, json.width, caption=txt:str. May be repeated.",
     ),
     option(
         "--key", group="Source", metavar="COLUMN",
@@ -130,8 +132,13 @@ source_options = together(
     ),
     option(
         "--classes", group="Source", type=click.Path(), metavar="FILE",
-        help="Class names, one per line, in the order of their numbers, for a listing or YOLO's files. [default: for a "
-        "listing, the sorted names in column label]",
+        help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset or "
+        "RecordIO. [default: for a listing and WebDataset, the sorted names among the labels]",
+    ),
+    option(
+        "--prefix", group="Source", type=click.Choice(PREFIXES),
+        help="Put the name of its WebDataset shard, or the shard's number from 0, and / in front of each key, for "
+        "shards that share keys. [default: no prefix]",
     ),
     option(
         "--labels", group="Source", type=click.Path(), metavar="FILE",

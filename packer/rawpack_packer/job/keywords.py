@@ -65,8 +65,9 @@ class SourceKeywords(TypedDict, total=False):
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     key, images: of a listing, the column of keys, and the folder that relative paths start from.
-    classes: of a listing or YOLO's files, the path of a file of class names.
+    classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
     labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
+    prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
     fps, every, start, end, max_frames: which frames of videos are taken.
 
     Of a dataset:
@@ -76,7 +77,8 @@ class SourceKeywords(TypedDict, total=False):
 
     Of a listing or dataset:
     fields: what fields are, where their first value does not show it: "float32", "float32[?,5]" for arrays that differ
-        in length, "str", "mask"; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape).
+        in length, "str", "mask"; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of WebDataset, the members that
+        become fields: ["txt", "width=json.width"].
     """
 
     kind: str | None
@@ -86,6 +88,7 @@ class SourceKeywords(TypedDict, total=False):
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
     labels: str | os.PathLike[str] | None
+    prefix: Literal["names", "numbers"] | None
     fps: float | str | None
     every: int | None
     start: float | str | None

@@ -15,7 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import refuse_url
+from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
 from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
+from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.dataset import DatasetSource
@@ -69,8 +71,15 @@ KINDS: dict[str, SourceKind] = {
         ("fields", "key", "images", "classes"),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
     ),
+    "recordio": SourceKind(RecordIOSource, ("classes",), accepts_file=is_recordio, accepts_folder=is_recordio),
     "store": SourceKind(StoreSource, accepts_folder=is_store),
     "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
+    "webdataset": SourceKind(
+        WebDatasetSource,
+        ("fields", "classes", "prefix"),
+        accepts_file=is_webdataset,
+        accepts_folder=names_webdataset,
+    ),
     "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
     "archive": SourceKind(
         ArchiveSource, ("labels", "skip_unreadable"), accepts_file=is_archive, accepts_folder=names_archives

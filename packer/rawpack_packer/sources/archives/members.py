@@ -1,0 +1,218 @@
+"""Fields made of the members of WebDataset samples: what `--field` names, and how the bytes of a member become a value.
+
+A member is named by its suffix: `txt`, `seg.png`. An entry of a JSON member is named by the way to it: `json.caption`,
+`meta.json.camera.iso`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources.archives.spans import Rows, Spans
+from rawpack_packer.sources.fields import Boxes, FieldKind, Value, check_names
+from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask
+from rawpack_packer.text import plain
+
+PICKLES = frozenset({"pyd", "pkl", "pickle", "pth", "pt"})
+"""Types of members that could run code when they are read."""
+_NOT_READ = frozenset({"npz", "ten", "tb", "mp", "msg", "msgpack", "cbor", "h5", "zip", "tar"})
+_JSON = ("json", "jsn")
+_WHOLE_NUMBERS = frozenset({"cls", "cls2", "index", "inx", "id", "count"})
+"""Types of members that webdataset reads as a whole number."""
+_SHOWN = 40
+
+
+def type_of(suffix: str) -> str:
+    """What follows the last dot of a suffix: "png" for "seg.png"."""
+    return suffix.rpartition(".")[2]
+
+
+def is_image(suffix: str) -> bool:
+    """Whether members with this suffix are images."""
+    return f".{type_of(suffix)}" in EXTENSIONS
+
+
+@dataclass(frozen=True)
+class NamedMember:
+    """A field, as the user named it."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    """Of the member; of the image, perhaps several: the first that a sample has."""
+    entry: tuple[str, ...]
+    """The way to the value in a JSON member; () for all of the member."""
+    declared: Declared | None
+    """None where the first value shows it."""
+
+    @property
+    def suffix(self) -> str:
+        return self.suffixes[0]
+
+
+def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, NamedMember]:
+    """The fields of `[NAME=]MEMBER[:DTYPE]`, by name. Raises UsageError."""
+    pairs: list[tuple[str, Declared | None]]
+    if isinstance(fields, Mapping):
+        pairs = list(fields.items())
+    else:
+        pairs = [(text.partition(":")[0], text.partition(":")[2] or None) for text in fields]
+    found: dict[str, NamedMember] = {}
+    for text, declared in pairs:
+        given, equals, member = text.rpartition("=")
+        one = _named(text, given if equals else None, member, declared)
+        if one.name in found:
+            raise UsageError(f"--field {one.name} is given twice")
+        found[one.name] = one
+    check_names(name for name in found if name != "image")
+    return found
+
+
+def _named(text: str, given: str | None, member: str, declared: Declared | None) -> NamedMember:
+    parts = member.lower().split(",") if given == "image" else [member]
+    if given == "" or not all(parts):
+        raise UsageError(f"--field {text!r}: write MEMBER or NAME=MEMBER, such as txt, caption=txt or json.caption")
+    if given == "image":
+        return NamedMember("image", tuple(parts), (), None)
+    words = member.split(".")
+    at = next((i for i, word in enumerate(words[:-1]) if word.lower() in _JSON), len(words) - 1)
+    suffix, entry = ".".join(words[: at + 1]).lower(), tuple(words[at + 1 :])
+    kind = type_of(suffix)
+    if kind in PICKLES:
+        raise UsageError(
+            f"--field {text}: a .{kind} can run code when it is read, so rawpack does not read it: write its values as "
+            ".json or .npy members"
+        )
+    if kind in _NOT_READ:
+        raise UsageError(f"--field {text}: rawpack does not read .{kind} members: write .json or .npy members")
+    if is_image(suffix) and declared != "mask" and not (isinstance(declared, FieldKind) and declared.mask):
+        raise UsageError(f"--field {text}: a .{kind} is an image: --field image={suffix}, or for a mask {suffix}:mask")
+    name = given or (entry[-1] if entry else ".".join(words[:-1]).replace(".", "_") or suffix)
+    return NamedMember(name, (suffix,), entry, declared)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberValues:
+    """The values of one field, which are read with their samples: a `Column`."""
+
+    spans: Spans
+    type: str
+    """Of the members, see `type_of`."""
+    entry: tuple[str, ...]
+    kind: FieldKind
+
+    def value(self, i: int, /) -> Value:
+        return value_of(member_bytes(self.spans, i), self.type, self.entry, self.kind)
+
+    def pick(self, rows: Rows, /) -> MemberValues:
+        return MemberValues(self.spans.pick(rows), self.type, self.entry, self.kind)
+
+
+def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
+    """The values of a field. first: a sample that has it. Raises UsageError where the first value fits no field."""
+    kind = type_of(field.suffix)
+    declared = None if field.declared is None else declared_kind(field.name, field.declared)
+    if declared is not None:
+        return MemberValues(spans, kind, field.entry, declared)
+    try:
+        data = member_bytes(spans, first)
+        if is_image(field.suffix):
+            return MemberValues(spans, kind, (), inferred_mask(field.name, data, None))
+        value = value_of(data, kind, field.entry, None)
+    except DecodeError as error:
+        raise UsageError(f"--field {field.name}: its first value cannot be read: {error.detail}") from None
+    return MemberValues(spans, kind, field.entry, inferred_kind(field.name, value))
+
+
+def member_bytes(spans: Spans, i: int) -> bytes:
+    """The bytes of a member, which may be empty as those of an image may not."""
+    return b"" if i not in spans.faults and not spans.states[i, 0] else spans.value(i)
+
+
+def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | None) -> Value:
+    """The value of a member. type: see `type_of`. kind: None for the first value, which may be anything. Raises
+    DecodeError."""
+    if kind is not None and kind.mask:
+        return data
+    value: Any
+    if type == "npy":
+        value = _array(data)
+    elif type in _JSON:
+        value = _entry(parsed(data), entry)
+        if not entry and (isinstance(value, dict) or (kind is not None and kind.dtype == "str")):
+            value = value if isinstance(value, str) else _text(data)
+    else:
+        value = _text(data)
+        if (type in _WHOLE_NUMBERS) if kind is None else (kind.dtype != "str"):
+            value = _number(data)
+    if isinstance(value, str | bytes) or kind is None:
+        return cast(Value, value)
+    array = as_array(value)
+    if array is None:
+        raise DecodeError("bad_field", f"{_shown(value)} is no number, text or array")
+    if kind.boxes is None:
+        return array
+    return Boxes(array if array.size else np.zeros((0, kind.shape[1] or 0)), kind.boxes)
+
+
+def parsed(data: bytes) -> Any:
+    """A JSON value. Raises DecodeError."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise DecodeError("bad_field", f"{_shown(data)} is not valid JSON or no number") from None
+
+
+def _number(data: bytes) -> Any:
+    """A number, written as webdataset takes it: 007 is 7; or as in JSON, also a list of numbers."""
+    try:
+        return int(data)
+    except ValueError:
+        return parsed(data)
+
+
+def _entry(value: Any, entry: Sequence[str]) -> Any:
+    for name in entry:
+        if not isinstance(value, dict) or name not in value:
+            raise DecodeError("bad_field", f"the JSON member has no entry {plain('.'.join(entry))}")
+        value = value[name]
+    return value
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("bad_field", f"byte {error.start} of the member is not UTF-8") from None
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    """The array of an .npy file. Its header may lie: nothing is allocated by it."""
+    file = io.BytesIO(data)
+    try:
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[np.lib.format.read_magic(file)]
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject:
+            raise DecodeError("bad_field", "an .npy of Python objects could run code, so it is not read")
+        if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+            raise ValueError
+        return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
+    except (ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError):
+        raise DecodeError("bad_field", "the member is no .npy file, or damaged") from None
+
+
+def _shown(value: Any) -> str:
+    text = plain(value[: 2 * _SHOWN] if isinstance(value, bytes) else repr(value))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

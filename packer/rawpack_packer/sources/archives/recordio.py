@@ -1,0 +1,244 @@
+"""RecordIO files of images, as mxnet and InsightFace have them, as a source."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files
+from rawpack_packer.sources.archives.records import RecordImages, records
+from rawpack_packer.sources.base import SourceInfo, given_options, numbered
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import check_unchanged, opened, reason_of, stop_if_of_any_file
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.listing.columns import Classes, classes_of
+from rawpack_packer.sources.listing.numbers import is_small
+from rawpack_packer.sources.listing.table import (
+    Numbers,
+    RaggedColumn,
+    TableSource,
+    empty_classes,
+    ends_of,
+    no_classes,
+    texts_of,
+)
+from rawpack_packer.text import plain
+
+_NOT_RECORDS = {
+    ".bin": "a .bin is a pickle, which could run code when it is read, so rawpack does not read it: unpack it with "
+    "InsightFace's own tools if you trust it",
+    ".idx": "an .idx lists records: give the .rec next to it",
+    ".lst": "a .lst lists images for im2rec: give the .rec that was made of it",
+}
+_LINE = 1 << 12
+"""Bytes that a line of an .idx may have."""
+Progress = Callable[[int], None]
+
+
+class RecordIOSource(TableSource):
+    """The image records of `.rec` files, as a `Source`: their image files, in the order of the files.
+
+    The key of a sample is the id in its record; where two records have the same id, keys are the numbers of samples.
+    Records with one label each have a field `label`: int64 if all labels are whole numbers, else float32. Records with
+    several have a field `labels`, float32. Records with several labels and no image, as InsightFace's files have them,
+    are left out; in these files, `label` is the first of `labels`.
+
+    `info.counts`: header_records (those that were left out), unlabelled (label -1), empty_classes.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], /, *, classes: Classes | None = None, progress: Progress | None = None
+    ) -> None:
+        """path: see `archive_files`. classes: the names of labels. progress: called with the number of records.
+
+        Raises UsageError where a file is no RecordIO file, is damaged, holds no images, or has an .idx of other
+        records.
+        """
+        where = plain(os.path.abspath(os.fspath(path)))  # noqa: PTH100 - keeps what pathlib would not
+        if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
+            raise UsageError(f"{where}: {cure}")
+        files = archive_files(path)
+        found = _Found()
+        for number in range(len(files)):
+            found.read(files, number, progress)
+        if progress is not None:
+            progress(found.seen)
+        found.check(where)
+        columns = found.labels()
+        fields = {
+            name: FieldKind(column.values.dtype.name, (None,) if isinstance(column, RaggedColumn) else shape)
+            for name, column in columns.items()
+            for shape in [column.values.shape[1:]]
+        }
+        label = columns.get("label")
+        numbers = label.values if label is not None and label.values.dtype == np.int64 else None
+        names = None if classes is None else _classes(where, classes, numbers)
+        empty = () if names is None or numbers is None else empty_classes(names, numbers)
+        keys, by_number = found.keys()
+        info = SourceInfo(
+            kind="recordio",
+            root=where,
+            paths=files.paths,
+            fields=fields,
+            classes=names,
+            empty_classes=empty,
+            numbered=by_number,
+            options=given_options(classes=classes if isinstance(classes, str | os.PathLike) else None),
+            counts={
+                "header_records": found.headers,
+                "unlabelled": 0 if numbers is None else int((numbers == -1).sum()),
+                "empty_classes": len(empty),
+            },
+        )
+        super().__init__(info, texts_of(keys), found.images(files), columns, np.empty((0, 2), np.int64))
+
+
+def is_recordio(path: Path) -> bool:
+    """Whether a path, which may be a range or a glob, names RecordIO files."""
+    return path.suffix.lower() == ".rec" and not path.is_dir()
+
+
+class _Found:
+    """The image records of all files, as arrays."""
+
+    def __init__(self) -> None:
+        self.seen = self.headers = 0
+        """Records, and those without an image."""
+        self._some_image = False
+        """Whether any record holds what begins like an image."""
+        self._first: tuple[int, bytes] | None = None
+        """Size and first bytes of what the first record holds."""
+        self._file, self._offset, self._size = array("i"), array("q"), array("q")
+        self._split: dict[int, tuple[int, int]] = {}
+        self._labels, self._counts = bytearray(), array("i")
+        self._ids, self._high = array("Q"), array("Q")
+
+    def read(self, files: ArchiveFiles, number: int, progress: Progress | None) -> None:
+        """Find the records of one file."""
+        from rawpack_packer.images import sniff
+
+        path, state, starts = files.paths[number], files.state(number), array("q")
+        where = plain(os.fsencode(path))
+        if not state[0]:
+            raise UsageError(f"{where} is empty: copy it again")
+        try:
+            with opened(path) as fd:
+                try:
+                    for one in records(fd, state[0], where):
+                        self.seen += 1
+                        if progress is not None and self.seen % PROGRESS_EVERY == 0:
+                            progress(self.seen)
+                        starts.append(one.start)
+                        if one.several and not one.size:
+                            self.headers += 1
+                            continue
+                        if one.split:
+                            self._split[len(self._file)] = one.end - one.start, one.before
+                        self._file.append(number)
+                        self._offset.append(one.offset)
+                        self._size.append(one.size)
+                        self._labels += one.labels
+                        self._counts.append(len(one.labels) // 4)
+                        self._ids.append(one.id)
+                        self._high.append(one.high)
+                        self._some_image = self._some_image or sniff(one.first) is not None
+                        self._first = self._first or (one.size, one.first)
+                finally:
+                    check_unchanged(fd, state, where)
+        except DecodeError as error:
+            raise UsageError(f"{where}: {error.detail}") from None
+        except OSError as error:
+            stop_if_of_any_file(error, where)
+            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        _check_index(path, np.array(starts, np.int64))
+
+    def check(self, where: str) -> None:
+        """Raise UsageError where there is no image."""
+        if self._first is None:
+            raise UsageError(f"{where} has no image: all of its {self.headers:,} records have labels alone")
+        if not self._some_image:
+            size, first = self._first
+            raise UsageError(
+                f"{where} holds no image files: the first record has {size:,} bytes that begin with "
+                f"{first[:8].hex(' ')}. Raw pixels are not read, since nothing says their shape: make the .rec again "
+                "with JPEG or PNG images, or pack an .npy"
+            )
+
+    def keys(self) -> tuple[list[str], bool]:
+        """The keys of all samples, and whether they are numbers because ids are not unique."""
+        ids = list(zip(self._high, self._ids, strict=True)) if any(self._high) else self._ids
+        if len(set(ids)) < len(ids):
+            return [numbered(i) for i in range(len(ids))], True
+        return [str(high << 64 | low) for high, low in zip(self._high, self._ids, strict=True)], False
+
+    def labels(self) -> dict[str, Numbers | RaggedColumn]:
+        """The fields."""
+        values = np.frombuffer(bytes(self._labels), "<f4").astype(np.float32)
+        counts, ends = np.array(self._counts), ends_of(self._counts)
+        if (counts == 1).all():
+            return {"label": Numbers(_whole(values))}
+        columns = dict[str, Numbers | RaggedColumn]()
+        if self.headers:
+            columns["label"] = Numbers(_whole(values[ends[:-1]]))
+        if (counts == counts[0]).all():
+            return columns | {"labels": Numbers(values.reshape(-1, counts[0]))}
+        return columns | {"labels": RaggedColumn(values, ends)}
+
+    def images(self, files: ArchiveFiles) -> RecordImages:
+        """The column of images."""
+        sizes = np.array(self._size, np.int64)
+        return RecordImages(
+            files,
+            np.array(self._file, np.int32),
+            np.array(self._offset, np.int64),
+            np.stack([sizes, np.full_like(sizes, -1)], axis=1),
+            split=self._split,
+        )
+
+
+def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:
+    """Labels as int64 if all of them are whole numbers."""
+    with np.errstate(invalid="ignore"):
+        whole = is_small(labels) & (labels == np.rint(labels))
+    return labels.astype(np.int64) if whole.all() else labels
+
+
+def _classes(where: str, classes: Classes, labels: NDArray[np.int64] | None) -> tuple[str, ...]:
+    names = classes_of(classes)
+    if labels is None:
+        raise UsageError(f"--classes names labels that are whole numbers, one for each image; {where} has others")
+    wrong = labels[no_classes(labels, len(names))]
+    if len(wrong):
+        raise UsageError(f"{where} has label {wrong[0]}; there are {len(names)} classes, counted from 0")
+    return names
+
+
+def _check_index(path: str, starts: NDArray[np.int64]) -> None:
+    """Raise UsageError where there is an `.idx` next to a file that does not list its records. It is not needed: all
+    that it says is in the records too."""
+    index = Path(path).with_suffix(".idx")
+    where, listed = plain(os.fsencode(index)), array("q")
+    try:
+        with index.open("rb") as lines:
+            while line := lines.readline(_LINE):
+                listed.append(int(line.split(b"\t")[1]))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+    except (ValueError, IndexError, OverflowError):
+        wrong = f"its line {len(listed) + 1} is not a key, a tab and a position"
+    else:
+        if np.array_equal(np.sort(np.array(listed, np.int64)), starts):
+            return
+        wrong = f"it lists {len(listed):,} records, and not those that the file has, which are {len(starts):,}"
+    raise UsageError(
+        f"{where} does not belong to {plain(os.fsencode(Path(path).name))}: {wrong}. rawpack does not need it: move it "
+        "away, or make it again with mxnet's rec2idx.py"
+    )

@@ -1,0 +1,247 @@
+"""Samples of WebDataset shards: consecutive members whose names differ only after the first dot."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources.archives.compressed import CompressedSpans
+from rawpack_packer.sources.archives.files import ArchiveFiles
+from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
+from rawpack_packer.sources.archives.spans import Fault, Rows, Spans
+from rawpack_packer.sources.archives.tar import BadArchiveError, Member, Read, tar_members
+from rawpack_packer.sources.files import bad_name, text_of
+from rawpack_packer.text import listed, plain
+
+_META = re.compile(rb"__[^/]*__(?:$|/)")
+"""Names that webdataset skips."""
+_LONGEST = 4096
+"""Bytes of a name."""
+_MOST_LABEL = 1 << 24
+"""Bytes of a member with a label: they are read before anything is packed."""
+_TRIED = 64
+"""Members that show whether an archive is a WebDataset shard."""
+_SIDES = frozenset({"cls", "json", "txt", "npy"})
+"""Types of members next to the image of a sample that show the same."""
+
+
+@dataclass(slots=True)
+class MemberColumn:
+    """The members of one suffix, in order."""
+
+    sample: array[int] = field(default_factory=lambda: array("q"))
+    offset: array[int] = field(default_factory=lambda: array("q"))
+    size: array[int] = field(default_factory=lambda: array("q"))
+    time: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, sample: int, member: Member) -> None:
+        self.sample.append(sample)
+        self.offset.append(member.offset)
+        self.size.append(member.size)
+        self.time.append(member.mtime_ns)
+
+
+def key_of(name: bytes) -> tuple[bytes, str] | None:
+    """The key and the suffix of a member: `a.b/c.seg.PNG` is `a.b/c` and `seg.png`. None where it is part of no sample.
+
+    As webdataset has it, except for hidden files, which it takes for samples of one member if they are in a folder.
+    """
+    folder, slash, last = name.rpartition(b"/")
+    stem, dot, suffix = last.partition(b".")
+    if not stem or not dot or _META.match(name):
+        return None
+    return folder + slash + stem, text_of(suffix).lower()
+
+
+class Shards:
+    """What a pass over the shards finds: the key of each sample, and where its members are."""
+
+    def __init__(self, fields: Collection[NamedMember], label: NamedMember | None) -> None:
+        """fields: what the user named. label: the one that is read at once, of `cls` by default."""
+        self.members = 0
+        """So far."""
+        self.columns: dict[str, MemberColumn] = {}
+        """Of images, and of what was named."""
+        self.suffixes: dict[str, int] = {}
+        """How often each occurs."""
+        self.shard, self.keys, self.ends = array("i"), bytearray(), array("q", [0])
+        self.faults: dict[int, Fault] = {}
+        """Samples that cannot be packed: number -> why."""
+        self.labels: dict[int | str, int] = {}
+        """Each label, as it is written -> a code, in order."""
+        self.first: list[int] = []
+        """The first sample of each code."""
+        self.codes = array("i")
+        """Of each sample's label; -1 for none."""
+        self.counts = {"other_members": 0, "pickles": 0}
+        self._wanted = {suffix for one in fields for suffix in one.suffixes}
+        self._label = label
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    def key(self, i: int) -> bytes:
+        """The key of sample i, as the archive has it."""
+        return bytes(self.keys[self.ends[i] : self.ends[i + 1]])
+
+    def read(self, read: Read, size: int, shard: int, where: str) -> Iterator[int]:
+        """Find the samples of a shard; yields the number of members that all shards have so far.
+
+        read, size: as for `tar_members`. where: the shard, printable. Raises UsageError where it is no intact tar
+        archive, or a sample has two members of one suffix.
+        """
+        key, seen = None, set[str]()
+        try:
+            for member in tar_members(read, 0, size):
+                self.members += 1
+                yield self.members
+                found = key_of(member.name) if member.kind == "file" else None
+                if found is None:
+                    self.counts["other_members"] += member.kind != "folder"
+                    continue
+                if found[0] != key:
+                    key, seen = found[0], set()
+                    self._begin(key, shard)
+                suffix = found[1]
+                if suffix in seen:
+                    raise UsageError(
+                        f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each "
+                        "suffix: write the shard again"
+                    )
+                seen.add(suffix)
+                self._add(suffix, member, read, where)
+        except BadArchiveError as error:
+            raise UsageError(f"{where} is damaged: {error}; copy it again, or leave it out") from None
+
+    def spans(self, files: ArchiveFiles, suffixes: Iterable[str], rows: Rows) -> Spans:
+        """The members of these samples with one of these suffixes; those that a sample lacks are faults."""
+        place = np.full((len(self), 3), -1, np.int64)
+        for suffix in reversed([*suffixes]):
+            if (column := self.columns.get(suffix)) is not None:
+                at = np.array(column.sample, np.int64)
+                place[at] = np.stack([column.offset, column.size, column.time], axis=1)
+        place = place[rows]
+        wanted = " or ".join(f".{plain(one)}" for one in suffixes)
+        faults: dict[int, Fault] = {
+            int(i): ("bad_field", f"the sample has no member {wanted}") for i in np.flatnonzero(place[:, 0] < 0)
+        }
+        if self.faults:
+            faults |= {k: self.faults[row] for k, row in enumerate(rows.tolist()) if row in self.faults}
+        of = CompressedSpans if files.indexes else Spans
+        return of(files, np.array(self.shard, np.int32)[rows], place[:, 0], place[:, 1:], faults)
+
+    def images(self, named: NamedMember | None, where: str) -> tuple[tuple[str, ...], Rows]:
+        """The suffixes of images, and the samples that have one. Raises UsageError where a sample has several, or none
+        has one."""
+        suffixes = named.suffixes if named else tuple(one for one in self.suffixes if self._is_image(one))
+        found = np.zeros(len(self), np.int32)
+        for suffix in suffixes:
+            if (column := self.columns.get(suffix)) is not None:
+                found[np.array(column.sample, np.int64)] += 1
+        if named is None and (found > 1).any():
+            i = int(np.argmax(found > 1))
+            raise UsageError(
+                f"{where}: sample {plain(self.key(i))} has {found[i]} images. Shards have "
+                f"{listed([f'.{one}' for one in suffixes], 8)}: name the one to pack, such as --field "
+                f"image={plain(suffixes[0])}"
+            )
+        if not found.any():
+            has = listed([f".{one}" for one in self.suffixes], 8)
+            has = f"its members have the suffixes {has}" if has else "it has no samples"
+            raise UsageError(f"{where} has no image: {has}; --field image=SUFFIX names the image")
+        return suffixes, np.flatnonzero(found)
+
+    def _begin(self, key: bytes, shard: int) -> None:
+        i = len(self.shard)
+        if (fault := bad_name(key)) is not None:
+            self.faults[i] = fault.reason, fault.detail
+        if len(key) > _LONGEST:
+            self.faults[i] = "bad_name", f"the name has {len(key)} bytes"
+            key = key[:_LONGEST] + b"~%d" % i
+        self.shard.append(shard)
+        self.keys += key
+        self.ends.append(len(self.keys))
+        self.codes.append(-1)
+
+    def _add(self, suffix: str, member: Member, read: Read, where: str) -> None:
+        self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
+        self.counts["pickles"] += type_of(suffix) in PICKLES
+        i = len(self.shard) - 1
+        if suffix in self._wanted or is_image(suffix):
+            self.columns.setdefault(suffix, MemberColumn()).add(i, member)
+        if self._label is not None and suffix == self._label.suffix:
+            self._add_label(i, member, read, where)
+
+    def _is_image(self, suffix: str) -> bool:
+        return is_image(suffix) and suffix not in self._wanted
+
+    def _add_label(self, i: int, member: Member, read: Read, where: str) -> None:
+        """Read the label of sample i: a whole number or a name; nothing is none."""
+        assert self._label is not None
+        try:
+            if member.size > _MOST_LABEL:
+                raise DecodeError("bad_field", f"it has {member.size:,} bytes")
+            label = _label(read(member.offset, member.size), self._label)
+        except DecodeError as error:
+            name = plain(member.name[:_LONGEST])
+            raise UsageError(f"{where}: the label of {name} cannot be read: {error.detail}") from None
+        if label is None:
+            return
+        code = self.labels.setdefault(label, len(self.labels))
+        if code == len(self.first):
+            self.first.append(i)
+        self.codes[i] = code
+
+
+def is_shard(members: Iterable[Member]) -> bool:
+    """Whether the first members of an archive are those of a WebDataset shard.
+
+    That is so where an image stands next to a `.cls` of the same key; or, outside of folders, which may be classes,
+    next to another member that is no image.
+    """
+    key, types = None, set[str]()
+    with suppress(BadArchiveError):
+        for member, _ in zip(members, range(_TRIED), strict=False):
+            found = key_of(member.name) if member.kind == "file" else None
+            if found is None:
+                continue
+            if found[0] != key:
+                key, types = found[0], set()
+            types.add("image" if is_image(found[1]) else type_of(found[1]))
+            flat = b"/" not in key.removeprefix(b"./")
+            if "image" in types and ("cls" in types or (flat and types & _SIDES)):
+                return True
+    return False
+
+
+def _label(data: bytes, field: NamedMember) -> int | str | None:
+    """The label in a member; None for none."""
+    value: object
+    if field.entry:
+        value = parsed(data)
+        for name in field.entry:
+            value = value.get(name) if isinstance(value, dict) else None
+    else:
+        try:
+            value = data.decode().strip()
+        except UnicodeDecodeError as error:
+            raise DecodeError("bad_field", f"byte {error.start} is not UTF-8") from None
+        with suppress(ValueError):
+            value = int(value)
+    if value is None or value == "":
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise DecodeError("bad_field", f"{str(value)[:40]} is neither a whole number nor a name")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise DecodeError("bad_field", "the number is beyond 64 bits")
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        raise DecodeError("bad_field", "half of a surrogate pair cannot be stored as UTF-8")
+    return value

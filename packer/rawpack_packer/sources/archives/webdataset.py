@@ -1,0 +1,305 @@
+"""WebDataset shards as a source: tar archives in which consecutive members with one key are a sample."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import xxhash
+
+from rawpack.errors import DecodeError, RawpackError, UsageError
+from rawpack_packer.sources.archives.compressed import (
+    check_readable,
+    compression,
+    open_compressed,
+    read_at,
+    save_index,
+)
+from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern
+from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
+from rawpack_packer.sources.archives.samples import Shards, is_shard
+from rawpack_packer.sources.archives.spans import Rows, Spans
+from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, is_tar, tar_members
+from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.files import check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.kinds import Declared, declared_kind
+from rawpack_packer.sources.listing.columns import Classes, classes_of
+from rawpack_packer.sources.listing.table import (
+    Column,
+    Numbers,
+    TableSource,
+    Texts,
+    empty_classes,
+    no_classes,
+    texts_of,
+)
+from rawpack_packer.text import listed, plain
+
+Prefix = Literal["names", "numbers"]
+Progress = Callable[[int], None]
+_CLS = NamedMember("label", ("cls",), (), None)
+_DIGITS = re.compile(r"\d+")
+_BESIDE = frozenset({".idx", ".json", ".parquet", ".txt", ".md", ".csv", ".tsv", ".yaml", ".yml", ""})
+"""Suffixes of other files in a folder of shards: indexes, statistics, licenses."""
+
+
+class WebDatasetSource(TableSource):
+    """WebDataset shards as a `Source`: their samples in order, keyed as webdataset keys them.
+
+    The image of a sample is its one image member; a member `cls` becomes `label`, and any member, or entry of a JSON
+    member, becomes a field if it is named. Samples without an image are left out.
+
+    `info.counts`: no_image (samples), pickles (members, never read), other_members (part of no sample), unlabelled,
+    empty_classes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        fields: Mapping[str, Declared] | Sequence[str] = (),
+        classes: Classes | None = None,
+        prefix: Prefix | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """path: a shard, several (see `archive_files`), or a folder of shards.
+
+        fields: what becomes a field, as `[NAME=]MEMBER[:DTYPE]`: ["caption=txt", "json.width"], or a mapping of what is
+        before the colon to what is after it. NAME `image` chooses the image, `label` the label. classes: names of the
+        labels. prefix: what is put before keys: the name of the shard, or its number. progress: called with the number
+        of members seen.
+
+        Raises UsageError where a shard is damaged, has no samples, or keys are not unique.
+        """
+        where = plain(os.path.abspath(os.fspath(path)))  # noqa: PTH100 - keeps what pathlib would not
+        files, paths = _files(path, where)
+        named = named_fields(fields)
+        default = None if any(one.suffix == "cls" for one in named.values()) else _CLS
+        label = named.get("label", default)
+        label = label if label is not None and _is_class(label) else None
+        shards, files = _read(files, tuple(named.values()), label, progress)
+        suffixes, rows = shards.images(named.get("image"), where)
+        keys = _keys(shards, rows, files, prefix, where)
+        kinds, columns = dict[str, FieldKind](), dict[str, Column]()
+        labels, names = None, None
+        if label is not None and (label is not _CLS or shards.labels):
+            labels, names = _labels(shards, rows, label, classes, where)
+            kinds["label"], columns["label"] = FieldKind("int64"), Numbers(labels)
+        elif classes is not None:
+            raise UsageError(f"--classes names the labels of {where}, which has none: --field label=MEMBER names them")
+        for name, one in named.items():
+            if name != "image" and one is not label:
+                spans = shards.spans(files, one.suffixes, rows)
+                values = values_of(one, spans, _first_with(one, spans, shards))
+                kinds[name], columns[name] = values.kind, values
+        empty = () if names is None or labels is None else empty_classes(names, labels)
+        words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
+        of_names = classes if isinstance(classes, str | os.PathLike) else None
+        options = given_options(field=tuple(words), classes=of_names, prefix=prefix)
+        info = SourceInfo(
+            kind="webdataset",
+            root=where,
+            paths=paths,
+            fields=kinds,
+            classes=names,
+            empty_classes=empty,
+            options=options,
+            counts={
+                "no_image": len(shards) - len(rows),
+                **shards.counts,
+                "unlabelled": 0 if labels is None else int((labels == -1).sum()),
+                "empty_classes": len(empty),
+            },
+        )
+        state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
+        super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state)
+
+
+def is_webdataset(path: Path) -> bool:
+    """Whether a file is a WebDataset shard, by its first members."""
+    try:
+        with _shard(archive_files(path), 0) as (read, size, _):
+            return is_tar(read(0, BLOCK)) and is_shard(tar_members(read, 0, size))
+    except (OSError, RawpackError):
+        return False
+
+
+def names_webdataset(path: Path) -> bool:
+    """Whether a path that is no file names WebDataset shards: by a range or a glob, or as a folder that holds only
+    shards and what describes them."""
+    try:
+        shards = [Path(name) for name in expanded(os.fspath(path))] if is_pattern(os.fspath(path)) else _shards_in(path)
+        return bool(shards) and is_webdataset(shards[0])
+    except (OSError, ValueError, RawpackError):
+        return False
+
+
+def _read(
+    files: ArchiveFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
+) -> tuple[Shards, ArchiveFiles]:
+    """The samples of all shards, and the shards, with the index of each compressed one."""
+    shards, indexes = Shards(fields, label), list[str]()
+    for number in range(len(files)):
+        with _shard(files, number) as (read, size, where):
+            for count in shards.read(read, size, number, where):
+                if progress is not None and count % PROGRESS_EVERY == 0:
+                    progress(count)
+            indexes.append(save_index(read.args[0]) if size == LONGEST else "")
+    if progress is not None:
+        progress(shards.members)
+    return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
+
+
+@contextmanager
+def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], int, str]]:
+    """What reads a shard, its size in bytes, and its name in messages; the size is LONGEST if it is compressed.
+
+    Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
+    """
+    path, state = files.paths[number], files.state(number)
+    where = plain(os.fsencode(path))
+    try:
+        with opened(path) as fd, ExitStack() as readers:
+            readers.callback(check_unchanged, fd, state, where)
+            if kind := compression(os.pread(fd, BLOCK, 0)):
+                check_readable(path, kind)
+                reader = readers.enter_context(closing(open_compressed(path, fd, threads=0)))
+                yield partial(read_at, reader), LONGEST, where
+            else:
+                yield partial(_pread, fd), state[0], where
+    except DecodeError as error:
+        raise UsageError(f"{where} is damaged: {error.detail}; copy it again, or leave it out") from None
+    except OSError as error:
+        stop_if_of_any_file(error, where)
+        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+
+
+def _pread(fd: int, offset: int, size: int) -> bytes:
+    return os.pread(fd, max(size, 0), offset)  # of a truncated archive, the next header is asked for beyond the end
+
+
+def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tuple[str, ...]]:
+    """The shards at a path, and what they are read from. Raises UsageError where a folder has none, or several sets of
+    them."""
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        files = archive_files(path)
+        return files, files.paths
+    shards = [os.fspath(file) for file in _shards_in(Path(path))]
+    if not shards:
+        raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
+    sets = {_DIGITS.sub("*", Path(name).name): None for name in shards}
+    if len(sets) > 1:
+        raise UsageError(
+            f"{where} holds several sets of shards, {listed([*sets], 5)}: name one of them, in quotes: "
+            f"'{where}/{plain(next(iter(sets)))}'"
+        )
+    every = [archive_files(name) for name in shards]
+    return ArchiveFiles(tuple(shards), np.concatenate([one.states for one in every])), (str(Path(path).absolute()),)
+
+
+def _shards_in(folder: Path) -> list[Path]:
+    """The shards in a folder, in order of their names; none if it holds what does not belong to shards."""
+    shards = []
+    for entry in os.scandir(folder):
+        if entry.name.startswith((".", "_")):
+            continue
+        if entry.is_dir():
+            return []
+        if entry.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
+            shards.append(folder.absolute() / entry.name)
+        elif Path(entry.name).suffix.lower() not in _BESIDE:
+            return []
+    return sorted(shards, key=os.fsencode)
+
+
+def _is_class(label: NamedMember) -> bool:
+    """Whether a label is read before packing: a whole number or a name, rather than other numbers."""
+    return label.declared is None or declared_kind("label", label.declared) == FieldKind("int64")
+
+
+def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None, where: str) -> Texts:
+    """The keys of samples, unique. Raises UsageError."""
+    begins = [""] * len(files)
+    if prefix == "numbers":
+        begins = [f"{number}/" for number in range(len(files))]
+    elif prefix == "names":
+        begins = [f"{_shard_name(path)}/" for path in files.paths]
+        if len(set(begins)) < len(begins):
+            double = next(name for name in begins if begins.count(name) > 1)
+            raise UsageError(f"several shards of {where} are named {double!r}: --prefix numbers tells them apart")
+    elif prefix is not None:
+        raise UsageError(f"--prefix {prefix!r}: must be names or numbers")
+    keys = texts_of([begins[shards.shard[i]] + text_of(shards.key(i)) for i in rows.tolist()])
+    hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
+    found, counts = np.unique(hashes, return_counts=True)
+    first: dict[bytes, int] = {}
+    for i in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
+        before = first.setdefault(keys.raw(i), i)
+        if before == i:
+            continue
+        one, two = (plain(_shard_name(files.paths[shards.shard[rows[k]]])) for k in (before, i))
+        what = f"{where}: key {plain(keys.value(i))} is there twice, "
+        if shards.shard[rows[before]] == shards.shard[rows[i]]:
+            raise UsageError(
+                f"{what}both times in {one}: a sample's members must follow one another. Sort the members of the shard "
+                "by their names, as `tar --sort=name` does"
+            )
+        raise UsageError(f"{what}in {one} and {two}: --prefix names puts the name of its shard before each key")
+    return keys
+
+
+def _shard_name(path: str) -> str:
+    name = text_of(os.fsencode(Path(path).name))
+    return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", name, flags=re.IGNORECASE)
+
+
+def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
+    """The first sample that has this field's member. Raises UsageError where none has."""
+    has = np.flatnonzero(spans.states[:, 0] >= 0)
+    if not len(has):
+        known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
+        raise UsageError(f"--field {field.name}: no sample has a member .{plain(field.suffix)}, only {known}")
+    return int(has[0])
+
+
+def _labels(
+    shards: Shards, rows: Rows, label: NamedMember, classes: Classes | None, where: str
+) -> tuple[Rows, tuple[str, ...] | None]:
+    """The label of each sample, and the names of classes. Raises UsageError where there is none, some are numbers and
+    others names, or one is none of the classes."""
+    if not shards.labels:
+        wanted = plain(".".join((label.suffix, *label.entry)))
+        known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
+        raise UsageError(f"--field label={wanted}: no sample has that; members have the suffixes {known}")
+    names = None if classes is None else classes_of(classes)
+    values = [*shards.labels]
+    texts = [value for value in values if isinstance(value, str)]
+    numbers = [value for value in values if isinstance(value, int)]
+    if texts and numbers:
+        one, two = (plain(shards.key(shards.first[shards.labels[value]])) for value in (texts[0], numbers[0]))
+        raise UsageError(
+            f"{where}: the label of {one} is {texts[0]!r}, and that of {two} is {numbers[0]}: labels are either whole "
+            "numbers or names"
+        )
+    if texts:
+        names = names if names is not None else tuple(sorted(texts))
+        numbered = {name: number for number, name in enumerate(names)}
+        number_of = [numbered.get(value, -2) for value in texts]
+    else:
+        number_of = numbers
+    wrong = [] if names is None else np.flatnonzero(no_classes(np.array(number_of, np.int64), len(names))).tolist()
+    if wrong:
+        value, key = values[wrong[0]], plain(shards.key(shards.first[wrong[0]]))
+        raise UsageError(f"{where}: the label of {key} is {value!r}, which is none of the {len(names or ())} classes")
+    # A code of -1, for no label, takes the last place.
+    return np.array([*number_of, -1], np.int64)[np.array(shards.codes, np.int64)[rows]], names

@@ -1,0 +1,306 @@
+"""RecordIO files: samples equal what mxnet reads, and files that are damaged or lie are refused.
+
+The files in `fixtures/recordio` were written by mxnet 1.9.1, and `expected.json` is what mxnet itself read from them;
+`make.py` there made both. Damaged files are made here, byte by byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from running import pack, run_command
+from test_pass_through import AS_THEY_ARE, values_of
+from test_source_conformance import write_again
+
+from rawpack import Reader
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources import FieldKind, Source, open_source
+from rawpack_packer.sources.archives.recordio import RecordIOSource
+from rawpack_packer.testing import SourceConformance
+
+FIXTURES = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"
+EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
+MAGIC = 0xCED7230A
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def images_of(name: str) -> list[dict[str, Any]]:
+    """What mxnet read from a fixture, without records that have no image."""
+    return [record for record in EXPECTED[name] if record["bytes"]]
+
+
+def part(flag: int, data: bytes, length: int | None = None) -> bytes:
+    """A part of a record. length: what it says of itself; None is the truth."""
+    said = len(data) if length is None else length
+    return struct.pack("<II", MAGIC, flag << 29 | said) + data + bytes(-len(data) % 4)
+
+
+def record(image: bytes, label: float = 0, id: int = 0, labels: Sequence[float] = (), flag: int | None = None) -> bytes:
+    """A record in one part. flag: how many labels it declares; None is the truth."""
+    header = struct.pack("<IfQQ", len(labels) if flag is None else flag, label, id, 0)
+    return part(0, header + np.array(labels, "<f4").tobytes() + image)
+
+
+def opened(folder: Path, data: bytes, **options: Any) -> Source:
+    path = folder / "set.rec"
+    path.write_bytes(data)
+    return RecordIOSource(path, **options)
+
+
+class TestRecordIO(SourceConformance):
+    fixture = "split"
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set.rec").exists():
+            for suffix in (".rec", ".idx"):
+                shutil.copy(FIXTURES / f"{self.fixture}{suffix}", folder / f"set{suffix}")
+        return open_source(folder / "set.rec")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(str(record["id"]), None) for record in images_of(self.fixture)]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set.rec")
+        return True
+
+
+class TestUnequalLabels(TestRecordIO):
+    fixture = "boxes"
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", None) for i in range(3)]
+
+
+# ------------------------------------------------------------------------------------------ as mxnet reads it
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name != "raw"])
+def test_samples_are_those_that_mxnet_reads(name: str) -> None:
+    """Images are the same bytes, also where the magic number in them makes mxnet cut a record; labels the same
+    numbers."""
+    source = open_source(FIXTURES / f"{name}.rec")
+    expected = images_of(name)
+    assert len(source) == len(expected)
+    for i, one in enumerate(expected):
+        item = source[i]
+        assert isinstance(item.image, bytes)
+        assert hashlib.sha256(item.image).hexdigest() == one["sha256"]
+        found = item.fields["labels"] if "labels" in item.fields else item.fields["label"]
+        assert np.atleast_1d(np.asarray(found)).tolist() == one["labels"]
+
+
+def test_the_fixture_has_cut_records() -> None:
+    """Otherwise it would not test what it is for: parts are the first, the last, between them, and empty."""
+    data, at, flags, lengths = (FIXTURES / "split.rec").read_bytes(), 0, list[int](), list[int]()
+    while at < len(data):
+        word = struct.unpack_from("<I", data, at + 4)[0]
+        flags.append(word >> 29)
+        lengths.append(word & 0x1FFFFFFF)
+        at += 8 + (lengths[-1] + 3) // 4 * 4
+    assert flags == [1, 3, 1, 2, 3, 0, 1, 2, 3, 1, 3, 1, 3]
+    assert 0 in lengths
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("plain", {"label": FieldKind("int64")}),
+        ("faces", {"label": FieldKind("int64"), "labels": FieldKind("float32", (2,))}),
+        ("boxes", {"labels": FieldKind("float32", (None,))}),
+        ("vectors", {"labels": FieldKind("float32", (3,))}),
+    ],
+)
+def test_fields_follow_from_the_labels(name: str, fields: dict[str, FieldKind]) -> None:
+    """One whole number each is a class; several are a vector, whose length may differ."""
+    assert open_source(FIXTURES / f"{name}.rec").info.fields == fields
+
+
+def test_a_label_that_is_no_whole_number_makes_all_floats(tmp_path: Path) -> None:
+    source = opened(tmp_path, record(PNG, 1, 0) + record(PNG, 0.5, 1) + record(PNG, float("nan"), 2))
+    assert source.info.fields == {"label": FieldKind("float32")}
+    assert [float(source[i].fields["label"]) for i in range(2)] == [1, 0.5]  # type: ignore[arg-type]
+
+
+def test_identities_of_insightface_are_left_out_and_counted() -> None:
+    """The records that say which records belong together are no samples; the label is the person."""
+    source = open_source(FIXTURES / "faces.rec")
+    assert source.info.counts["header_records"] == 3
+    assert [int(source[i].fields["label"]) for i in range(5)] == [0, 0, 1, 1, 1]  # type: ignore[call-overload]
+
+
+def test_the_index_is_not_needed(tmp_path: Path) -> None:
+    """Without the .idx, samples and keys are the same."""
+    shutil.copy(FIXTURES / "plain.rec", tmp_path)
+    one, two = open_source(tmp_path / "plain.rec"), open_source(FIXTURES / "plain.rec")
+    assert [one.key(i) for i in range(6)] == [two.key(i) for i in range(6)] == [str(100 + i) for i in range(6)]
+
+
+def test_files_of_a_range_are_one_source(tmp_path: Path) -> None:
+    """In their order; ids that occur again make the keys numbers."""
+    for i in range(2):
+        shutil.copy(FIXTURES / "plain.rec", tmp_path / f"part{i}.rec")
+    source = open_source(tmp_path / "part{0..1}.rec", "recordio")
+    assert len(source) == 12
+    assert source.info.numbered
+    assert source.key(7) == "00000007"
+    assert source[7].image == source[1].image
+
+
+def test_classes_name_the_labels(tmp_path: Path) -> None:
+    """The file of names gives classes; it must have enough of them, and labels must be whole numbers."""
+    names = tmp_path / "names.txt"
+    names.write_text("a\nb\nc\nd\n")
+    info = open_source(FIXTURES / "plain.rec", classes=names).info
+    assert (info.classes, info.empty_classes) == (("a", "b", "c", "d"), ("d",))
+    with pytest.raises(UsageError, match="has label 2; there are 2 classes"):
+        open_source(FIXTURES / "plain.rec", classes=["a", "b"])
+    with pytest.raises(UsageError, match="labels that are whole numbers"):
+        open_source(FIXTURES / "vectors.rec", classes=["a", "b"])
+
+
+# ------------------------------------------------------------------------------------------ packed
+
+
+def test_the_command_packs_jpeg_files_as_they_are(tmp_path: Path) -> None:
+    """By two workers: each JPEG file in the store is the one in the record, byte for byte, in its order."""
+    ran = run_command("pack", "--workers", 2, *AS_THEY_ARE, FIXTURES / "split.rec", tmp_path / "store")
+    assert ran.code == 0, ran.err
+    digests = [hashlib.sha256(file).hexdigest() for file in values_of(tmp_path / "store")]
+    assert digests == [one["sha256"] for one in images_of("split")]
+    reader = Reader(tmp_path / "store")
+    assert [int(reader[i]["label"]) for i in range(6)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_labels_of_different_lengths_are_packed(tmp_path: Path) -> None:
+    reader = Reader(pack(FIXTURES / "boxes.rec", tmp_path / "store", "--size", 16))
+    for i, one in enumerate(images_of("boxes")):
+        assert reader[i]["labels"].tolist() == one["labels"]
+
+
+def test_a_part_is_small(tmp_path: Path) -> None:
+    """A worker gets its own samples only, not the index of the file."""
+    source = opened(tmp_path, b"".join(record(PNG + bytes(8), i, i) for i in range(5000)))
+    assert len(pickle.dumps(source.part(100, 110))) < 3000
+
+
+def test_records_that_hold_no_image_are_rejected_alone(tmp_path: Path) -> None:
+    """An empty record and one of another type do not keep the others from being packed."""
+    good = next(file for file in [open_source(FIXTURES / "plain.rec")[0].image] if isinstance(file, bytes))
+    path = tmp_path / "set.rec"
+    path.write_bytes(record(good, 0, 0) + record(b"", 1, 1) + record(b"some text", 2, 2))
+    ran = pack(path, tmp_path / "store", "--max-rejects", 2, "--size", 16)
+    rejects = [json.loads(line) for line in (ran / "rejects.jsonl").read_text().splitlines()]
+    assert [(one["key"], one["reason"]) for one in rejects] == [("1", "empty"), ("2", "not_an_image")]
+
+
+# ------------------------------------------------------------------------------------------ refused
+
+ONE = record(PNG + bytes(9), 1, 7)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"\x0a#", "no RecordIO file"),
+        (b"TFRecord" * 9, "is no RecordIO file: it begins with 54 46 52 65, not with 0a 23 d7 ce"),
+        (ONE + b"junk" * 9, f"is damaged at byte {len(ONE)}"),
+        (ONE + part(2, bytes(24)), "a record begins in its middle"),
+        (ONE + part(7, bytes(24)), "a record begins in its middle"),
+        (ONE + part(1, bytes(24)) + ONE, "does not end"),
+        (ONE + part(1, bytes(24)), "does not end|is truncated"),
+        (ONE + part(0, bytes(40), 1 << 28), "is truncated: it ends inside the record at byte"),
+        (part(0, b"a text of its own"), "has 17 bytes, too few for an image with a label"),
+        (record(PNG, flag=3), "declares 3 labels"),
+        (record(PNG, flag=0xFFFFFFFF), "declares 4,294,967,295 labels"),
+        (record(b"", labels=[1, 2]), "all of its 1 records have labels alone"),
+    ],
+)
+def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
+    """With the path, the byte and the cure, and before anything is packed."""
+    with pytest.raises(UsageError, match=message) as caught:
+        opened(tmp_path, data)
+    assert str(tmp_path / "set.rec") in str(caught.value)
+
+
+def test_raw_pixels_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"holds no image files.*192 bytes.*Raw pixels"):
+        open_source(FIXTURES / "raw.rec")
+
+
+@pytest.mark.parametrize(("name", "message"), [("lfw.bin", "pickle"), ("a.idx", "give the .rec"), ("a.lst", "im2rec")])
+def test_other_files_of_these_tools_are_refused_by_name(name: str, message: str, tmp_path: Path) -> None:
+    """Verification sets are pickles, which are never opened."""
+    (tmp_path / name).write_bytes(b"\x80\x04cos\nsystem\n")
+    with pytest.raises(UsageError, match=message):
+        open_source(tmp_path / name, "recordio")
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["0\t0\n1\t4\n", "0\t0\n", "0\t0\n1\t48\n2\t48\n", "", "no index", "0\tx\n", f"0\t{2**80}\n", "0\t" + "9" * 5000],
+)
+def test_an_index_of_another_file_is_refused(index: str, tmp_path: Path) -> None:
+    (tmp_path / "set.idx").write_text(index)
+    with pytest.raises(UsageError, match=r"set\.idx does not belong to set\.rec.*move it away"):
+        opened(tmp_path, ONE + ONE)
+
+
+def test_no_record_may_be_larger_than_the_format_allows(tmp_path: Path) -> None:
+    """Parts that add up to more than 512 MiB are refused before they are read: the file is sparse."""
+    path, length = tmp_path / "set.rec", (1 << 29) - 4
+    with path.open("wb") as file:
+        for flag in (1, 2, 3):
+            file.write(struct.pack("<II", MAGIC, flag << 29 | length))
+            file.seek(length, 1)
+        file.truncate()
+    with pytest.raises(UsageError, match="no record has more than 536,870,911 bytes"):
+        open_source(path)
+
+
+def test_a_file_cut_anywhere_is_refused_or_has_its_first_records(tmp_path: Path) -> None:
+    """Cut between two records, nothing shows that there were more, unless there is an index; anywhere else it is
+    refused."""
+    data = (FIXTURES / "split.rec").read_bytes()
+    source = open_source(FIXTURES / "split.rec")
+    lines = (FIXTURES / "split.idx").read_text().split()
+    ends = [*map(int, lines[3::2])]
+    whole = [source[i].image for i in range(6)]
+    for at in range(1, len(data), 19):
+        if at not in ends:
+            with pytest.raises(UsageError, match=r"truncated|damaged|too few|no RecordIO"):
+                opened(tmp_path, data[:at])
+    for count, at in enumerate(ends, 1):
+        cut = opened(tmp_path, data[:at])
+        assert [cut[i].image for i in range(len(cut))] == whole[:count]
+
+
+def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
+    """Whatever bytes change, opening and reading end with samples, DecodeError or UsageError, and never hang."""
+    dice, outcomes = np.random.default_rng(3), set[str]()
+    for name in ("split", "faces"):
+        data = (FIXTURES / f"{name}.rec").read_bytes()
+        for _ in range(100):
+            changed = bytearray(data)
+            for at in dice.integers(0, len(data), dice.integers(1, 6)):
+                changed[at] = dice.choice([0, 0xFF, 0x0A, 0x80, int(dice.integers(256))])
+            try:
+                source = opened(tmp_path, bytes(changed))
+                for i in range(len(source)):
+                    try:
+                        assert source[i].key == source.key(i)
+                    except DecodeError:
+                        outcomes.add("rejected")
+                outcomes.add("read")
+            except UsageError:
+                outcomes.add("refused")
+    assert outcomes >= {"read", "refused"}

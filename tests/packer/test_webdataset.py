@@ -1,0 +1,582 @@
+"""WebDataset shards: samples equal what webdataset itself reads; what is ambiguous, damaged or unsafe is refused.
+
+The oracles are webdataset's own reader and writer, and Python's tarfile.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import shutil
+import tarfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset
+from pictures import picture
+from PIL import Image
+from running import pack, run_command, run_here
+from test_pass_through import AS_THEY_ARE, values_of
+from test_source_conformance import write_again
+from webdataset import tariterators
+
+from rawpack import Reader
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources.archives.members import value_of
+from rawpack_packer.sources.archives.webdataset import WebDatasetSource
+from rawpack_packer.sources.fields import Boxes, FieldKind
+from rawpack_packer.testing import SourceConformance
+
+Members = Iterable[tuple[str, bytes]]
+
+
+def image(seed: int, format: str = "JPEG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture(20, 30, seed)).save(file, format)
+    return file.getvalue()
+
+
+JPEG = image(0)
+
+
+def shard(path: Path, members: Members, format: int = tarfile.USTAR_FORMAT) -> Path:
+    """A tar archive with these members, in this order."""
+    with tarfile.open(path, "w", format=format) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def samples_of(start: int, stop: int) -> list[tuple[str, bytes]]:
+    """An image, a label, a text and some JSON for each sample."""
+    found = []
+    for i in range(start, stop):
+        about = {"width": i, "camera": {"iso": i * 100}, "box": [[i, 1, i + 5, 9, 0]]}
+        found += [(f"{i:04d}.jpg", image(i)), (f"{i:04d}.cls", b"%d" % (i % 3)), (f"{i:04d}.txt", b"text %d" % i)]
+        found.append((f"{i:04d}.json", json.dumps(about).encode()))
+    return found
+
+
+def by_webdataset(*paths: Path) -> list[dict[str, Any]]:
+    """The samples that webdataset reads, with their members as bytes; its `WebDataset` is the same, but leaves files
+    open."""
+    found = []
+    for path in paths:
+        with path.open("rb") as file:
+            members = tariterators.tar_file_expander([{"url": str(path), "stream": file}])
+            found += list(tariterators.group_by_keys(members))
+    return found
+
+
+def opened(path: Path, **options: Any) -> Source:
+    return WebDatasetSource(path, **options)
+
+
+def label_of(source: Source, i: int) -> int:
+    return int(np.asarray(source[i].fields["label"]))
+
+
+# ------------------------------------------------------------------------------------------ the contract
+
+
+class TestShards(SourceConformance):
+    fields: Sequence[str] = ("txt", "iso=json.camera.iso", "json.box:xyxy")
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "a-0.tar").exists():
+            shard(folder / "a-0.tar", samples_of(0, 3))
+            lacks = [member for member in samples_of(3, 6) if member[0] != "0004.txt"]
+            shard(folder / "a-1.tar", [*lacks, ("0006.cls", b"1"), ("0007.jpg", b""), ("0007.txt", b"")])
+        return open_source(folder / "a-{0..1}.tar", fields=self.fields)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        keys = ["0000", "0001", "0002", "0003", "0004", "0005"]
+        images = [(key, None if key == "0004" else image(i)) for i, key in enumerate(keys)]
+        return [*images, ("0007", None)]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "a-0.tar")
+        return True
+
+
+class TestCompressedShards(TestShards):
+    fields = ()
+
+    def open(self, folder: Path) -> Source:
+        pytest.importorskip("rapidgzip")
+        for i in range(2):
+            path = folder / f"a-{i}.tar.gz"
+            if not path.exists():
+                plain = shard(folder / "plain.tar", samples_of(3 * i, 3 * i + 3))
+                path.write_bytes(gzip.compress(plain.read_bytes()))
+                plain.unlink()
+        return open_source(folder / "a-{0..1}.tar.gz")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:04d}", image(i)) for i in range(6)]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "a-0.tar.gz")
+        return True
+
+
+# ------------------------------------------------------------------------------------------ as webdataset reads it
+
+ODD: Members = [
+    ("__meta__", b"x"),
+    ("__notes__/a.txt", b"x"),
+    ("plain", b"no dot"),
+    ("a.b/c.JPG", image(1)),
+    ("a.b/c.seg.PNG", image(1, "PNG")),
+    ("a.b/c.cls", b" 2\n"),
+    ("c.jpg", image(2)),
+    ("__d__.jpg", image(3)),
+    ("../../up.jpg", image(4)),
+    ("./same.jpg", image(5)),
+    ("same.jpg", image(6)),
+    ("ü/ß.jpeg", image(7)),
+    ("/abs.jpg", image(8)),
+    ("x/y/" + "long" * 60 + ".jpg", image(9)),
+    ("no-image.cls", b"1"),
+    ("e..jpg", image(10)),
+]
+
+
+@pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_odd_names_are_split_as_webdataset_splits_them(format: int, tmp_path: Path) -> None:
+    """Dots in folders, upper case, names that lead out of the archive, long names: same keys, same bytes."""
+    path = shard(tmp_path / "odd.tar", ODD, format)
+    source = opened(path, fields=["image=jpg,jpeg,.jpg"])
+    expected = [one for one in by_webdataset(path) if {"jpg", "jpeg", ".jpg"} & one.keys()]
+    assert len(expected) == 10
+    assert [source.key(i) for i in range(len(source))] == [one["__key__"] for one in expected]
+    for i, one in enumerate(expected):
+        assert source[i].image == next(one[name] for name in ("jpg", "jpeg", ".jpg") if name in one)
+    assert source.info.counts["no_image"] == 1
+    assert source.info.counts["other_members"] == 3
+
+
+def test_samples_of_webdatasets_own_writer(tmp_path: Path) -> None:
+    """Images, labels, texts, arrays and JSON come back as they were given to ShardWriter."""
+    given = [
+        {
+            "__key__": f"s/{i}",
+            "jpg": image(i),
+            "cls": i % 2,
+            "txt": f"text {i}",
+            "npy": np.arange(i, i + 4, dtype=np.float32).reshape(2, 2),
+            "json": {"name": f"n{i}", "score": i / 2},
+        }
+        for i in range(7)
+    ]
+    with webdataset.ShardWriter(str(tmp_path / "w-%06d.tar"), maxcount=3, verbose=0) as writer:
+        for one in given:
+            writer.write(one)
+    source = opened(tmp_path, fields=["txt", "npy", "json.name", "json.score"])
+    assert len(source) == 7
+    for i, one in enumerate(given):
+        item = source[i]
+        assert (item.key, item.image) == (one["__key__"], one["jpg"])
+        assert int(np.asarray(item.fields["label"])) == one["cls"]
+        assert np.array_equal(np.asarray(item.fields["npy"]), one["npy"])
+        assert (item.fields["txt"], item.fields["name"]) == (one["txt"], one["json"]["name"])
+        assert float(np.asarray(item.fields["score"])) == one["json"]["score"]
+
+
+def test_two_members_with_one_suffix_are_an_error(tmp_path: Path) -> None:
+    """As they are in webdataset."""
+    path = shard(tmp_path / "a.tar", [("a.jpg", JPEG), ("a.cls", b"1"), ("a.JPG", JPEG)])
+    with pytest.raises(ValueError, match="duplicate"):
+        by_webdataset(path)
+    with pytest.raises(UsageError, match=r"a\.tar has two members a\.JPG"):
+        opened(path)
+
+
+def test_hidden_files_do_not_divide_samples(tmp_path: Path) -> None:
+    """What macOS adds to archives is skipped."""
+    path = shard(tmp_path / "a.tar", [("d/a.jpg", JPEG), ("d/._a.jpg", b"x"), ("d/a.cls", b"1"), ("._b.jpg", b"x")])
+    source = opened(path)
+    assert (len(source), label_of(source, 0), source.info.counts["other_members"]) == (1, 1, 2)
+
+
+# ------------------------------------------------------------------------------------------ which members
+
+
+def test_images_of_several_types_are_one_field(tmp_path: Path) -> None:
+    """As long as each sample has one."""
+    source = opened(shard(tmp_path / "a.tar", [("a.jpg", JPEG), ("b.png", image(1, "PNG")), ("c.jpeg", JPEG)]))
+    assert [source[i].image for i in range(3)] == [JPEG, image(1, "PNG"), JPEG]
+
+
+def test_of_several_images_one_must_be_named(tmp_path: Path) -> None:
+    """The others can be masks."""
+    mask = io.BytesIO()
+    Image.fromarray(np.eye(20, 30, dtype=np.uint8)).save(mask, "PNG")
+    members = [("a.jpg", JPEG), ("a.seg.png", mask.getvalue()), ("b.jpg", JPEG), ("b.seg.png", mask.getvalue())]
+    path = shard(tmp_path / "a.tar", members)
+    with pytest.raises(UsageError, match=r"sample a has 2 images.*\.jpg, \.seg\.png.*--field image=jpg"):
+        opened(path)
+    assert opened(path, fields=["image=seg.png"])[0].image == mask.getvalue()
+    source = opened(path, fields=["seg.png:mask"])
+    assert source.info.fields == {"seg": FieldKind("uint8", (None, None, 1), mask=True)}
+    options = ("--source", "webdataset", "--field", "seg.png:mask", "--size", "keep", "--format", "lmdb")
+    reader = Reader(pack(path, tmp_path / "store", *options))
+    assert np.array_equal(reader[1]["seg"][..., 0], np.eye(20, 30))
+    with pytest.raises(UsageError, match=r"\.png is an image"):
+        opened(path, fields=["seg.png"])
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([("a.txt", b"x"), ("a.cls", b"1")], r"has no image: its members have the suffixes \.txt, \.cls"),
+        ([("a", b"x")], "has no image: it has no samples"),
+        ([], "has no image: it has no samples"),
+    ],
+)
+def test_shards_without_images_are_refused(members: Members, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        opened(shard(tmp_path / "a.tar", members))
+
+
+class Trap:
+    """A pickle of it makes a folder when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_pickles_are_never_read(tmp_path: Path) -> None:
+    """They are refused by name if they are asked for, and otherwise counted; so are arrays of Python objects."""
+    trap = tmp_path / "trapped"
+    objects = io.BytesIO()
+    np.save(objects, np.array([Trap(trap)], object), allow_pickle=True)
+    members = [("a.jpg", JPEG), ("a.npy", objects.getvalue())]
+    members += [(f"a.{kind}", pickle.dumps(Trap(trap))) for kind in ("pyd", "pkl", "pickle", "pth")]
+    path = shard(tmp_path / "a.tar", members)
+    source = opened(path)
+    assert source.info.counts["pickles"] == 4
+    assert source[0].image == JPEG
+    for kind in ("pyd", "pkl", "pickle", "pth", "x=pth:str"):
+        with pytest.raises(UsageError, match="can run code"):
+            opened(path, fields=[kind])
+    with pytest.raises(UsageError, match="Python objects"):
+        opened(path, fields=["npy"])
+    with pytest.raises(DecodeError, match="Python objects"):
+        opened(path, fields=["npy:float32"])[0]
+    assert not trap.exists()
+
+
+# ------------------------------------------------------------------------------------------ labels
+
+
+def labelled(folder: Path, *labels: bytes | None, suffix: str = "cls", **options: Any) -> Source:
+    """A source of one shard, whose samples have these labels."""
+    members = []
+    for i, label in enumerate(labels):
+        members += [(f"{i}.jpg", JPEG)] + ([] if label is None else [(f"{i}.{suffix}", label)])
+    return opened(shard(folder / "l.tar", members), **options)
+
+
+def test_labels_are_numbers_or_names(tmp_path: Path) -> None:
+    """Numbers stay; names are numbered in order; a missing or empty one is -1, and counted."""
+    source = labelled(tmp_path, b"3", b"007\n", None, b"-1", b"")
+    assert [label_of(source, i) for i in range(5)] == [3, 7, -1, -1, -1]
+    assert (source.info.classes, source.info.counts["unlabelled"]) == (None, 3)
+    source = labelled(tmp_path, b"dog", None, b"cat", b"dog")
+    assert [label_of(source, i) for i in range(4)] == [1, -1, 0, 1]
+    assert source.info.classes == ("cat", "dog")
+    assert not labelled(tmp_path, None).info.fields
+
+
+def test_labels_in_json_or_another_member(tmp_path: Path) -> None:
+    source = labelled(tmp_path, b'{"a": {"b": "x"}}', b'{"a": {}}', b"7", suffix="json", fields=["label=json.a.b"])
+    assert [label_of(source, i) for i in range(3)] == [0, -1, -1]
+    source = labelled(tmp_path, b"5", suffix="index", fields=["label=index"])
+    assert label_of(source, 0) == 5
+    source = labelled(tmp_path, b"0.5", suffix="cls", fields=["label=cls:float32"])
+    assert source[0].fields["label"] == np.float32(0.5)
+    with pytest.raises(UsageError, match=r"label=json\.c: no sample has that; members have the suffixes \.jpg, \.json"):
+        labelled(tmp_path, b'{"a": 1}', suffix="json", fields=["label=json.c"])
+
+
+def test_classes_name_labels(tmp_path: Path) -> None:
+    source = labelled(tmp_path, b"b", b"a", classes=["b", "c", "a"])
+    assert [label_of(source, i) for i in range(2)] == [0, 2]
+    assert (source.info.classes, source.info.empty_classes) == (("b", "c", "a"), ("c",))
+    assert labelled(tmp_path, b"1", classes=["b", "c"]).info.empty_classes == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        ([b"1", b"cat"], {}, "label of 1 is 'cat', and that of 0 is 1: labels are either"),
+        ([b"a", b"x"], {"classes": ["a", "b"]}, "label of 1 is 'x', which is none of the 2 classes"),
+        ([b"1", b"2"], {"classes": ["a", "b"]}, "label of 1 is 2, which is none of the 2 classes"),
+        ([b"\xff"], {}, r"label of 0\.cls cannot be read: byte 0 is not UTF-8"),
+        ([b"9" * 30], {}, "beyond 64 bits"),
+        ([None], {"classes": ["a"]}, "has none"),
+    ],
+)
+def test_labels_that_cannot_be_are_refused(
+    labels: list[bytes | None], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """Before anything is packed, with the sample."""
+    with pytest.raises(UsageError, match=message):
+        labelled(tmp_path, *labels, **options)
+
+
+# ------------------------------------------------------------------------------------------ fields
+
+
+def test_fields_are_inferred_or_declared(tmp_path: Path) -> None:
+    """By the words that listings have; each is named after its member or entry, or as the user says."""
+    path = shard(tmp_path / "a.tar", samples_of(2, 5))
+    fields = {"txt": "str", "w=json.width": "float32", "json.camera.iso": "int64", "json": "str", "json.box": "xyxy"}
+    source = opened(path, fields=fields)
+    found = dict(source.info.fields)
+    assert found == {
+        "label": FieldKind("int64"),
+        "txt": FieldKind("str"),
+        "w": FieldKind("float32"),
+        "iso": FieldKind("int64"),
+        "json": FieldKind("str"),
+        "box": FieldKind("float32", (None, 5), boxes="xyxy"),
+    }
+    assert opened(path, fields=["txt", "w=json.width", "json.camera.iso"]).info.fields == {
+        "label": FieldKind("int64"),
+        "txt": FieldKind("str"),
+        "w": FieldKind("int64"),
+        "iso": FieldKind("int64"),
+    }
+    item = source[1]
+    box = item.fields["box"]
+    assert isinstance(box, Boxes)
+    assert box.rows.tolist() == [[3, 1, 8, 9, 0]]
+    assert (item.fields["txt"], item.fields["w"], item.fields["iso"]) == ("text 3", 3, 300)
+    assert json.loads(str(item.fields["json"]))["width"] == 3
+
+
+def test_samples_whose_fields_do_not_fit_are_rejected_alone(tmp_path: Path) -> None:
+    """A missing member, JSON that is none, a missing entry, bytes that are no text: each with its reason."""
+    members = []
+    values = (b'{"a": 1}', None, b"{", b"{}", b'{"a": "x"}', b'{"a": 1.5}', b"[" * 100_000, b'{"a": ' + b"9" * 5000)
+    for i, value in enumerate(values):
+        members += [(f"{i}.jpg", image(i))] + ([] if value is None else [(f"{i}.json", value)])
+    path = shard(tmp_path / "a.tar", members)
+    options = ("--field", "json.a", "--max-rejects", "100%", "--size", 16, "--source", "webdataset")
+    store = pack(path, tmp_path / "store", *options)
+    rejects = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    assert [one["key"] for one in rejects] == [str(i) for i in range(1, 8)]
+    assert {one["reason"] for one in rejects} == {"bad_field"}
+    assert Reader(store)[0]["a"] == 1
+
+
+def test_a_text_may_be_empty(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", [("a.jpg", JPEG), ("a.txt", b"x"), ("b.jpg", JPEG), ("b.txt", b"")])
+    assert opened(path, fields=["txt"])[1].fields["txt"] == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("xyz", r"--field xyz: no sample has a member \.xyz, only \.jpg, \.cls, \.txt, \.json"),
+        ("json.nothing", r"its first value cannot be read: the JSON member has no entry nothing"),
+        ("json.camera", "make fields of its entries"),
+        ("index=json.width", "already: rename it, for example to 'row'"),
+        ("a-b=txt", "cannot be a field's name"),
+        ("npz", r"does not read \.npz"),
+        ("", "write MEMBER or NAME=MEMBER"),
+        ("=txt", "write MEMBER or NAME=MEMBER"),
+        ("txt:wrong", "'wrong' is no dtype"),
+    ],
+)
+def test_fields_that_cannot_be_are_refused(field: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        opened(shard(tmp_path / "a.tar", samples_of(0, 1)), fields=[field])
+
+
+def test_arrays_that_lie_are_rejected() -> None:
+    """A header of a gigantic shape allocates nothing; truncated and foreign bytes are no arrays either."""
+    file = io.BytesIO()
+    np.save(file, np.arange(6, dtype="<i2").reshape(2, 3).T)
+    good = file.getvalue()
+    found = value_of(good, "npy", (), None)
+    assert np.array_equal(np.asarray(found), np.arange(6).reshape(2, 3).T)
+    lies = [
+        good.replace(b"(3, 2)", shape) for shape in (b"(1 << 60,)", b"(9**9, 9**9)", b"(-1,-1)", b"('a',)", b"(6,2)")
+    ]
+    huge = b"(3000000000000,)"
+    lies.append(good.replace(b"(3, 2), }" + b" " * 10, huge + b", }" + b" " * 0))
+    for bad in (*lies, good[:-1], good + b"x", good[:40], b"", b"text", b"\x93NUMPY\x09\x00"):
+        with pytest.raises(DecodeError):
+            value_of(bad, "npy", (), None)
+
+
+# ------------------------------------------------------------------------------------------ keys and shards
+
+
+def test_keys_that_repeat_between_shards(tmp_path: Path) -> None:
+    """Are refused with the cure; `--prefix` puts the shard's name or number before them."""
+    for i in range(2):
+        shard(tmp_path / f"a-{i}.tar", [("x.jpg", image(i)), ("x.cls", b"1")])
+    with pytest.raises(UsageError, match="key x is there twice, in a-0 and a-1: --prefix names"):
+        opened(tmp_path)
+    source = opened(tmp_path, prefix="names")
+    assert [source.key(i) for i in range(2)] == ["a-0/x", "a-1/x"]
+    assert [opened(tmp_path, prefix="numbers").key(i) for i in range(2)] == ["0/x", "1/x"]
+
+
+def test_members_that_are_scattered_are_refused(tmp_path: Path) -> None:
+    """webdataset takes them for two samples each."""
+    with pytest.raises(UsageError, match=r"key a is there twice, both times in s: .* --sort=name"):
+        opened(shard(tmp_path / "s.tar", [(f"{key}.{end}", JPEG) for end in ("jpg", "png") for key in "ab"]))
+
+
+def test_shards_are_named_in_any_of_these_ways(tmp_path: Path) -> None:
+    """A range, a list, a glob and a folder are the same shards in the same order."""
+    for i in (0, 2, 10):
+        shard(tmp_path / f"a-{i:02d}.tar", samples_of(i, i + 1))
+    (tmp_path / "a-00.idx").write_text("v1.2 3")
+    (tmp_path / "a-00_stats.json").write_text("{}")
+    one, two, ten = (tmp_path / f"a-{i}.tar" for i in ("00", "02", "10"))
+    for path in (tmp_path, tmp_path / "a-*.tar", f"{one}::{two}::{ten}"):
+        source = open_source(path)
+        assert source.info.kind == "webdataset"
+        assert [source.key(i) for i in range(3)] == ["0000", "0002", "0010"]
+    assert [open_source(tmp_path / "a-{00..00}.tar").key(0)] == ["0000"]
+
+
+def test_a_folder_with_several_sets_of_shards_is_refused(tmp_path: Path) -> None:
+    """Training and validation must not become one store by accident."""
+    for name in ("train-0", "train-1", "val-0"):
+        shard(tmp_path / f"{name}.tar", samples_of(0, 1))
+    with pytest.raises(UsageError, match=r"several sets of shards, train-\*\.tar, val-\*\.tar: name one of them"):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("members", "kind"),
+    [
+        (["0.jpg", "0.cls"], "webdataset"),
+        (["./0.jpg", "./0.txt"], "webdataset"),
+        (["s/0.jpg", "s/0.cls"], "webdataset"),
+        (["0.json", "0.jpg"], "webdataset"),
+        (["cat/0.jpg", "cat/0.txt", "dog/0.jpg", "dog/0.txt"], "archive"),
+        (["cat/0.jpg", "cat/1.jpg"], "archive"),
+        (["0.jpg", "1.jpg"], "archive"),
+        (["0.jpg", "1.jpg", "0.txt", "1.txt"], "archive"),
+    ],
+)
+def test_a_shard_is_known_by_its_first_members(members: list[str], kind: str, tmp_path: Path) -> None:
+    """An image next to its `.cls`; outside of folders, next to its text or JSON. `--source` decides otherwise."""
+    path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in members])
+    assert open_source(path).info.kind == kind
+    if members[2:] != ["0.txt", "1.txt"]:
+        assert open_source(path, "webdataset").info.kind == "webdataset"
+    assert open_source(path, "archive").info.kind == "archive"
+
+
+# ------------------------------------------------------------------------------------------ packed
+
+
+def test_the_command_packs_jpeg_files_as_they_are(tmp_path: Path) -> None:
+    """By two workers, from a range of shards: each JPEG file in the store is the member, in the shards' order."""
+    for i in range(2):
+        shard(tmp_path / f"a-{i}.tar", samples_of(4 * i, 4 * i + 4))
+    store = tmp_path / "store"
+    options = ("--workers", 2, "--field", "txt", "--field", "json.box:xyxy", *AS_THEY_ARE)
+    ran = run_command("pack", *options, tmp_path / "a-{0..1}.tar", store)
+    assert ran.code == 0, ran.err
+    assert "8 images in " in ran.out + ran.err
+    assert values_of(store) == [image(i) for i in range(8)]
+    reader = Reader(store)
+    assert [(int(one["label"]), str(one["txt"]), one["box"].tolist()) for one in (reader[i] for i in range(8))] == [
+        (i % 3, f"text {i}", [[i, 1, i + 5, 9, 0]]) for i in range(8)
+    ]
+
+
+def test_options_of_other_kinds_are_refused_with_their_home(tmp_path: Path) -> None:
+    shard(tmp_path / "a.tar", samples_of(0, 1))
+    ran = run_here("pack", "--key", "x", tmp_path / "a.tar", tmp_path / "store")
+    assert ran.code == 2
+    assert "takes no option key" in ran.err
+
+
+def test_a_part_is_small(tmp_path: Path) -> None:
+    """A worker gets its own samples and shards only."""
+    for i in range(3):
+        shard(tmp_path / f"a-{i}.tar", [(f"{i}-{k}.{end}", b"1") for k in range(500) for end in ("jpg", "txt")])
+    source = opened(tmp_path, fields=["txt"])
+    assert len(pickle.dumps(source.part(700, 710))) < 4000
+
+
+# ------------------------------------------------------------------------------------------ damaged
+
+
+def test_a_shard_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    """With its path and a cure: samples that are not there cannot be missed later."""
+    data = shard(tmp_path / "whole.tar", samples_of(0, 2)).read_bytes()
+    end = data.rindex(b"box") // 512 * 512 + 512
+    path = tmp_path / "a.tar"
+    for at in range(1, end, 700):
+        path.write_bytes(data[:at])
+        with pytest.raises(UsageError, match=r"a\.tar is damaged: .*copy it again"):
+            opened(path)
+
+
+def test_mutated_shards_are_refused_or_read(tmp_path: Path) -> None:
+    """Whatever bytes change, opening and reading end with samples, DecodeError or UsageError."""
+    data = shard(tmp_path / "whole.tar", samples_of(0, 3)).read_bytes()
+    dice, outcomes, path = np.random.default_rng(2), set[str](), tmp_path / "a.tar"
+    for _ in range(150):
+        changed = bytearray(data)
+        for at in dice.integers(0, len(data), dice.integers(1, 30)):
+            changed[at] = int(dice.integers(256))
+        path.write_bytes(changed)
+        try:
+            source = opened(path, fields=["txt:str", "json.width:int"])
+            for i in range(len(source)):
+                try:
+                    assert source[i].key == source.key(i)
+                except DecodeError:
+                    outcomes.add("rejected")
+            outcomes.add("read")
+        except UsageError:
+            outcomes.add("refused")
+    assert outcomes >= {"read", "refused"}
+
+
+def test_names_that_no_text_can_hold_are_rejected_alone(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8, and names of a megabyte: the sample is rejected, with a key that can be shown."""
+    members = [("a.jpg", JPEG), ("b\udcff.jpg", JPEG), ("c" * 100_000 + ".jpg", JPEG), ("d.jpg", JPEG)]
+    source = opened(shard(tmp_path / "a.tar", members, tarfile.GNU_FORMAT))
+    assert [source.key(i)[:6] for i in range(4)] == ["a", "b\\xff", "cccccc", "d"]
+    assert len(source.key(2)) < 5000
+    assert source[0].image == source[3].image == JPEG
+    for i in (1, 2):
+        with pytest.raises(DecodeError, match=r"not UTF-8|100000 bytes") as caught:
+            source[i]
+        assert caught.value.reason == "bad_name"
+
+
+def test_a_shard_that_is_removed_ends_the_run(tmp_path: Path) -> None:
+    """What is gone is not rejected sample by sample."""
+    from rawpack_packer.sources import SourceChangedError
+
+    source = opened(shard(tmp_path / "a.tar", samples_of(0, 2)))
+    shutil.move(tmp_path / "a.tar", tmp_path / "b.tar")
+    with pytest.raises(SourceChangedError):
+        source[0]
