@@ -66,6 +66,8 @@ class SourceKeywords(TypedDict, total=False):
         summary as `unread`. Otherwise it is a PackError, with nothing written.
     key, images: of a listing, the column of keys, and the folder that relative paths start from.
     classes: of a listing or YOLO's files, the path of a file of class names.
+    image_column, label_column, columns: of Parquet files, the columns of images, of labels, and those that become
+        fields.
     fps, every, start, end, max_frames: which frames of videos are taken.
 
     Of a dataset:
@@ -84,6 +86,9 @@ class SourceKeywords(TypedDict, total=False):
     key: str | None
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
+    image_column: str | None
+    label_column: str | None
+    columns: str | Sequence[str] | None
     fps: float | str | None
     every: int | None
     start: float | str | None

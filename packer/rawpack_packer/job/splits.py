@@ -25,6 +25,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.parquet.layout import has_tables
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -55,7 +56,7 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
     """
     if not Path(root).is_dir():
         raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")
-    missing = [name for name in names if not os.path.lexists(Path(root) / name)]
+    missing = [name for name in names if not os.path.lexists(Path(root) / name) and not has_tables(Path(root) / name)]
     if missing:
         there = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         shown = listed(there, _SHOWN)
