@@ -142,10 +142,12 @@ def value_of(column: pa.Array, at: int, kind: FieldKind | None, place: str) -> V
         return "" if found is None else found if isinstance(found, str) else str(found)
     if found is None and kind.ragged:
         found = []
-    if found is None and not (kind.dtype.startswith("float") and not kind.shape):
+    if found is None and kind.dtype.startswith("float") and not kind.shape:
+        return np.array(np.nan, kind.dtype)
+    if found is None:
         raise DecodeError("bad_field", f"{place}: the value is missing")
     try:
-        array = np.array(np.nan if found is None else found, _numbers(column.type))
+        array = np.array(found, _numbers(column.type))
     except (TypeError, ValueError, OverflowError) as error:
         raise DecodeError("bad_field", f"{place}: it is no array of numbers: {plain(str(error))[:200]}") from None
     if kind.ragged and not array.size and array.ndim <= 1:

@@ -88,10 +88,15 @@ class ParquetTable:
 
     def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
         names, group = _dotted(leaves), self._about.row_group(block)
-        chunks = [group.column(i) for i in range(group.num_columns)]
-        size = sum(one.total_uncompressed_size for one in chunks if one.path_in_schema.startswith(tuple(names)))
-        rows = _BATCH_BYTES * group.num_rows // max(size, 1)
-        return self._batches(names, [block], max(1, min(rows, _BATCH_ROWS)))
+        found = [group.column(i) for i in range(group.num_columns)]
+        chunks = [one for one in found if one.path_in_schema.startswith(tuple(names))]
+        size = sum(one.total_uncompressed_size for one in chunks)
+        rows = min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(size, 1))
+        for one in chunks:
+            if one.has_dictionary_page and one.physical_type == "BYTE_ARRAY":
+                # Each row may be the longest value of the dictionary, which is stored once.
+                rows = min(rows, _BATCH_BYTES // max(one.data_page_offset - one.dictionary_page_offset, 1))
+        return self._batches(names, [block], max(1, rows))
 
     def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
         return self._batches(_dotted(leaves), list(range(len(self.ends))), _BATCH_ROWS)
