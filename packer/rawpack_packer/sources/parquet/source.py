@@ -237,10 +237,10 @@ class _Scan:
         ]
         leaves: list[Leaf] = [(name, None) for name in (chosen.key, chosen.label, *whole) if name is not None]
         has_path = "path" in chosen.image_has
-        may_be_outside = has_path and table.may_be_null((chosen.image, "bytes"))
-        if has_path and (self._wanted.key is None or may_be_outside):
-            leaves += [(chosen.image, "path")] + ([(chosen.image, "bytes")] if may_be_outside else [])
-        row = 0
+        if has_path:
+            leaves.append((chosen.image, "path"))
+        beside = {os.fsencode(name) for name in os.listdir(path.parent)} if has_path else set()  # noqa: PTH208
+        row, files = 0, dict[int, tuple[int, int]]()
         for batch in table.scan(leaves) if leaves else ():
             for name in whole:
                 if batch.column(name).null_count:
@@ -253,18 +253,24 @@ class _Scan:
                 self.labels.append(_flat(batch.column(chosen.label)))
             if chosen.key is not None:
                 self._keys.append(_bytes(_flat(batch.column(chosen.key))))
-            elif has_path:
-                self._keys.append(_bytes(_flat(pc.struct_field(batch.column(chosen.image), "path"))))
-            if may_be_outside:
-                image = batch.column(chosen.image)
-                paths = pc.struct_field(image, "path")
-                there = pc.and_(pc.is_null(pc.struct_field(image, "bytes")), pc.is_valid(paths))
-                for i in pc.indices_nonzero(there).to_pylist():
-                    self.outside[self.rows + row + i] = _state_beside(path, _bytes(_flat(paths))[i].as_py())
+            if has_path:
+                paths = _bytes(_flat(pc.struct_field(batch.column(chosen.image), "path")))
+                if chosen.key is None:
+                    self._keys.append(paths)
+                for i, one in enumerate(paths.to_pylist(), row):
+                    if one and os.path.normpath(one).split(b"/")[0] in beside:
+                        files[i] = _state_beside(path, one)
             row += batch.num_rows
         ends = table.ends[-1] if len(table.ends) else 0
         if leaves and row != ends:
             raise pa.ArrowInvalid(f"it has {row} rows, and its metadata says {ends}")
+        row = 0
+        for block in range(len(table.ends)) if files else ():  # it is rare that images have paths of files here
+            for batch in table.read([(chosen.image, "bytes")], block):
+                missing = pc.is_null(pc.struct_field(batch.column(chosen.image), "bytes"))
+                found = (i for i, one in enumerate(missing.to_pylist(), row) if one and i in files)
+                self.outside |= {self.rows + i: files[i] for i in found}
+                row += batch.num_rows
 
 
 def _labels(

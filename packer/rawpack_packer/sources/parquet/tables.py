@@ -19,8 +19,10 @@ from rawpack_packer.text import plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_BYTES, _BATCH_ROWS = 8 << 20, 4096
-"""About how much of the columns a batch has, by the file's own sizes."""
+_BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
+"""How much a batch has at most: bytes by the file's own sizes, which count a value once that many rows have."""
+_SCANNED_ROWS = 4096
+"""Rows of a batch without images."""
 _BUFFER = 1 << 20
 Leaf = tuple[str, str | None]
 """A column, or one entry of a column of structs."""
@@ -70,9 +72,6 @@ class Table(Protocol):
     def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
         """All rows in batches."""
 
-    def may_be_null(self, leaf: Leaf) -> bool:
-        """Whether a value may be missing, as far as is known without reading all values."""
-
 
 class ParquetTable:
     """A Parquet file. Its blocks are the row groups."""
@@ -87,32 +86,16 @@ class ParquetTable:
         self.ends = list(accumulate(self._about.row_group(i).num_rows for i in range(self._about.num_row_groups)))
 
     def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        names, group = _dotted(leaves), self._about.row_group(block)
-        found = [group.column(i) for i in range(group.num_columns)]
-        chunks = [one for one in found if one.path_in_schema.startswith(tuple(names))]
-        size = sum(one.total_uncompressed_size for one in chunks)
-        rows = min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(size, 1))
-        for one in chunks:
-            if one.has_dictionary_page and one.physical_type == "BYTE_ARRAY":
-                # Each row may be the longest value of the dictionary, which is stored once.
-                rows = min(rows, _BATCH_BYTES // max(one.data_page_offset - one.dictionary_page_offset, 1))
-        return self._batches(names, [block], max(1, rows))
+        # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
+        group = self._about.row_group(block)
+        rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
+        return self._batches(leaves, [block], max(1, min(rows, _BATCH_ROWS)))
 
     def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        return self._batches(_dotted(leaves), list(range(len(self.ends))), _BATCH_ROWS)
+        return self._batches(leaves, list(range(len(self.ends))), _SCANNED_ROWS)
 
-    def may_be_null(self, leaf: Leaf) -> bool:
-        (name,) = _dotted([leaf])
-        for number in range(len(self.ends)):
-            group = self._about.row_group(number)
-            for i in range(group.num_columns):
-                chunk = group.column(i)
-                found = chunk.statistics if chunk.path_in_schema == name else None
-                if chunk.path_in_schema == name and (found is None or not found.has_null_count or found.null_count):
-                    return True
-        return False
-
-    def _batches(self, names: list[str], blocks: list[int], rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, leaves: Sequence[Leaf], blocks: list[int], rows: int) -> Iterator[pa.RecordBatch]:
+        names = [column if child is None else f"{column}.{child}" for column, child in leaves]
         batches: Iterator[pa.RecordBatch] = self._file.iter_batches(
             rows, row_groups=blocks, columns=names, use_threads=False
         )
@@ -141,9 +124,6 @@ class ArrowTable:
     def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
         for block in range(len(self._messages)):
             yield from self.read(leaves, block)
-
-    def may_be_null(self, leaf: Leaf) -> bool:
-        return True  # to look costs nothing
 
     def _batch(self, i: int) -> pa.RecordBatch:
         import pyarrow as pa
@@ -221,7 +201,3 @@ def fault_of(error: BaseException, path: str) -> str:
     """What pyarrow says of broken bytes, in one printable line that does not name the folder."""
     lines = str(error).replace(path, os.path.basename(path)).splitlines()  # noqa: PTH119
     return plain(f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__)
-
-
-def _dotted(leaves: Sequence[Leaf]) -> list[str]:
-    return [column if child is None else f"{column}.{child}" for column, child in leaves]
