@@ -118,13 +118,13 @@ source_options = together(
     ),
     option(
         "--field", "fields", group="Source", multiple=True, metavar="NAME[:DTYPE]",
-        help="The type of a listing's column, if its values do not tell: score:float32, vector:float32[4], "
-        "name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of WebDataset, a member or an entry of "
-        "its JSON that becomes a field: txt, json.width, caption=txt:str. May be repeated.",
+        help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
+        "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of WebDataset, a "
+        "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. May be repeated.",
     ),
     option(
         "--key", group="Source", metavar="COLUMN",
-        help="The column of a listing that names samples. [default: the paths]",
+        help="The column of a listing or Parquet file that names samples. [default: the paths]",
     ),
     option(
         "--images", group="Source", type=click.Path(), metavar="DIR",
@@ -144,6 +144,18 @@ source_options = together(
         "--labels", group="Source", type=click.Path(), metavar="FILE",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
         "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
+    ),
+    option(
+        "--image-column", group="Source", metavar="COLUMN",
+        help="The column of images of a Parquet file that has several.",
+    ),
+    option(
+        "--label-column", group="Source", metavar="COLUMN",
+        help="The column of labels of a Parquet file, stored as label. [default: label, or the only one with classes]",
+    ),
+    option(
+        "--columns", group="Source", metavar="NAME,...",
+        help="The columns of a Parquet file that become fields, besides image and label. [default: all that can]",
     ),
     option("--fps", group="Video", metavar="N", help="Frames per second to take, such as 2 or 29.97. [default: all]"),
     option("--every", group="Video", type=click.IntRange(1), help="Take every Nth frame. [default: 1]"),

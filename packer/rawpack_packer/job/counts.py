@@ -18,6 +18,7 @@ COUNTS = NOTES | {
     "unlabelled": "images without a class, with label -1",
     "no_boxes": "images without a box",
     "segmentations": "outlines of COCO, left out",
+    "columns_left_out": "columns that no field can hold, left out",
     "hidden": "hidden files and folders, skipped",
     "other_files": "files that are not images, skipped",
     "special_files": "pipes, sockets and devices, never opened",

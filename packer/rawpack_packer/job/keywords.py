@@ -68,6 +68,8 @@ class SourceKeywords(TypedDict, total=False):
     classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
     labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
+    image_column, label_column, columns: of Parquet files, the columns of images, of labels, and those that become
+        fields.
     fps, every, start, end, max_frames: which frames of videos are taken.
 
     Of a dataset:
@@ -89,6 +91,9 @@ class SourceKeywords(TypedDict, total=False):
     classes: Sequence[str] | os.PathLike[str] | None
     labels: str | os.PathLike[str] | None
     prefix: Literal["names", "numbers"] | None
+    image_column: str | None
+    label_column: str | None
+    columns: str | Sequence[str] | None
     fps: float | str | None
     every: int | None
     start: float | str | None

@@ -24,8 +24,7 @@ from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.archives.source import is_archive
+from rawpack_packer.sources import Source, has_split
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -54,11 +53,9 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
 
     Raises UsageError where one is missing, or only some have classes.
     """
-    if not Path(root).is_dir():
-        if is_archive(Path(root)):
-            return one_numbering({name: open_one(f"{root}/{name}") for name in names})
+    missing = [name for name in names if not has_split(root, name)]
+    if missing and not Path(root).is_dir():
         raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")
-    missing = [name for name in names if not os.path.lexists(Path(root) / name)]
     if missing:
         there = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         shown = listed(there, _SHOWN)

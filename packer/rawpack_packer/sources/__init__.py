@@ -9,7 +9,7 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.listing import BadListingError
 from rawpack_packer.sources.optional import unread_of
-from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind, open_source, plugins
+from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind, has_split, open_source, plugins
 from rawpack_packer.sources.stores.source import StoreSource
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "SourceInfo",
     "SourceKind",
     "StoreSource",
+    "has_split",
     "open_source",
     "plugins",
     "unread_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rawpack.errors import UsageError
@@ -26,6 +26,7 @@ _AS_ONE = {
     "folder": "--source folder takes them as classes",
     "video": "--source video takes them as classes",
     "yolo": "--source yolo packs them as one set",
+    "parquet": "--source parquet packs them as one set",
 }
 
 
@@ -41,9 +42,11 @@ class DividedError(UsageError):
         self._about = source, tuple(names), kind
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
+        what = f"the folders in {plain(source)} are splits by their names, not classes"
+        if kind == "parquet":
+            what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
         super().__init__(
-            f"the folders in {plain(source)} are splits by their names, not classes: `{plain(pack)}` packs "
-            f"each into a store of its own; "
+            f"{what}: `{plain(pack)}` packs each into a store of its own; "
             + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
             + f"{_AS_ONE[kind]} (in Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
         )
@@ -58,6 +61,12 @@ def is_split(name: str) -> bool:
     return _rank(name) is not None
 
 
+def split_order(name: str) -> tuple[int, str]:
+    """Sorts names of splits as a command lists them: train first, names that are no split's last."""
+    rank = _rank(name)
+    return len(_NAMES) if rank is None else rank, name
+
+
 def splits_in(path: Path) -> list[str]:
     """The names of the splits that a folder is divided into, train first; empty where it is not divided.
 
@@ -69,7 +78,7 @@ def splits_in(path: Path) -> list[str]:
             folders = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
     except (OSError, ValueError):
         return []  # the scan of the folder reports why
-    splits = _in_order(folders)
+    splits = sorted(filter(is_split, folders), key=split_order)
     if len(splits) < 2 or any(_has_samples(path / name) for name in folders if not is_split(name)):
         return []
     return [name for name in splits if _has_samples(path / name, unknown=True)]
@@ -77,11 +86,7 @@ def splits_in(path: Path) -> list[str]:
 
 def split_names(folders: Sequence[str]) -> list[str]:
     """The names of splits, train first, if all of several folders, each with samples, are splits; otherwise empty."""
-    return _in_order(folders) if len(folders) > 1 and all(map(is_split, folders)) else []
-
-
-def _in_order(folders: Iterable[str]) -> list[str]:
-    return sorted(filter(is_split, folders), key=lambda name: (_rank(name), name))
+    return sorted(folders, key=split_order) if len(folders) > 1 and all(map(is_split, folders)) else []
 
 
 def _rank(name: str) -> int | None:

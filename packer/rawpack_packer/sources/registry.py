@@ -24,6 +24,8 @@ from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
+from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
+from rawpack_packer.sources.parquet.source import ParquetSource
 from rawpack_packer.sources.stores.source import StoreSource, is_store
 from rawpack_packer.sources.video.filetype import is_video
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
@@ -36,6 +38,10 @@ GROUP = "rawpack.sources"
 
 def _never(path: Path) -> bool:
     return False
+
+
+def _none(path: Path) -> list[str]:
+    return []
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class SourceKind:
     """Whether a folder is of this kind."""
     with_subfolders: bool = False
     """Whether it takes a folder with all that is below it, which may be splits."""
+    splits: Callable[[Path], list[str]] = _none
+    """The names of the splits at a path, if they are not known by their folders; empty where it is not divided."""
 
 
 @runtime_checkable
@@ -70,6 +78,13 @@ KINDS: dict[str, SourceKind] = {
         ListingSource,
         ("fields", "key", "images", "classes"),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
+    ),
+    "parquet": SourceKind(
+        ParquetSource,
+        ("fields", "key", "classes", "image_column", "label_column", "columns"),
+        accepts_file=is_table,
+        accepts_folder=has_tables,
+        splits=splits_of,
     ),
     "recordio": SourceKind(RecordIOSource, ("classes",), accepts_file=is_recordio, accepts_folder=is_recordio),
     "store": SourceKind(StoreSource, accepts_folder=is_store),
@@ -109,6 +124,8 @@ def open_source(
     if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
         images = found != "folder" or holds_image(Path(path))
         raise DividedError(os.fspath(path), names, found if images else "video")
+    if found in KINDS and (names := KINDS[found].splits(Path(path))):
+        raise DividedError(os.fspath(path), names, found)
     try:
         source = _open(path, found, added, given, progress)
     except NoImageError as error:
@@ -118,6 +135,12 @@ def open_source(
     if isinstance(source, ArchiveSource) and (names := source.splits()):
         raise DividedError(os.fspath(path), names, found)
     return source
+
+
+def has_split(root: str, name: str) -> bool:
+    """Whether `root/name` names a split: a folder, or what the archive or the tables at `root` have by that name."""
+    inner = Path(root) / name
+    return os.path.lexists(inner) or is_archive(Path(root)) or has_tables(inner)
 
 
 def _open(

@@ -1,0 +1,587 @@
+"""Parquet files with images and folders of `save_to_disk`: the rows that Hugging Face `datasets` reads from them.
+
+`tests/support/fixtures/huggingface/` was written by `datasets`, with what `datasets` reads from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from pictures import picture
+from PIL import Image
+from running import pack, run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack.errors import DecodeError, MissingExtraError
+from rawpack_packer.sources import DividedError, FieldKind, Item, Source, open_source
+from rawpack_packer.sources.fields import Boxes
+from rawpack_packer.sources.parquet import tables
+from rawpack_packer.sources.parquet.source import ParquetSource
+from rawpack_packer.testing import SourceConformance
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.parquet as pq  # noqa: E402 - after the check that there is one
+
+MADE = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface"
+EXPECTED: dict[str, Any] = json.loads((MADE / "expected.json").read_text())
+CLASSES = ("zebra", "ant", "eel")
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def jpeg(i: int, size: tuple[int, int] = (20, 30)) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture(*size, i)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def images(count: int, paths: Sequence[str | None] | None = None) -> Any:
+    named = paths or [f"{i}.jpg" for i in range(count)]
+    return pa.array([{"bytes": jpeg(i), "path": named[i]} for i in range(count)], IMAGE)
+
+
+def described(table: Any, **features: Any) -> Any:
+    """A table with the metadata of `datasets`."""
+    known = {name: {"dtype": "string", "_type": "Value"} for name in table.schema.names}
+    text = json.dumps({"info": {"features": {**known, **features}}})
+    return table.replace_schema_metadata({"huggingface": text})
+
+
+def write(path: Path, columns: dict[str, Any], **features: Any) -> Path:
+    """A Parquet file with small row groups."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns)
+    pq.write_table(described(table, **features) if features else table, path, row_group_size=3)
+    return path
+
+
+def save(folder: Path, columns: dict[str, Any]) -> Path:
+    """A folder as `save_to_disk` writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns)
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as out,
+    ):
+        out.write_table(table, max_chunksize=2)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+# ---------------------------------------------------------------------------------------------- as `datasets` reads it
+
+
+@pytest.mark.parametrize("name", ["checkout/train", "checkout/test", "saved", "divided/train", "divided/test"])
+def test_rows_are_those_that_datasets_reads(name: str, tmp_path: Path) -> None:
+    """Images, byte for byte, and all fields of a store are those of `datasets`; a missing text is the empty one, a
+    missing float NaN."""
+    store = tmp_path / "store"
+    pack(MADE / name, store, "--format", "lmdb", "--size", "keep", *([] if "saved" in name else ["--quality", "keep"]))
+    source, reader, rows = open_source(MADE / name), Reader(store), EXPECTED[name]
+    assert len(reader) == len(source) == len(rows)
+    assert reader.classes == CLASSES
+    for i, row in enumerate(rows):
+        item, sample = source[i], reader[i]
+        assert isinstance(item.image, bytes)
+        assert hashlib.sha256(item.image).hexdigest() == row["sha256"]
+        assert sample["key"] == (row["path"] or f"{i:08d}")
+        assert sample["label"] == row["label"]
+        assert sample["caption"] == (row["caption"] or "")
+        assert sample["flag"] == row["flag"]
+        assert sample["big"] == row["big"]
+        np.testing.assert_array_equal(sample["score"], np.float32(np.nan if row["score"] is None else row["score"]))
+        for name_of in ("vector", "ids", "grid"):
+            np.testing.assert_array_equal(sample[name_of], row[name_of])
+        np.testing.assert_array_equal(sample["corners"], np.array(row["corners"], np.float32).reshape(-1, 4))
+
+
+def test_kinds_of_fields_are_those_of_the_schema(tmp_path: Path) -> None:
+    """What each type becomes; what no field can hold is counted and named."""
+    info = open_source(MADE / "saved").info
+    assert dict(info.fields) == {
+        "label": FieldKind("int64"),
+        "caption": FieldKind("str"),
+        "score": FieldKind("float32"),
+        "flag": FieldKind("bool"),
+        "big": FieldKind("uint64"),
+        "vector": FieldKind("float32", (3,)),
+        "ids": FieldKind("int64", (None,)),
+        "corners": FieldKind("float32", (None, 4)),
+        "grid": FieldKind("int16", (2, 3)),
+    }
+    assert info.counts == {"unlabelled": 1, "empty_classes": 0, "columns_left_out": 2}
+    assert [line.split("'")[1] for line in info.problems] == ["objects", "taken"]
+    ran = run_here("pack", "--workers", 0, MADE / "saved", tmp_path / "store")
+    assert ran.code == 0
+    assert "2 columns that no field can hold" in ran.out + ran.err
+    assert "'objects' is left out" in ran.out + ran.err
+
+
+def test_jpeg_files_pass_through(tmp_path: Path) -> None:
+    """`--quality keep` stores each JPEG as it is in the table: an export gives the same bytes back."""
+    store = pack(MADE / "checkout" / "train", tmp_path / "s", "-f", "lmdb", "-s", "keep", "--quality", "keep")
+    rawpack_packer.export(store, tmp_path / "out")
+    for row in EXPECTED["checkout/train"]:
+        assert hashlib.sha256((tmp_path / "out" / row["path"]).read_bytes()).hexdigest() == row["sha256"]
+
+
+def test_a_checkout_is_divided_by_the_names_of_its_files(tmp_path: Path) -> None:
+    """A checkout with several splits is refused with the command that packs them; one of them has a path of its own;
+    `--source parquet` takes all."""
+    for root in (MADE / "checkout", MADE / "checkout" / "data", MADE / "divided"):
+        with pytest.raises(DividedError, match=r"splits train, test: `rawpack pack --splits train,test"):
+            open_source(root)
+        assert len(open_source(root / "test")) == len(
+            EXPECTED[f"{MADE.joinpath(root).name}/test".replace("data/", "checkout/")]
+        )
+    assert len(open_source(MADE / "checkout", "parquet")) == 12
+    with pytest.raises(UsageError, match="there is no 'val' in"):
+        rawpack_packer.pack_splits(MADE / "checkout", tmp_path / "no", splits=["train", "val"], workers=0)
+    ran = run_here("pack", "-q", "--workers", 0, "--splits", "train,test", MADE / "checkout", tmp_path / "sets")
+    assert (ran.code, ran.err) == (0, "")
+    for split in ("train", "test"):
+        reader = Reader(tmp_path / "sets", split=split)
+        assert [sample["key"] for sample in reader] == [row["path"] for row in EXPECTED[f"checkout/{split}"]]
+        assert reader.classes == CLASSES
+
+
+# ---------------------------------------------------------------------------------------------- which files
+
+
+def test_files_are_in_natural_order(tmp_path: Path) -> None:
+    """Shard 2 comes before shard 10, and rows keep their order."""
+    for k in (10, 2, 1):
+        write(tmp_path / "d" / f"train-{k}.parquet", {"image": images(2, [f"{k}a", f"{k}b"])})
+    source = open_source(tmp_path / "d")
+    assert [source.key(i) for i in range(6)] == ["1a", "1b", "2a", "2b", "10a", "10b"]
+
+
+def test_layouts_of_the_hub(tmp_path: Path) -> None:
+    """Splits are known by the name of a shard, of a file, or of its folder; several configurations are refused."""
+    for number, names in enumerate(
+        [
+            ["data/train-00000-of-00002-0123456789abcdef.parquet", "data/train-00001-of-00002-fedc.parquet",
+             "data/validation-00000-of-00001.parquet", "data/unlabeled-00000-of-00001.parquet"],
+            ["train.parquet", "validation.parquet", "unlabeled.parquet"],
+            ["default/train/0000.parquet", "default/train/0001.parquet", "default/validation/0000.parquet"],
+        ]
+    ):  # fmt: skip
+        root = tmp_path / f"{number}"
+        for k, name in enumerate(names):
+            write(root / name, {"image": images(1, [f"{k}.jpg"])})
+        (root / "README.md").write_text("---\n---\n")
+        with pytest.raises(DividedError, match="splits train, validation"):
+            open_source(root)
+        assert len(open_source(root / "validation")) == 1
+        assert len(open_source(root / "train")) == sum("train" in name for name in names)
+    for name in ("b", "a"):
+        write(tmp_path / "two" / name / "train-00000-of-00001.parquet", {"image": images(1)})
+    with pytest.raises(UsageError, match=r"2 configurations \(a, b\)"):
+        open_source(tmp_path / "two")
+    assert open_source(tmp_path / "two" / "a").info.kind == "parquet"
+
+
+def test_a_table_next_to_image_files_is_not_the_source(tmp_path: Path) -> None:
+    """A folder of images stays one, whatever tables are in it; a picture next to shards does not hide them."""
+    for name in ("metadata.parquet", "embeddings.parquet"):
+        write(tmp_path / "photos" / name, {"x": [1]})
+    (tmp_path / "photos" / "1.jpg").write_bytes(jpeg(1))
+    assert open_source(tmp_path / "photos").info.kind == "folder"
+    shutil.copytree(MADE / "checkout", tmp_path / "checkout")
+    for place in ("logo.jpg", "assets/logo.jpg"):
+        (tmp_path / "checkout" / place).parent.mkdir(exist_ok=True)
+        (tmp_path / "checkout" / place).write_bytes(jpeg(1))
+    assert len(open_source(tmp_path / "checkout" / "train")) == 9
+
+
+def test_what_state_json_names(tmp_path: Path) -> None:
+    """Rows in another order and files outside the folder are refused by name; so is a state that is none."""
+    folder = save(tmp_path / "d", {"image": images(3)})
+    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_indices_files": [{"filename": "i.arrow"}]}
+    for found, message in (
+        (state, "_indices_files.*flatten_indices"),
+        ({"_data_files": [{"filename": "../x.arrow"}]}, "outside its folder"),
+        ({"_data_files": []}, "the dataset is empty"),
+        ({"_data_files": 3}, "not what save_to_disk writes"),
+    ):
+        (folder / "state.json").write_text(json.dumps(found))
+        with pytest.raises(UsageError, match=message):
+            open_source(folder)
+
+
+# ---------------------------------------------------------------------------------------------- which columns
+
+
+def test_the_image_column(tmp_path: Path) -> None:
+    """It is the one that metadata or types show; with several, the user names one, and another may be a mask."""
+    plain = write(tmp_path / "plain.parquet", {"file": pa.array([jpeg(0)], pa.large_binary()), "n": [1]})
+    assert open_source(plain)[0].image == jpeg(0)
+    two = write(tmp_path / "two.parquet", {"left": images(2), "right": images(2), "mask": images(2)})
+    with pytest.raises(UsageError, match="several columns of images, left, right, mask: name one, --image-column left"):
+        open_source(two)
+    source = open_source(two, image_column="right", fields={"mask": "mask"})
+    assert source.info.fields["mask"].mask
+    assert source[1].fields["mask"] == jpeg(1)
+    assert source.info.counts["columns_left_out"] == 1
+    assert "--field left:mask" in source.info.problems[0]
+    sound = write(
+        tmp_path / "s.parquet", {"sound": images(1), "img": images(1)}, sound={"_type": "Audio"}, img={"_type": "Image"}
+    )
+    assert list(open_source(sound).info.fields) == []
+    with pytest.raises(UsageError, match=r"no column of images.*packed as a listing"):
+        open_source(write(tmp_path / "none.parquet", {"path": ["a.jpg"]}))
+    many = write(tmp_path / "many.parquet", {"pages": pa.array([[{"bytes": b"", "path": ""}]], pa.list_(IMAGE))})
+    with pytest.raises(UsageError, match=r"--image-column pages: it holds list.*split a list of images"):
+        open_source(many, image_column="pages")
+    with pytest.raises(UsageError, match=r"--image-column nix: .* has no such column: it has left, right, mask"):
+        open_source(two, image_column="nix")
+
+
+def test_which_column_is_the_label(tmp_path: Path) -> None:
+    """The only column of classes is the label; of several, the user names one; texts are names of classes."""
+    fine = {"names": ["x", "y"], "_type": "ClassLabel"}
+    one = write(tmp_path / "1.parquet", {"img": images(2), "labels": [1, None]}, labels=fine)
+    source = open_source(one)
+    assert (source.info.classes, list(source.info.fields)) == (("x", "y"), ["label"])
+    assert [source[i].fields["label"] for i in range(2)] == [1, -1]
+    two = write(tmp_path / "2.parquet", {"img": images(2), "fine": [0, 1], "coarse": [1, 1]}, fine=fine, coarse=fine)
+    source = open_source(two)
+    assert (source.info.classes, list(source.info.fields)) == (None, ["fine", "coarse"])
+    source = open_source(two, label_column="coarse")
+    assert (source.info.classes, list(source.info.fields)) == (("x", "y"), ["label", "fine"])
+    assert source.info.empty_classes == ("x",)
+    texts = pa.array(["dog", "cat", None, "dog"]).dictionary_encode()
+    named = write(tmp_path / "3.parquet", {"img": images(4), "label": texts})
+    source = open_source(named)
+    assert source.info.classes == ("cat", "dog")
+    assert [source[i].fields["label"] for i in range(4)] == [1, 0, -1, 1]
+    (tmp_path / "names").write_text("eel\ndog\ncat\n")
+    assert open_source(named, classes=tmp_path / "names")[0].fields["label"] == 1
+    with pytest.raises(UsageError, match="the label of row 1 is 7; there are 2 classes"):
+        open_source(write(tmp_path / "4.parquet", {"img": images(2), "label": [0, 7]}, label=fine))
+    with pytest.raises(UsageError, match="'cat' of column 'label' is none of 1 classes"):
+        open_source(named, classes=["dog"])
+    floats = write(tmp_path / "5.parquet", {"img": images(2), "label": [0.5, None]})
+    source = open_source(floats)
+    assert (source.info.classes, source.info.fields["label"]) == (None, FieldKind("float64"))
+
+
+def test_columns_that_are_asked_for(tmp_path: Path) -> None:
+    """`--columns` takes what it names, which must be what fields can hold; `--field` declares shapes and boxes."""
+    boxes = pa.array([[[1, 2, 3, 4, 0]], []], pa.list_(pa.list_(pa.float32())))
+    file = write(
+        tmp_path / "a.parquet",
+        {"image": images(2), "boxes": boxes, "note": ["a", "b"], "day": pa.array([1, 2], pa.date32()), "index": [1, 2]},
+    )
+    info = open_source(file).info
+    assert (list(info.fields), info.counts["columns_left_out"]) == (["note"], 3)
+    assert "--field boxes:xyxy" in info.problems[0]
+    assert list(open_source(file, columns="note").info.fields) == ["note"]
+    assert list(open_source(file, columns=[]).info.fields) == []
+    source = open_source(file, fields=["boxes:xyxy"])
+    value = source[0].fields["boxes"]
+    assert isinstance(value, Boxes)
+    assert value.rows.tolist() == [[1, 2, 3, 4, 0]]
+    assert source[1].fields["boxes"].rows.shape == (0, 5)  # type: ignore[union-attr]
+    for columns, message in (
+        ("day", "cannot be a field: no field can hold date32"),
+        ("index", "already"),
+        ("x", "no such"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            open_source(file, columns=columns)
+    with pytest.raises(UsageError, match=r"--field x: .* no such column"):
+        open_source(file, fields=["x:int"])
+
+
+def test_missing_values(tmp_path: Path) -> None:
+    """Of whole numbers they are refused with the row and the cure; elsewhere they are as in a listing."""
+    columns = {
+        "image": images(5),
+        "year": pa.array([1, 2, 3, 4, None], pa.int16()),
+        "note": ["a", None, "c", "d", "e"],
+        "x": pa.array([None, 1, 2, 3, 4], pa.float64()),
+        "some": pa.array([[1], None, [], [2, 3], [4]], pa.list_(pa.int32())),
+        "fixed": pa.array([[1, 2], None, [3, 4], [5, None], [7, 8]], pa.list_(pa.int32(), 2)),
+    }
+    file = write(tmp_path / "a.parquet", columns)
+    with pytest.raises(UsageError, match=r"column 'year' .* no value in row 4: declare --field year:float64 \(NaN\)"):
+        open_source(file)
+    source = open_source(file, fields=["year:float64"])
+    item = source[0]
+    assert np.isnan(item.fields["x"])  # type: ignore[arg-type]
+    assert item.fields["some"].tolist() == [1]  # type: ignore[union-attr]
+    for i, what in ((1, "the value is missing"), (3, "no array of numbers")):
+        with pytest.raises(DecodeError, match=f"a.parquet, row {i}, column fixed: .*{what}") as refused:
+            source[i]
+        assert refused.value.reason == "bad_field"
+    reader = Reader(pack(file, tmp_path / "s", "--columns", "note,some,x,year", "--field", "year:float64"))
+    assert [one["note"] for one in reader] == ["a", "", "c", "d", "e"]
+    assert [one["some"].tolist() for one in reader] == [[1], [], [], [2, 3], [4]]
+    assert np.isnan(reader[4]["year"])
+    assert reader[3]["year"] == 4
+
+
+def test_kinds_of_arrow_types(tmp_path: Path) -> None:
+    """Large, dictionary-encoded and unsigned types are read like the others; text that is not UTF-8 is a reject."""
+    bad = pa.array([b"ok", b"a\xff", b"c"], pa.binary()).view(pa.string())
+    file = write(
+        tmp_path / "a.parquet",
+        {
+            "image": pa.array([{"bytes": jpeg(i), "path": None} for i in range(3)],
+                              pa.struct([("bytes", pa.large_binary()), ("path", pa.large_string())])),
+            "big": pa.array([0, 2**63, 2**64 - 1], pa.uint64()),
+            "half": pa.array(np.array([0, 0.5, 1], np.float16)),
+            "word": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "large": pa.array(["p", "q", "r"], pa.large_string()),
+            "on": pa.array([True, False, True]),
+            "bad": bad,
+        },
+    )  # fmt: skip
+    source = open_source(file)
+    assert [kind.dtype for kind in source.info.fields.values()] == ["uint64", "float16", "str", "str", "bool", "str"]
+    assert source.key(2) == "00000002"
+    item = source[2]
+    assert [item.fields[name] for name in ("word", "large")] == ["x", "r"]
+    assert int(item.fields["big"]) == 2**64 - 1  # type: ignore[call-overload]
+    with pytest.raises(DecodeError, match="row 1, column bad: byte 1 of the text is not UTF-8"):
+        source[1]
+    reader = Reader(pack(file, tmp_path / "s", "--columns", "big,half,word,large,on"))
+    assert [int(one["big"]) for one in reader] == [0, 2**63, 2**64 - 1]
+
+
+# ---------------------------------------------------------------------------------------------- keys and images
+
+
+def test_keys(tmp_path: Path) -> None:
+    """They are the paths where each image has another safe one, the values of `--key`, or numbers."""
+    for paths in (["a", "a"], ["a", None], ["/etc/x", "b"], ["../x", "b"], ["", "b"]):
+        source = open_source(write(tmp_path / "a.parquet", {"image": images(2, paths)}))
+        assert source.info.numbered
+        assert source.key(1) == "00000001"
+    file = write(tmp_path / "a.parquet", {"image": images(3), "id": [7, 8, 9], "twice": ["a", "b", "a"]})
+    source = open_source(file, key="id")
+    assert ([source.key(i) for i in range(3)], list(source.info.fields)) == (["7", "8", "9"], ["twice"])
+    with pytest.raises(UsageError, match=r"--key twice: .* has a more than once"):
+        open_source(file, key="twice")
+
+
+def test_images_in_files_next_to_the_table(tmp_path: Path) -> None:
+    """A path without bytes is a file below the table's folder, and nowhere else; it is watched for changes."""
+    (tmp_path / "secret.jpg").write_bytes(jpeg(5))
+    root = tmp_path / "d"
+    paths = ["in/0.jpg", "1.jpg", "../secret.jpg", str(tmp_path / "secret.jpg"), "gone.jpg", None]
+    values = [{"bytes": jpeg(1) if path == "1.jpg" else None, "path": path} for path in paths]
+    for made in (lambda: write(root / "a.parquet", {"image": pa.array(values, IMAGE)}),
+                 lambda: save(tmp_path / "d", {"image": pa.array(values, IMAGE)})):  # fmt: skip
+        shutil.rmtree(root, ignore_errors=True)
+        where = made()
+        (root / "in").mkdir()
+        (root / "in" / "0.jpg").write_bytes(jpeg(0))
+        source = open_source(where)
+        assert [source[i].image for i in range(2)] == [jpeg(0), jpeg(1)]
+        for i, reason in ((2, "unreadable"), (3, "unreadable"), (4, "unreadable"), (5, "empty")):
+            with pytest.raises(DecodeError) as refused:
+                source[i]
+            assert refused.value.reason == reason
+        assert len(source.states()) == 7
+        os.utime(root / "in" / "0.jpg", ns=(10**18, 10**18))
+        with pytest.raises(rawpack_packer.sources.SourceChangedError):
+            source.part(0, 1)[0]
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_row_group_is_read_once_and_never_held_as_a_whole(same: bool, tmp_path: Path) -> None:
+    """Rows in order read each batch once, also across parts; a batch is a bounded share of a row group, even if all
+    rows are one entry of a dictionary."""
+    draw = np.random.default_rng(0)
+    noise = [draw.bytes(1 << 14) for _ in range(1 if same else 40)] * (40 if same else 1)
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": noise, "n": list(range(40))}), file)
+    source = open_source(file)
+    read = []
+    with (
+        mock.patch.object(tables, "_OPEN", tables.threading.local()),
+        mock.patch.object(tables, "_BATCH_ROWS" if same else "_BATCH_BYTES", 8 if same else 1 << 17),
+    ):
+        original = tables.ParquetTable.read
+
+        def counted(self: Any, leaves: Any, block: int) -> Any:
+            for batch in original(self, leaves, block):
+                read.append(batch.num_rows)
+                yield batch
+
+        with mock.patch.object(tables.ParquetTable, "read", counted):
+            for start in range(0, 40, 8):
+                part = source.part(start, start + 8)
+                assert [part[i].fields["n"].item() for i in range(8)] == list(range(start, start + 8))  # type: ignore[union-attr]
+    assert sum(read) == 40
+    assert max(read) <= 8
+
+
+# ---------------------------------------------------------------------------------------------- untrusted files
+
+
+def mutated(data: bytes, seed: int) -> bytes:
+    draw, changed = random.Random(seed), bytearray(data)
+    if seed % 3 == 0:
+        return data[: draw.randrange(len(data))]
+    for _ in range(1 + seed % 4):
+        at = draw.randrange(len(data) - 8)
+        changed[at : at + 1 + seed % 8] = draw.choice([b"\xff", b"\0", bytes([draw.randrange(256)])]) * (1 + seed % 8)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", ["checkout/data/test-00000-of-00001.parquet", "saved/data-00000-of-00002.arrow"])
+def test_broken_files_are_refused_or_rejected(name: str, tmp_path: Path) -> None:
+    """Whatever is wrong with its bytes, a file is a UsageError that names it, or its samples are rejects."""
+    data, file = (MADE / name).read_bytes(), tmp_path / Path(name).name
+    refusals, details, readable = list[str](), list[str](), 0
+    for seed in range(60):
+        file.write_bytes(mutated(data, seed))
+        try:
+            source = ParquetSource(file)
+        except UsageError as error:
+            refusals.append(str(error))
+            continue
+        for i in range(len(source)):
+            try:
+                readable += isinstance(source[i], Item)
+            except DecodeError as error:
+                details.append(error.detail)
+    assert all(str(file) in text and text.isprintable() for text in refusals)
+    assert not any(str(tmp_path) in text for text in details)
+    assert min(len(refusals), readable) > 5
+
+
+def test_a_footer_that_would_crash_pyarrow(tmp_path: Path) -> None:
+    """pyarrow 26 ends the process if it is asked for the sizes of the columns of this file. It is not asked: the
+    rows are rejects."""
+    data = bytearray((MADE / "checkout" / "data" / "train-00000-of-00002.parquet").read_bytes())
+    for at, byte in ((12638, 0o177), (16886, 0o131), (16981, 0o326)):
+        data[at] = byte
+    (tmp_path / "a.parquet").write_bytes(bytes(data))
+    source = open_source(tmp_path / "a.parquet")
+    assert [source.key(i) for i in range(len(source))] == [row["path"] for row in EXPECTED["checkout/train"][:5]]
+    for i in range(4):
+        with pytest.raises(DecodeError, match=f"a.parquet: rows from {i // 2 * 2} on cannot be read"):
+            source[i]
+
+
+def test_damage_in_one_row_group_leaves_the_others(tmp_path: Path) -> None:
+    """Rows that cannot be read are rejects, the same from whichever end they are read; others are read."""
+    file = write(tmp_path / "a.parquet", {"image": images(9), "n": list(range(9))})
+    about = pq.ParquetFile(file).metadata.row_group(1).column(0)
+    data = bytearray(file.read_bytes())
+    data[about.data_page_offset + 20 : about.data_page_offset + 900] = b"\xa5" * 880
+    file.write_bytes(bytes(data))
+    source = open_source(file)
+    outcomes = []
+    for order in (range(9), reversed(range(9))):
+        outcomes.append({})
+        for i in order:
+            try:
+                source[i]
+            except DecodeError as error:
+                outcomes[-1][i] = (error.reason, error.detail)
+    assert outcomes[0] == outcomes[1]
+    assert set(outcomes[0]) <= {3, 4, 5}
+
+
+def test_files_that_are_something_else(tmp_path: Path) -> None:
+    """Encrypted files, other files and empty ones are refused with their path."""
+    for name, data in (
+        ("a.parquet", b""),
+        ("b.parquet", b"PARE" * 9),
+        ("c.arrow", b"ARROW1\0\0" * 9),
+        ("d.parquet", b"x" * 99),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(UsageError, match=rf"{name} cannot be read as (parquet|arrow): "):
+            open_source(tmp_path / name)
+    with pytest.raises(UsageError, match="has no rows"):
+        open_source(write(tmp_path / "e.parquet", {"image": images(0)}))
+    write(tmp_path / "f" / "a.parquet", {"image": images(1), "n": [1]})
+    write(tmp_path / "f" / "b.parquet", {"image": images(1), "n": [0.5]})
+    with pytest.raises(UsageError, match=r"b.parquet has other columns than a.parquet \(columns n\)"):
+        open_source(tmp_path / "f")
+    junk = pa.table({"image": images(1)}).replace_schema_metadata({"huggingface": "{"})
+    pq.write_table(junk, tmp_path / "g.parquet")
+    with pytest.raises(UsageError, match="metadata `huggingface`"):
+        open_source(tmp_path / "g.parquet")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
+    """Folders of Parquet are still recognized."""
+    with (
+        mock.patch("importlib.util.find_spec", return_value=None),
+        pytest.raises(MissingExtraError, match=r"rawpack\[parquet\]"),
+    ):
+        open_source(MADE / "saved")
+
+
+def test_samples_are_drawn_by_class_and_appended(tmp_path: Path) -> None:
+    """Labels are known before images are read, so `--holdout` draws of each class; numbered keys continue."""
+    fine = {"names": ["x", "y"], "_type": "ClassLabel"}
+    file = write(tmp_path / "a.parquet", {"image": images(12, [None] * 12), "label": [0] * 4 + [1] * 8}, label=fine)
+    ran = run_here("pack", "-q", "--workers", 0, "--size", 16, "--holdout", "val=0.25", file, tmp_path / "sets")
+    assert (ran.code, ran.err) == (0, "")
+    val = Reader(tmp_path / "sets", split="val")
+    assert sorted(int(one["label"]) for one in val) == [0, 1, 1]
+    store = pack(file, tmp_path / "s", "--size", 16)
+    rawpack_packer.append(file, store, workers=0)
+    assert [one["key"] for one in Reader(store)] == [f"{i:08d}" for i in range(24)]
+
+
+# ---------------------------------------------------------------------------------------------- the contract
+
+
+def write_again(path: Path) -> None:
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(10**18, 10**18))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
+class TestCheckout(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        if not (folder / "data").exists():
+            shutil.copytree(MADE / "checkout" / "data", folder / "data")
+        return open_source(folder / "train")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        files = sorted((folder / "data").glob("train*"))
+        rows = [row for file in files for row in pq.read_table(file, columns=["image"]).to_pylist()]
+        return [(row["image"]["path"], row["image"]["bytes"]) for row in rows]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "data" / "train-00000-of-00002.parquet")
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
+class TestSaved(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        if not (folder / "d").exists():
+            rows = [{"bytes": [jpeg(i), b"", None][i % 3], "path": None} for i in range(7)]
+            save(folder / "d", {"image": pa.array(rows, IMAGE), "label": list("abcabca"), "n": list(range(7))})
+        return open_source(folder / "d")
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "d" / "data-00000-of-00001.arrow")
+        return True
+
+    def test_workers_pack_what_one_process_packs(self, tmp_path: Path) -> None:
+        """`TestCheckout` has it."""
