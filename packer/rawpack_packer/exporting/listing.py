@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.exporting.names import CLASSES, LISTING, Names
+from rawpack_packer.exporting.target import Again
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.listing.table import CLASS, no_classes
 from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
@@ -24,15 +24,6 @@ from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
 PATH = "path"
 _MOST = np.iinfo(np.int64).max
 """The largest number that a listing may have."""
-
-
-@dataclass(frozen=True)
-class Again:
-    """How to pack an export again: see `Exported`."""
-
-    command: str | None
-    why_not: str = ""
-    differs: tuple[str, ...] = ()
 
 
 def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:

@@ -17,10 +17,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from rawpack.disk.manifest import Field
 from rawpack.disk.provenance import REJECTS
 from rawpack.errors import UsageError
-from rawpack.pixels import png
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.folder import EXTENSIONS
@@ -39,11 +37,6 @@ _RESERVED = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])(?: *\..*)?", re.IGNORECASE
 )
 _NOT_ON_WINDOWS = re.compile(r'[<>:"|?*\x00-\x1f]')
-
-
-def suffix_of(field: Field) -> str:
-    """The extension of an image or mask field's files: ".jpg", ".png", or ".npy" for what PNG cannot hold."""
-    return field.codec.suffix or (".png" if png.holds(field.shape, field.dtype) else ".npy")
 
 
 @dataclass(frozen=True)
