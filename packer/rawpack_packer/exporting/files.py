@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.exporting.listing import again, note, write_listing
 from rawpack_packer.exporting.names import Names, check_names
+from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.target import Again, Written, contents, in_order, suffixes_of
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
@@ -36,18 +37,18 @@ class _Unnamed(Written):
 
 
 class FileTarget:
-    """See `Target`."""
+    """See `ExportTarget`."""
 
-    def __init__(self, source: StoreSource, folder: Path, *, numbered: bool) -> None:
+    def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
         self._source, self._folder = source, folder
         self.suffixes = suffixes_of(source.stores[0].fields)
-        self.about = {"store": source.stores[0].digest, "numbered": numbered}
-        self._names = Names(self.suffixes, numbered)
+        self.about = {"store": source.stores[0].digest, "numbered": options.numbered}
+        self._names = Names(self.suffixes, options.numbered)
 
     def check(self) -> None:
         check_names(self._names, self._source.all_keys, self._folder)
 
-    def need_bytes(self, sizes: Iterable[int]) -> int:
+    def need_bytes(self, sizes: Sequence[int]) -> int:
         return sum(-(-size // _DISK_BLOCK) * _DISK_BLOCK for size in sizes) + _LINE_BYTES
 
     def files(self, samples: int) -> int:
@@ -56,10 +57,10 @@ class FileTarget:
     def again(self) -> Again:
         return again(self._source, self._names)
 
-    def note(self, rejected: int) -> Mapping[str, Any]:
-        return note(self._source, self._names, rejected)
+    def note(self, rejects: Sequence[Reject]) -> Mapping[str, Any]:
+        return note(self._source, self._names, len(rejects))
 
-    def finish(self, rejects: Iterable[Reject]) -> None:
+    def finish(self, rejects: Sequence[Reject]) -> None:
         write_listing(self._folder, self._source, self._names, (reject.sample for reject in rejects))
 
     def write(self, how: RunOptions) -> Written:

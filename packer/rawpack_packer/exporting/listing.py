@@ -28,9 +28,7 @@ _MOST = np.iinfo(np.int64).max
 
 def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:
     """Write `listing.jsonl`, and `classes.txt` where there are classes. without: rows that have no files."""
-    if classes_file(source):
-        text = "".join(f"{name}\n" for name in source.info.classes or ())
-        files.write_whole(folder / CLASSES, text.encode(), folder / WORK / f"{CLASSES}.tmp")
+    write_classes(folder, source)
     columns = called(source.info.fields)
     left_out, temporary = set(without), folder / WORK / f"{LISTING}.tmp"
     with temporary.open("wb") as file:
@@ -39,6 +37,13 @@ def write_listing(folder: Path, source: StoreSource, names: Names, without: Iter
                 line = json.dumps(_line(source, row, names, columns), ensure_ascii=False, separators=(",", ":"))
                 file.write(line.encode() + b"\n")
     files.commit(temporary, folder / LISTING)
+
+
+def write_classes(folder: Path, source: StoreSource) -> None:
+    """Write `classes.txt` where there are classes."""
+    if classes_file(source):
+        text = "".join(f"{name}\n" for name in source.info.classes or ())
+        files.write_whole(folder / CLASSES, text.encode(), folder / WORK / f"{CLASSES}.tmp")
 
 
 def again(source: StoreSource, names: Names) -> Again:

@@ -25,9 +25,10 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
-from rawpack_packer.exporting.files import FileTarget
-from rawpack_packer.exporting.names import LISTING, NOTE
-from rawpack_packer.exporting.target import Target, Written, contents
+from rawpack_packer.exporting.names import NOTE
+from rawpack_packer.exporting.options import ExportOptions
+from rawpack_packer.exporting.target import Written, contents
+from rawpack_packer.exporting.targets import make_target
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import listed, plain
@@ -47,16 +48,16 @@ class Exported:
     samples: int
     """Number of samples that have files now."""
     files: int
-    """Number of their images and masks."""
+    """Number of their images and masks; number of shards, where there are shards."""
     written_now: int
     """Files that this run wrote; earlier runs wrote the others."""
     bytes_written: int
     rejects: Mapping[str, int]
     """Reason -> samples that are damaged in the store, and have no file."""
     pack_again: str | None
-    """The command to run in the folder to pack it again; None if there is none."""
+    """The command to run in the folder to pack it again; None if there is none, and for shards."""
     why_not: str
-    """Why there is none."""
+    """Why no command packs the files again."""
     differs: tuple[str, ...]
     """How a store that is packed again differs."""
     seconds: float
@@ -83,10 +84,10 @@ class DryExport:
 class Export:
     """One store, and the folder that it is exported to."""
 
-    def __init__(self, source: StoreSource, folder: Path, *, numbered: bool = False) -> None:
+    def __init__(self, source: StoreSource, folder: Path, to: str, options: ExportOptions) -> None:
         """Raises UsageError with nothing written."""
         self.source, self.folder = source, folder
-        self._target: Target = FileTarget(source, folder, numbered=numbered)
+        self._target = make_target(to, source, folder, options)
         self._begun = self._check_folder()
         self._target.check()
 
@@ -155,7 +156,7 @@ class Export:
             if done.rejects:
                 files.write_whole(self.folder / REJECTS, lines, work / f"{REJECTS}.tmp")
             self._target.finish(done.rejects)
-            noted = msgspec.json.format(msgspec.json.encode(self._target.note(len(done.rejects))), indent=1)
+            noted = msgspec.json.format(msgspec.json.encode(self._target.note(done.rejects)), indent=1)
             files.write_whole(self.folder / NOTE, noted + b"\n", work / f"{NOTE}.tmp")
         shutil.rmtree(work)
         files.sync_folder(self.folder)
@@ -178,10 +179,11 @@ class Export:
             return False
         if before is None or (folder / WORK).is_symlink():
             raise UsageError(f"{folder} holds other files ({listed(names, 3)}); name an empty or a new folder")
-        if {name: before.get(name) for name in self._target.about} != self._target.about:
+        about = self._target.about
+        if {name: before.get(name) for name in {"to", *about}} != {"to": None, **about}:
             raise UsageError(
-                f"{folder} holds the files of another store, or files named in another way ({LISTING} lists them); "
-                "name another folder"
+                f"{folder} holds the files of another store, or files exported with other options ({NOTE} describes "
+                "them); name another folder"
             )
         return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,25 +47,28 @@ class Written:
     rejects: list[Reject] = field(default_factory=list)
 
 
-class Target(Protocol):
+class ExportTarget(Protocol):
     """How the samples of a store are written into a folder. One is made for each store and folder."""
 
-    about: Mapping[str, Any]
-    """What must be the same for a run to resume another; a part of `note`."""
-    suffixes: Mapping[str, str]
-    """Image and each mask -> extension of its files."""
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What must be the same for a run to resume another; a part of `note`."""
+
+    @property
+    def suffixes(self) -> Mapping[str, str]:
+        """Image and each mask -> extension of its files."""
 
     def check(self) -> None:
         """Raise UsageError where the store cannot be exported in this way."""
 
-    def need_bytes(self, sizes: Iterable[int]) -> int:
+    def need_bytes(self, sizes: Sequence[int]) -> int:
         """About how many bytes a sample takes on the disk. sizes: of its files."""
 
     def write(self, how: RunOptions) -> Written:
         """Write all missing files; end early if more samples are damaged than `how` allows. The folder and its WORK
         exist, and WORK has no file named *.tmp."""
 
-    def finish(self, rejects: Iterable[Reject]) -> None:
+    def finish(self, rejects: Sequence[Reject]) -> None:
         """Write what describes all files; all of them are on the disk."""
 
     def files(self, samples: int) -> int:
@@ -73,7 +76,7 @@ class Target(Protocol):
 
     def again(self) -> Again: ...
 
-    def note(self, rejected: int) -> Mapping[str, Any]:
+    def note(self, rejects: Sequence[Reject]) -> Mapping[str, Any]:
         """The contents of `export.json`."""
 
 
