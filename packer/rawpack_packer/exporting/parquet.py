@@ -43,16 +43,16 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
     to = "parquet"
     _FILE = "{split}-{number:05d}-of-{count:05d}.parquet"
     _SHARD_BYTES = 500_000_000
-    _IMAGE_BYTES, _SAMPLE_BYTES = 20, 100
+    _IMAGE_BYTES, _FIELD_BYTES = 40, 20
 
     def check(self) -> None:
         if find_spec("pyarrow") is None:
             raise MissingExtraError("--to parquet needs pyarrow: pip install 'rawpack[parquet]'")
         for name, field in self._fields.items():
-            if self.suffixes.get(name) == ".npy" or field.dtype.startswith("complex"):
+            if self.suffixes.get(name) == ".npy":
                 raise UsageError(
-                    f"field {name} is {field.dtype} {field.shape}, which a Parquet table of images cannot hold; use "
-                    "--to files"
+                    f"field {name} is {field.dtype} {field.shape}, and a table of images holds JPEG and PNG files "
+                    "only; use --to webdataset"
                 )
 
     @cached_property

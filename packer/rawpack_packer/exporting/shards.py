@@ -43,8 +43,8 @@ class ShardTarget(ABC, Generic[Prepared]):
     _SHARD_BYTES: ClassVar[int]
     _IMAGE_BYTES: ClassVar[int]
     """About what an image or mask takes in a shard in addition to its bytes."""
-    _SAMPLE_BYTES: ClassVar[int]
-    """About what the other fields of a sample take."""
+    _FIELD_BYTES: ClassVar[int]
+    """About what another field takes; of several, about two are as large."""
 
     def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
         store = source.stores[0]
@@ -73,7 +73,8 @@ class ShardTarget(ABC, Generic[Prepared]):
         """A new shard: the function that adds a sample to it."""
 
     def need_bytes(self, sizes: Sequence[int]) -> int:
-        return sum(sizes) + self._IMAGE_BYTES * len(self.suffixes) + self._SAMPLE_BYTES
+        others = len(self._source.info.fields) - len(self.suffixes) + 1
+        return sum(sizes) + self._IMAGE_BYTES * len(self.suffixes) + self._FIELD_BYTES * min(others, 2)
 
     def files(self, samples: int) -> int:
         return len(self._shards)

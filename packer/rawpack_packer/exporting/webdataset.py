@@ -55,7 +55,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
     to = "webdataset"
     _FILE = "{split}-{number:06d}.tar"
     _SHARD_BYTES = 1_000_000_000
-    _IMAGE_BYTES, _SAMPLE_BYTES = 768, 2048
+    _IMAGE_BYTES, _FIELD_BYTES = 768, 1024
 
     def check(self) -> None:
         store = self._source.stores[0]
@@ -63,14 +63,6 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
         label = small.get(LABEL)
         self._has_cls = label is not None and label.kind == "number" and not label.shape and label.dtype[0] in "iu"
         self._in_json = [name for name in small if name != LABEL or not self._has_cls]
-        odd = [name for name in self._in_json if small[name].dtype.startswith("complex")]
-        if odd:
-            raise UsageError(f"field {odd[0]} is {small[odd[0]].dtype}, which JSON cannot hold; read it from Python")
-        if len({name.lower() for name in self.suffixes}) < len(self.suffixes):
-            raise UsageError(
-                f"masks {', '.join(name for name in self.suffixes if name != IMAGE)} differ only in case, and "
-                "WebDataset reads extensions in lower case; use --to files or --to parquet"
-            )
         self._has_json = self._check_keys() or bool(self._in_json)
 
     def _check_keys(self) -> bool:
