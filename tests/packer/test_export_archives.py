@@ -397,7 +397,7 @@ def test_damaged_samples_are_left_out_and_stay_listed(tmp_path: Path, to: str) -
     for row in (3, 17):
         data[offsets[row] + 700] ^= 1
     (store / "shard-00000.lmdb").write_bytes(data)
-    out, options = tmp_path / "out", ("--shard-size", "9KB")
+    out, options = tmp_path / "out", ("--shard-size", "5KB")
     ran = export(to, *options, "--max-rejects", 1, store, out)
     assert (ran.code, "--max-rejects" in ran.err, (out / "export.json").exists()) == (1, True, False)
     assert len(list(out.glob("train-*"))) > 1
