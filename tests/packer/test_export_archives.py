@@ -333,9 +333,14 @@ def test_datasets_shows_images_and_names(everything: Path, tmp_path: Path, monke
         assert (row["label"], row["key"], row["words"]) == (ALL[i]["label"], KEYS[i], ALL[i]["words"])
         np.testing.assert_array_equal(np.array(row["vector"], np.float32), ALL[i]["vector"])
         np.testing.assert_array_equal(np.array(row["boxes"], np.float32).reshape(-1, 4), ALL[i]["boxes"])
-    exported("webdataset", everything, tmp_path / "tars")
+    # It refuses tar files in which some samples have no .cls.
+    labelled = packed(
+        tmp_path / "labelled", [one | {"label": i % 2} for i, one in enumerate(ALL)],
+        fields={"boxes": "float32[?,4]", "mask": "mask"}, keys=KEYS, classes=NAMES, image=("uint8", (None, None, 3)),
+    )  # fmt: skip
+    exported("webdataset", labelled, tmp_path / "tars")
     tars = datasets.load_dataset(str(tmp_path / "tars"), cache_dir=str(tmp_path / "cache"))["train"]
-    assert [row["json"]["key"] for row in tars] == KEYS
+    assert [(row["cls"], row["json"]["key"]) for row in tars] == [(i % 2, key) for i, key in enumerate(KEYS)]
 
 
 # ---------------------------------------------------------------------------------------------- again, and after a kill
