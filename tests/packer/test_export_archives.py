@@ -179,8 +179,8 @@ def test_files_that_were_packed_as_they_are_come_back_under_their_names(tmp_path
 ODD = [
     "a.b.jpg", "a.c.jpg", "x/y.z/v1.5.tar.jpg", "same.jpg", "same.png", "no extension", ".hidden", "..", "a/../b",
     "a/./b", "/etc/passwd", "//a", "a//b", "a/b/", "line\nbreak/two\nlines.jpg", "back\\slash.jpg", "nul\0byte",
-    "__meta__/x.jpg", "__y__", "100%.jpg", "%2E.jpg", "%252E", "Case.jpg", "case.jpg", "aux", "文 и ü/é.jpg",
-    "e\u0301.jpg", "w" * 130, "v" * 300, f"{'u' * 90}/{'t' * 80}.jpg", "trailing. ", "*?<>|:\"'", "\u2028\x85 ",
+    "__meta__/x.jpg", "__y__", "100%.jpg", "%2E.jpg", "%252E", "a%2Eb.jpg", "Case.jpg", "case.jpg", "aux",
+    "文 и ü/é.jpg", "e\u0301.jpg", "w" * 130, "v" * 300, f"{'u' * 90}/{'t' * 80}.jpg", "trailing. ", "*?<>|:\"'", "\u2028\x85 ",
     "-rf", "ends.cls", "x.json",
 ]  # fmt: skip
 
@@ -198,7 +198,8 @@ def test_odd_keys_survive(tmp_path: Path, layout: str) -> None:
     assert [int(sample["cls"]) for sample in samples] == list(range(len(ODD)))
     assert len({sample["__key__"] for sample in samples}) == len(ODD)
     for key, sample in zip(ODD, samples, strict=True):
-        assert unquote(sample["__key__"]) in (key, key.removesuffix(".jpg"))
+        if "%" not in key:
+            assert unquote(sample["__key__"]) in (key, key.removesuffix(".jpg"))
         if layout == "memmap":
             np.testing.assert_array_equal(pixels_of(sample["png"]), Reader(store)[int(sample["cls"])]["image"])
     for one in members_of(out):
@@ -206,7 +207,10 @@ def test_odd_keys_survive(tmp_path: Path, layout: str) -> None:
         assert one.isreg()
         assert not {"..", ".", ""} & set(one.name.split("/"))
         assert not set(one.name) & set("\n\\\0")
-    for one in ("a%2Eb", "same%2Ejpg", "same%2Epng", "100%", "%252E", "%25252E", "Case", "case", "%2Fetc/passwd"):
+    for one in (
+        "a%2Eb%2Ejpg", "a%252Eb%2Ejpg", "a%2Ec", "same%2Ejpg", "same%2Epng", "100%", "%2E", "%252E", "Case", "case",
+        "%2Fetc/passwd", "%5F_meta__/x", "a/%2E%2E/b",
+    ):  # fmt: skip
         assert one in {sample["__key__"] for sample in samples}
 
 
@@ -218,12 +222,15 @@ def test_json_only_where_something_is_in_it(tmp_path: Path) -> None:
             (["a.jpg", "b.jpg", "c.d.jpg"], "lmdb", False),
             (["a.jpg", "b.jpg", "c.jpg"], "memmap", True),
             (["a", "b", "c.d"], "memmap", False),
+            (["a%2Eb", "b", "c%20"], "lmdb", False),
+            (["a%2Eb.jpg", "b.jpg", "c.jpg"], "lmdb", False),
+            (["a%2Eb", "b.c"], "lmdb", True),
             (["a", "b", "c.jpg"], "lmdb", True),
         ]
     ):
-        store = packed(tmp_path / f"{number}", given, keys=keys, format=layout)
+        store = packed(tmp_path / f"{number}", given[: len(keys)], keys=keys, format=layout)
         samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"out {number}"))
-        assert [("json" in sample, int(sample["cls"])) for sample in samples] == [(has_json, i) for i in range(3)]
+        assert [("json" in one, int(one["cls"])) for one in samples] == [(has_json, i) for i in range(len(keys))]
     samples = read_by_webdataset(exported("webdataset", store, tmp_path / "numbers", "--numbered"))
     found = [(sample["__key__"], json.loads(sample["json"])) for sample in samples]
     assert found == [(f"{i:08d}", {"key": key}) for i, key in enumerate(["a", "b", "c.jpg"])]

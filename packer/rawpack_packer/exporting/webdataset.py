@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import xxhash
@@ -31,16 +32,22 @@ from rawpack_packer.text import count, listed, plain
 _SHOWN = 10
 _BUFFER = 1 << 20
 _ESCAPED = re.compile(
-    r"%(?=[0-9A-Fa-f]{2})"  # would be read as an escape
-    r"|[\x00-\x1f\x7f\\]"  # end a name in some readers, or separate folders
+    r"[\x00-\x1f\x7f\\]"  # end a name in some readers, or separate folders
     r"|\A/|(?<=/)/|/\Z"  # an absolute path, and empty parts
     r"|(?<![^/])\.(?=/)|(?<![^/])\.\.(?=/)"  # the parts "." and ".."
     r"|\A_(?=_[^/]*__/)"  # readers skip folders such as __this__
 )
 
 
+_PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")
+
+
 def escaped(key: str) -> str:
-    """A key as the part of a member's name before the first dot; `urllib.parse.unquote` gives the key back."""
+    """A key as the part of a member's name before the first dot.
+
+    `urllib.parse.unquote` gives the key back, unless the key itself looks as if something were escaped in it: names
+    that are in a tar file already stay as they are.
+    """
     folder, slash, name = _ESCAPED.sub(lambda found: _quoted(found[0]), key).rpartition("/")
     return folder + slash + name.replace(".", "%2E")
 
@@ -63,30 +70,30 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
         label = small.get(LABEL)
         self._has_cls = label is not None and label.kind == "number" and not label.shape and label.dtype[0] in "iu"
         self._in_json = [name for name in small if name != LABEL or not self._has_cls]
-        self._has_json = self._check_keys() or bool(self._in_json)
+        self._has_json = not self._check_keys() or bool(self._in_json)
 
     def _check_keys(self) -> bool:
-        """Raise UsageError where samples cannot be told apart by their names. Returns whether names do not tell the
-        keys."""
+        """Raise UsageError where samples cannot be told apart by their names. Returns whether the names tell the keys,
+        all in the same way."""
         self._doubles: frozenset[int] = frozenset()
         if self._options.numbered:
-            return True
+            return False
         self._doubles = self._used_twice()
         still = self._used_twice() if self._doubles else self._doubles
-        refused, shown, with_extension, without = 0, list[str](), True, True
+        refused, shown, telling = 0, list[str](), [True] * 4
         for key in self._source.all_keys():
             name, extension = self._name(0, key)
             if not name or _hash(name) in still:
                 refused += 1
                 shown += [f"{plain(key)!r} {'and another are the same' if name else 'is empty'}"][: _SHOWN - len(shown)]
-            with_extension = with_extension and name + extension == escaped(split_key(key)[0]) + split_key(key)[1]
-            without = without and name == escaped(key)
+            ways = (name, name + extension, unquote(name), unquote(name) + extension)
+            telling = [tells and way == key for tells, way in zip(telling, ways, strict=True)]
         if refused:
             raise UsageError(
                 f"{count(refused, 'key')} cannot name samples: {listed(shown, _SHOWN, total=refused, separator='; ')}. "
                 "--numbered names samples by their row, and their .json has the keys"
             )
-        return not with_extension and not without
+        return any(telling)
 
     def _used_twice(self) -> frozenset[int]:
         """Hashes of the names that several samples have."""
@@ -101,8 +108,10 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
             return numbered(row), suffix
         stem, end = split_key(key)
         name = escaped(stem)
-        # Several samples have this name but for their extensions, which become part of it.
-        return (escaped(key) if _hash(name) in self._doubles else name), extension_for(end, suffix)
+        if _hash(name) in self._doubles:
+            # Several samples have this name: but for their extensions, or because one of the keys looks escaped.
+            name = escaped(_PERCENT.sub("%25", key))
+        return name, extension_for(end, suffix)
 
     def _prepare(self, row: int, item: Item) -> list[bytes]:
         name, extension = self._name(row, item.key)
