@@ -180,8 +180,8 @@ ODD = [
     "a.b.jpg", "a.c.jpg", "x/y.z/v1.5.tar.jpg", "same.jpg", "same.png", "no extension", ".hidden", "..", "a/../b",
     "a/./b", "/etc/passwd", "//a", "a//b", "a/b/", "line\nbreak/two\nlines.jpg", "back\\slash.jpg", "nul\0byte",
     "__meta__/x.jpg", "__y__", "100%.jpg", "%2E.jpg", "%252E", "a%2Eb.jpg", "Case.jpg", "case.jpg", "aux",
-    "文 и ü/é.jpg", "e\u0301.jpg", "w" * 130, "v" * 300, f"{'u' * 90}/{'t' * 80}.jpg", "trailing. ", "*?<>|:\"'", "\u2028\x85 ",
-    "-rf", "ends.cls", "x.json",
+    "文 и ü/é.jpg", "e\u0301.jpg", "w" * 130, "v" * 300, f"{'u' * 90}/{'t' * 80}.jpg", "trailing. ", "*?<>|:\"'",
+    "\u2028\x85 ", "-rf", "ends.cls", "x.json",
 ]  # fmt: skip
 
 
