@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.named import one_store, store_folder, store_folders
-from rawpack_packer.exporting import Export, Exported
+from rawpack_packer.exporting import Export, Exported, ExportOptions
 from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.derive import Prefix
 from rawpack_packer.job.holdout import parse_holdout
@@ -250,30 +250,38 @@ def export(
     store: Named,
     folder: Named,
     *,
+    to: str = "files",
     numbered: bool = False,
+    shard_size: int | str | None = None,
+    split: str | None = None,
     workers: int | None = None,
     max_rejects: float | str = 0.01,
     progress: Progress | bool | None = None,
 ) -> Exported:
-    """Write each sample of `store` into `folder` as an image file named by its key, its masks, and a listing of its
-    fields; the same call resumes where one was stopped.
+    """Write the samples of `store` into `folder`; the same call resumes where one was stopped.
 
-    JPEG files are the bytes that are in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other
-    arrays .npy. numbered: name files by their row. workers: threads; None takes one for each CPU. max_rejects: how
-    many samples may be damaged, as a share, or from 1 on as a number; they are listed in `rejects.jsonl`.
+    to: "files", an image file for each sample, named by its key, its masks, and a listing of its fields; "webdataset",
+    tar files; "parquet", tables as Hugging Face datasets has them, which need the extra `parquet`. JPEG files are the
+    bytes that are in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other arrays .npy, which
+    Parquet cannot hold.
+
+    numbered: name files by their row. shard_size: bytes of the images in a tar file or table, about: 10**9 or "1GB".
+    split: what these are named after; by default, the split of its set that the store is, else "train". workers:
+    threads; None takes one for each CPU. max_rejects: how many samples may be damaged, as a share, or from 1 on as a
+    number; they are listed in `rejects.jsonl`.
 
     Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
     ran and stopped.
     """
     how = run_options(workers, max_rejects, progress=progress)
-    return prepare_export(store, folder, numbered=numbered).run(how)
+    return prepare_export(store, folder, to, ExportOptions(numbered, shard_size, split)).run(how)
 
 
-def prepare_export(store: Named, folder: Named, *, numbered: bool = False, scan: Scan | None = None) -> Export:
+def prepare_export(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scan | None = None) -> Export:
     """See `export`: its `estimate` says what it needs, and `run` does it."""
     path = store_folder(os.fspath(store))
     destinations.check_apart(Path(folder), path)
-    return Export(StoreSource(path, progress=scan), Path(folder), numbered=numbered)
+    return Export(StoreSource(path, progress=scan), Path(folder), to, options)
 
 
 def describe(store: Named) -> dict[str, Any]:

@@ -12,13 +12,35 @@ from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import dry_run_option, json_option, max_rejects_option, quiet_option, workers_option
 from rawpack_packer.cli.output import Output, progress
-from rawpack_packer.exporting import Exported
+from rawpack_packer.exporting import TARGETS, Exported, ExportOptions
 from rawpack_packer.job import rejected_rows, run_options
 from rawpack_packer.progress import scanning
 
 
 @click.command(cls=Subcommand)
-@option("--numbered", is_flag=True, help="Name files by row, such as 00000000.jpg; listing.jsonl has the keys.")
+@option(
+    "--to",
+    type=click.Choice(list(TARGETS)),
+    default="files",
+    show_default=True,
+    help="files: a file for each image, and a listing. webdataset: tar files. parquet: tables of images, as Hugging "
+    "Face datasets has them; needs rawpack[parquet].",
+)
+@option(
+    "--numbered", is_flag=True, help="Name files by row, such as 00000000.jpg; listing.jsonl or .json has the keys."
+)
+@option(
+    "--shard-size",
+    metavar="BYTES",
+    help="About how many bytes of images a tar file or table holds; raw pixels count before they become PNG. [default: "
+    "1GB for webdataset, 500MB for parquet]",
+)
+@option(
+    "--split",
+    metavar="NAME",
+    help="What tar files and tables are named after: train-000000.tar. [default: the name of the split that STORE is, "
+    "else train]",
+)
 @workers_option("Threads. [default: one per CPU]", least=1)
 @max_rejects_option
 @dry_run_option
@@ -29,31 +51,39 @@ from rawpack_packer.progress import scanning
 def export(
     store: str,
     folder: str,
+    to: str,
     numbered: bool,
+    shard_size: str | None,
+    split: str | None,
     workers: int | None,
     max_rejects: str,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Write each sample of STORE into FOLDER as a file named by its key.
+    """Write the samples of STORE into FOLDER: each as a file named by its key, or many in a tar file or table.
 
-    JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot hold become .npy;
-    masks are written below masks/. listing.jsonl has all fields, and export.json the command that packs the folder
-    again. Each sample is checked against its checksum. The same command resumes where an earlier run was stopped.
+    JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot hold become .npy. Each
+    sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
-    Keys that cannot be file names are refused before anything is written: absolute paths, paths that leave FOLDER, and
-    keys that differ only in case, which some disks cannot tell apart.
+    \b
+    files        Masks are written below masks/. listing.jsonl has all fields, and export.json the command
+                 that packs the folder again. Keys that cannot be file names are refused before anything is
+                 written: absolute paths, paths that leave FOLDER, and keys that differ only in case.
+    webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other fields, KEY.FIELD.png for masks.
+    parquet      Columns image, key, and one for each field, with the names of the classes.
 
     \b
     Examples:
       rawpack export store/ photos/
-      rawpack export --numbered store/ photos/    00000000.jpg, ...
+      rawpack export --numbered store/ photos/           00000000.jpg, ...
+      rawpack export --to webdataset store/ shards/      train-000000.tar, ...
+      rawpack export --to parquet set/val hub/val        val-00000-of-00001.parquet, ...
     """
     out = Output(quiet, as_json)
     how = run_options(workers, max_rejects, progress=progress(quiet=quiet))
     with scanning(quiet=quiet) as scan:
-        job = api.prepare_export(store, folder, numbered=numbered, scan=scan)
+        job = api.prepare_export(store, folder, to, ExportOptions(numbered, shard_size, split), scan=scan)
     if dry_run:
         guess = job.estimate()
         rows = [
@@ -75,6 +105,7 @@ def _as_text(done: Exported) -> str:
     rows += rejected_rows(done.rejects, f"{done.folder}/rejects.jsonl")
     rows.append(("time", text.duration(done.seconds)))
     rows.append(("stored in", f"{text.plain(done.folder)}: {text.count(done.files, 'file')}{size}"))
-    rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))
+    if done.pack_again or done.why_not:
+        rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))
     rows += [("differs", text.plain(what)) for what in done.differs]
     return summaries.block("Nothing to do." if done.already else "Exported.", rows)

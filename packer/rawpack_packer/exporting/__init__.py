@@ -1,7 +1,9 @@
-"""Exports a store: an image file for each sample, named by its key, and a listing of its fields."""
+"""Exports a store: to files named by their keys and a listing, or to shards that other libraries read."""
 
 from __future__ import annotations
 
+from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.run import Export, Exported
+from rawpack_packer.exporting.targets import TARGETS
 
-__all__ = ["Export", "Exported"]
+__all__ = ["TARGETS", "Export", "ExportOptions", "Exported"]

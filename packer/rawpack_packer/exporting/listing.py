@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.exporting.names import CLASSES, LISTING, Names
+from rawpack_packer.exporting.target import Again
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.listing.table import CLASS, no_classes
 from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
@@ -26,20 +26,9 @@ _MOST = np.iinfo(np.int64).max
 """The largest number that a listing may have."""
 
 
-@dataclass(frozen=True)
-class Again:
-    """How to pack an export again: see `Exported`."""
-
-    command: str | None
-    why_not: str = ""
-    differs: tuple[str, ...] = ()
-
-
 def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:
     """Write `listing.jsonl`, and `classes.txt` where there are classes. without: rows that have no files."""
-    if classes_file(source):
-        text = "".join(f"{name}\n" for name in source.info.classes or ())
-        files.write_whole(folder / CLASSES, text.encode(), folder / WORK / f"{CLASSES}.tmp")
+    write_classes(folder, source)
     columns = called(source.info.fields)
     left_out, temporary = set(without), folder / WORK / f"{LISTING}.tmp"
     with temporary.open("wb") as file:
@@ -48,6 +37,13 @@ def write_listing(folder: Path, source: StoreSource, names: Names, without: Iter
                 line = json.dumps(_line(source, row, names, columns), ensure_ascii=False, separators=(",", ":"))
                 file.write(line.encode() + b"\n")
     files.commit(temporary, folder / LISTING)
+
+
+def write_classes(folder: Path, source: StoreSource) -> None:
+    """Write `classes.txt` where there are classes."""
+    if classes_file(source):
+        text = "".join(f"{name}\n" for name in source.info.classes or ())
+        files.write_whole(folder / CLASSES, text.encode(), folder / WORK / f"{CLASSES}.tmp")
 
 
 def again(source: StoreSource, names: Names) -> Again:

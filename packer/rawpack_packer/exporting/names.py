@@ -17,10 +17,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from rawpack.disk.manifest import Field
 from rawpack.disk.provenance import REJECTS
 from rawpack.errors import UsageError
-from rawpack.pixels import png
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.folder import EXTENSIONS
@@ -41,9 +39,15 @@ _RESERVED = re.compile(
 _NOT_ON_WINDOWS = re.compile(r'[<>:"|?*\x00-\x1f]')
 
 
-def suffix_of(field: Field) -> str:
-    """The extension of an image or mask field's files: ".jpg", ".png", or ".npy" for what PNG cannot hold."""
-    return field.codec.suffix or (".png" if png.holds(field.shape, field.dtype) else ".npy")
+def split_key(key: str) -> tuple[str, str]:
+    """A key without the extension of an image, and this extension."""
+    stem, end = os.path.splitext(key)  # noqa: PTH122 - a key is no path yet
+    return (stem, end) if end.lower() in _REPLACED else (key, "")
+
+
+def extension_for(end: str, suffix: str) -> str:
+    """The extension of an image's file: `end`, that of its key, if such a file may keep it; else `suffix`."""
+    return end if end.lower() in _SAME[suffix] else suffix
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,9 @@ class Names:
 
     def paths(self, row: int, key: str) -> dict[str, str]:
         """Image and masks of a sample -> path below the folder, parts joined by "/"."""
-        whole = numbered(row) if self.by_number else key
-        stem, end = os.path.splitext(whole)  # noqa: PTH122 - a key is no path yet
-        if end.lower() not in _REPLACED:
-            stem, end = whole, ""
-        kept = end if end.lower() in _SAME[self.suffixes[IMAGE]] else self.suffixes[IMAGE]
+        stem, end = split_key(numbered(row) if self.by_number else key)
         return {
-            name: stem + kept if name == IMAGE else f"{MASKS}/{name}/{stem}{suffix}"
+            name: stem + extension_for(end, suffix) if name == IMAGE else f"{MASKS}/{name}/{stem}{suffix}"
             for name, suffix in self.suffixes.items()
         }
 

@@ -240,7 +240,7 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
 
 _OTHERS = {
     **dict.fromkeys(("skip_existing", "other_libraries", "numbered", "keep_labels"), bool),
-    **dict.fromkeys(("scratch", "seed", "prefix", "per_class", "limit", "splits", "holdout"), str),
+    **dict.fromkeys(("scratch", "seed", "prefix", "per_class", "limit", "splits", "holdout", "to", "split"), str),
 }
 """Keywords of single functions."""
 _MEASURING = dict.fromkeys(

@@ -1,0 +1,129 @@
+"""The target "files": an image file for each sample, named by its key, its masks, and a listing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rawpack.errors import DecodeError, PackError
+from rawpack_packer.destination import files
+from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.exporting.listing import again, note, write_listing
+from rawpack_packer.exporting.names import Names, check_names
+from rawpack_packer.exporting.options import ExportOptions
+from rawpack_packer.exporting.target import Again, Written, contents, in_order, suffixes_of
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.sources import StoreSource
+
+_BLOCK = 32
+"""Samples that a thread writes at a time."""
+_SYNCED = 1024
+"""Files that are synced together before they get their names."""
+_DISK_BLOCK = 4096
+_LINE_BYTES = 200
+
+
+@dataclass
+class _Unnamed(Written):
+    """Files that were written under temporary names."""
+
+    names: list[tuple[Path, Path]] = field(default_factory=list)
+    """The temporary and the final name of each."""
+
+
+class FileTarget:
+    """See `ExportTarget`."""
+
+    def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
+        self._source, self._folder = source, folder
+        self.suffixes = suffixes_of(source.stores[0].fields)
+        self.about = {"store": source.stores[0].digest, "numbered": options.numbered}
+        self._names = Names(self.suffixes, options.numbered)
+
+    def check(self) -> None:
+        check_names(self._names, self._source.all_keys, self._folder)
+
+    def need_bytes(self, sizes: Sequence[int]) -> int:
+        return sum(-(-size // _DISK_BLOCK) * _DISK_BLOCK for size in sizes) + _LINE_BYTES
+
+    def files(self, samples: int) -> int:
+        return samples * len(self.suffixes)
+
+    def again(self) -> Again:
+        return again(self._source, self._names)
+
+    def note(self, rejects: Sequence[Reject]) -> Mapping[str, Any]:
+        return note(self._source, self._names, len(rejects))
+
+    def finish(self, rejects: Sequence[Reject]) -> None:
+        write_listing(self._folder, self._source, self._names, (reject.sample for reject in rejects))
+
+    def write(self, how: RunOptions) -> Written:
+        count, unnamed, done = len(self._source), list[tuple[Path, Path]](), Written()
+        folders, seen, allowed = _MadeFolders(self._folder), 0, how.allowed(count)
+        blocks = (range(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
+        with closing(in_order(self._write_some, blocks, how)) as results:
+            for some in results:
+                done.files, done.bytes = done.files + some.files, done.bytes + some.bytes
+                done.rejects += some.rejects
+                unnamed += some.names
+                if len(unnamed) >= _SYNCED:
+                    folders.name(unnamed)
+                seen = min(seen + _BLOCK, count)
+                how.progress.advance(seen, done.bytes, len(done.rejects))
+                if len(done.rejects) > allowed:
+                    break
+        folders.name(unnamed)
+        return done
+
+    def _write_some(self, rows: range) -> _Unnamed:
+        """Write the missing files of some samples under temporary names. Any thread may call it."""
+        done = _Unnamed()
+        for row in rows:
+            key = self._source.key(row)
+            paths = {name: self._folder / path for name, path in self._names.paths(row, key).items()}
+            missing = {name: path for name, path in paths.items() if not os.path.lexists(path)}
+            if not missing:
+                continue
+            try:
+                item = self._source[row]
+            except DecodeError as error:
+                done.rejects.append(Reject(row, key, error.reason, error.detail))
+                continue
+            for name, data in contents(item, {name: self.suffixes[name] for name in missing}):
+                temporary = self._folder / WORK / f"{row}.{name}.tmp"
+                temporary.write_bytes(data)
+                done.names.append((temporary, missing[name]))
+                done.files += 1
+                done.bytes += len(data)
+        return done
+
+
+class _MadeFolders:
+    """Moves files to their final names, and makes folders for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._made = {folder}
+
+    def name(self, files_: list[tuple[Path, Path]]) -> None:
+        """Sync all files, then rename them, and clear the list."""
+        files.sync_all([temporary for temporary, _ in files_])
+        for temporary, final in files_:
+            self._make(final.parent)
+            temporary.replace(final)
+        files_.clear()
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder below that of the export. No link is followed."""
+        if folder in self._made:
+            return
+        self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run the same command again")
+        self._made.add(folder)

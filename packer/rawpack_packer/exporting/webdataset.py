@@ -1,0 +1,157 @@
+"""The target "webdataset": tar files whose members are the files of the samples, as the webdataset library reads them.
+
+A reader finds the samples by the members' names: the key ends, and the extension begins, at the first dot of the last
+part. So other dots of a key are escaped as in URLs, and so is everything that a reader would skip or misread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import xxhash
+
+from rawpack.errors import UsageError
+from rawpack_packer.exporting.names import extension_for, split_key
+from rawpack_packer.exporting.shards import ShardTarget
+from rawpack_packer.exporting.target import contents
+from rawpack_packer.sources import Item
+from rawpack_packer.sources.base import numbered
+from rawpack_packer.sources.fields import Boxes
+from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
+from rawpack_packer.text import count, listed, plain
+
+_SHOWN = 10
+_BUFFER = 1 << 20
+_ESCAPED = re.compile(
+    r"[\x00-\x1f\x7f\\]"  # end a name in some readers, or separate folders
+    r"|\A/|(?<=/)/|/\Z"  # an absolute path, and empty parts
+    r"|(?<![^/])\.(?=/)|(?<![^/])\.\.(?=/)"  # the parts "." and ".."
+    r"|\A_(?=_[^/]*__/)"  # readers skip folders such as __this__
+)
+
+
+_PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")
+
+
+def escaped(key: str) -> str:
+    """A key as the part of a member's name before the first dot.
+
+    `urllib.parse.unquote` gives the key back, unless the key itself looks as if something were escaped in it: names
+    that are in a tar file already stay as they are.
+    """
+    folder, slash, name = _ESCAPED.sub(lambda found: _quoted(found[0]), key).rpartition("/")
+    return folder + slash + name.replace(".", "%2E")
+
+
+def _quoted(text: str) -> str:
+    return "".join(f"%{ord(one):02X}" for one in text)
+
+
+class WebDatasetTarget(ShardTarget[list[bytes]]):
+    """See `ExportTarget`."""
+
+    to = "webdataset"
+    _FILE = "{split}-{number:06d}.tar"
+    _SHARD_BYTES = 1_000_000_000
+    _IMAGE_BYTES, _FIELD_BYTES = 768, 1024
+
+    def check(self) -> None:
+        store = self._source.stores[0]
+        small = {name: field for name, field in store.fields.items() if not field.in_shards and name != KEY}
+        label = small.get(LABEL)
+        self._has_cls = label is not None and label.kind == "number" and not label.shape and label.dtype[0] in "iu"
+        self._in_json = [name for name in small if name != LABEL or not self._has_cls]
+        self._has_json = not self._check_keys() or bool(self._in_json)
+
+    def _check_keys(self) -> bool:
+        """Raise UsageError where samples cannot be told apart by their names. Returns whether the names tell the keys,
+        all in the same way."""
+        self._doubles: frozenset[int] = frozenset()
+        if self._options.numbered:
+            return False
+        self._doubles = self._used_twice()
+        still = self._used_twice() if self._doubles else self._doubles
+        refused, shown, telling = 0, list[str](), [True] * 4
+        for key in self._source.all_keys():
+            name, extension = self._name(0, key)
+            if not name or _hash(name) in still:
+                refused += 1
+                shown += [f"{plain(key)!r} {'and another are the same' if name else 'is empty'}"][: _SHOWN - len(shown)]
+            ways = (name, name + extension, unquote(name), unquote(name) + extension)
+            telling = [tells and way == key for tells, way in zip(telling, ways, strict=True)]
+        if refused:
+            raise UsageError(
+                f"{count(refused, 'key')} cannot name samples: {listed(shown, _SHOWN, total=refused, separator='; ')}. "
+                "--numbered names samples by their row, and their .json has the keys"
+            )
+        return any(telling)
+
+    def _used_twice(self) -> frozenset[int]:
+        """Hashes of the names that several samples have."""
+        names = array("Q", (_hash(self._name(0, key)[0]) for key in self._source.all_keys()))
+        found = np.sort(np.frombuffer(names, np.uint64))
+        return frozenset(found[1:][found[1:] == found[:-1]].tolist())
+
+    def _name(self, row: int, key: str) -> tuple[str, str]:
+        """What the names of a sample's members begin with, and the extension of its image."""
+        suffix = self.suffixes[IMAGE]
+        if self._options.numbered:
+            return numbered(row), suffix
+        stem, end = split_key(key)
+        name = escaped(stem)
+        if _hash(name) in self._doubles:
+            # Several samples have this name: but for their extensions, or because one of the keys looks escaped.
+            name = escaped(_PERCENT.sub("%25", key))
+        return name, extension_for(end, suffix)
+
+    def _prepare(self, row: int, item: Item) -> list[bytes]:
+        name, extension = self._name(row, item.key)
+        made = []
+        for field, data in contents(item, self.suffixes):
+            made += _member(name + (extension if field == IMAGE else f".{field}{self.suffixes[field]}"), data)
+        if self._has_cls:
+            label = int(np.asarray(item.fields[LABEL]))
+            if label >= 0 or self._source.info.classes is None:
+                made += _member(f"{name}.cls", str(label).encode())
+        if self._has_json:
+            values = {KEY: item.key} | {field: _plain(item.fields[field]) for field in self._in_json}
+            text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+            made += _member(f"{name}.json", text.encode())
+        return made
+
+    @contextmanager
+    def _open(self, path: Path) -> Iterator[Callable[[list[bytes]], object]]:
+        with path.open("wb", _BUFFER) as file:
+            yield file.writelines
+            file.write(bytes(2 * tarfile.BLOCKSIZE))
+            file.write(bytes(-file.tell() % tarfile.RECORDSIZE))
+
+
+def _member(name: str, data: bytes) -> list[bytes]:
+    """A file in a tar file: its header, its bytes, and zeros up to the next block."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    try:
+        header = info.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict")
+    except ValueError:  # too long for the header, or not ASCII
+        header = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+    return [header, data, bytes(-len(data) % tarfile.BLOCKSIZE)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    return np.asarray(value.rows if isinstance(value, Boxes) else value).tolist()
+
+
+def _hash(name: str) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode())

@@ -1,0 +1,522 @@
+"""`rawpack export --to webdataset` and `--to parquet`: every sample comes back, read by other libraries.
+
+What is right is read by the webdataset library, GNU tar, tarfile, pyarrow, Pillow and liblmdb.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from urllib.parse import unquote
+
+import lmdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from folders import files_of, states_of
+from pictures import picture, save
+from PIL import Image
+from running import Ran, run_here, started
+from webdataset import tariterators
+
+import rawpack_packer
+from rawpack import MissingExtraError, Reader, UsageError
+
+ALL = [
+    {
+        "image": picture(14 + i % 3, 18, i),
+        "label": (i % 3) - (i % 3 == 2) * 3,
+        "number": -(1 << 62) + i,
+        "yes": bool(i % 2),
+        "half": np.float16(i / 4),
+        "vector": np.array([[0.1 * i, np.nan], [np.inf, -1]], np.float32),
+        "boxes": np.arange(4 * (i % 3), dtype=np.float32).reshape(-1, 4) / 7,
+        "words": '"naïve", {}\n文' if i else "",
+        "mask": np.full((14 + i % 3, 18), i, np.uint8),
+    }
+    for i in range(11)
+]
+KEYS = [f"some.where/{i}.jpg" for i in range(11)]
+NAMES = ["z", " b"]
+SPLIT_UP = {"webdataset": "9KB", "parquet": "3KB"}
+"""--shard-size that divides these samples among several shards, in every format."""
+
+
+def packed(path: Path, samples: Any, **options: Any) -> Path:
+    rawpack_packer.pack(samples, path, **{"workers": 0, "shard_size": "1"} | options)
+    return path
+
+
+@pytest.fixture(params=["memmap", "hdf5", "lmdb"])
+def everything(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A store with a field of each kind, two classes, and samples without a class."""
+    return packed(
+        tmp_path / "store", ALL, fields={"boxes": "float32[?,4]", "mask": "mask"}, keys=KEYS, classes=NAMES,
+        image=("uint8", (None, None, 3)), format=request.param,
+    )  # fmt: skip
+
+
+def export(to: str, *args: object) -> Ran:
+    return run_here("export", "-q", "--to", to, *args)
+
+
+def exported(to: str, store: Path, out: Path, *args: object) -> Path:
+    ran = export(to, *args, store, out)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    return out
+
+
+def read_by_webdataset(folder: Path) -> list[dict[str, Any]]:
+    """All samples of the shards, as bytes, in their order. `WebDataset` itself calls these, and leaves files open."""
+    with ExitStack() as files:
+        paths = sorted(folder.glob("*.tar"))
+        streams = ({"url": path.name, "stream": files.enter_context(path.open("rb"))} for path in paths)
+        found = list(tariterators.group_by_keys(tariterators.tar_file_expander(streams)))
+    for sample in found:
+        del sample["__url__"]
+    return found
+
+
+def members_of(folder: Path) -> list[tarfile.TarInfo]:
+    found = []
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            found += tar.getmembers()
+    return found
+
+
+def pixels_of(file: bytes) -> Any:
+    return np.asarray(Image.open(io.BytesIO(file)))
+
+
+def jpeg_files(store: Path) -> list[bytes]:
+    """The images of an LMDB store of one shard, read by liblmdb."""
+    with (
+        lmdb.open(str(store / "shard-00000.lmdb"), subdir=False, readonly=True, lock=False) as env,
+        env.begin() as all_,
+    ):
+        return [all_.get(b"%012d" % row) for row in range(len(Reader(store)))]
+
+
+def is_lmdb(store: Path) -> bool:
+    return (store / "shard-00000.lmdb").exists()
+
+
+def note_of(folder: Path) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads((folder / "export.json").read_text("utf-8"))
+    return note
+
+
+# ---------------------------------------------------------------------------------------------- WebDataset
+
+
+def test_webdataset_reads_every_field(everything: Path, tmp_path: Path) -> None:
+    """Images, labels, masks and all other fields, in several shards, as the library reads them; no .cls without a
+    class."""
+    out = exported("webdataset", everything, tmp_path / "out", "--shard-size", SPLIT_UP["webdataset"])
+    samples = read_by_webdataset(out)
+    is_jpeg = is_lmdb(everything)
+    files = jpeg_files(everything) if is_jpeg else []
+    for i, (sample, one) in enumerate(zip(samples, ALL, strict=True)):
+        suffixes = {"jpg" if is_jpeg else "png", "mask.png", "json"} | ({"cls"} if one["label"] >= 0 else set())
+        assert sample.keys() == {"__key__", *suffixes}
+        assert sample["__key__"] == f"some.where/{i}"
+        if is_jpeg:
+            assert sample["jpg"] == files[i]
+        else:
+            np.testing.assert_array_equal(pixels_of(sample["png"]), one["image"])
+        np.testing.assert_array_equal(pixels_of(sample["mask.png"]), one["mask"])
+        assert sample.get("cls", b"-1") == str(one["label"]).encode()
+        found = json.loads(sample["json"])
+        assert list(found) == ["key", "number", "yes", "half", "vector", "boxes", "words"]
+        assert (found["key"], found["number"], found["yes"]) == (KEYS[i], one["number"], one["yes"])
+        assert (found["half"], found["words"]) == (one["half"], one["words"])
+        for name in ("vector", "boxes"):
+            np.testing.assert_array_equal(np.array(found[name], np.float32).reshape(one[name].shape), one[name])
+    note = note_of(out)
+    assert len(note["shards"]) > 2
+    assert [one["file"] for one in note["shards"]] == [f"train-{i:06d}.tar" for i in range(len(note["shards"]))]
+    assert (sum(one["samples"] for one in note["shards"]), note["classes"]) == (11, NAMES)
+    assert files_of(out).keys() == {"export.json", *(one["file"] for one in note["shards"])}
+
+
+def test_files_that_were_packed_as_they_are_come_back_under_their_names(tmp_path: Path) -> None:
+    """JPEG files of a folder, through a store: GNU tar extracts the same names and bytes, and nothing else but labels.
+    Headers are those of POSIX, without times and users; only what does not fit has one of pax."""
+    long, longer = f"{'d' * 70}/{'e' * 70}/{'f' * 60}.jpg", f"{'d' * 200}/{'e' * 120}.jpg"
+    names = ["a/1.jpg", "a/2.JPEG", "b c/x-y_z.jpg", "v1.5/x.jpg", long, longer, "ü/文.jpg"]
+    for i, name in enumerate(names):
+        save(tmp_path / "in" / name, picture(20, 30 + i, i), format="JPEG")
+    keep = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
+    assert run_here("pack", "-q", "--workers", 0, *keep, tmp_path / "in", tmp_path / "store").code == 0
+    out = exported("webdataset", tmp_path / "store", tmp_path / "out")
+    (tmp_path / "back").mkdir()
+    subprocess.run(["tar", "-xf", out / "train-000000.tar", "-C", tmp_path / "back"], check=True)
+    back = files_of(tmp_path / "back")
+    assert {name: data for name, data in back.items() if not name.endswith(".cls")} == files_of(tmp_path / "in")
+    classes = (out / "classes.txt").read_text("utf-8").splitlines()
+    for name in names:
+        assert classes[int(back[str(Path(name).with_suffix(".cls"))])] == name.split("/")[0]
+    raw = (out / "train-000000.tar").read_bytes()
+    assert len(raw) % 10240 == 0
+    for one in members_of(out):
+        assert (one.mode, one.mtime, one.uid, one.gid, one.uname, one.gname) == (0o644, 0, 0, 0, "", "")
+        assert raw[one.offset_data - 512 + 257 :][:8] == b"ustar\x0000"
+        assert bool(one.pax_headers) == (one.name.startswith(("ü", "d" * 200)))
+    assert len(read_by_webdataset(out)) == len(names)
+
+
+ODD = [
+    "a.b.jpg", "a.c.jpg", "x/y.z/v1.5.tar.jpg", "same.jpg", "same.png", "no extension", ".hidden", "..", "a/../b",
+    "a/./b", "/etc/passwd", "//a", "a//b", "a/b/", "line\nbreak/two\nlines.jpg", "back\\slash.jpg", "nul\0byte",
+    "__meta__/x.jpg", "__y__", "100%.jpg", "%2E.jpg", "%252E", "a%2Eb.jpg", "Case.jpg", "case.jpg", "aux",
+    "文 и ü/é.jpg", "e\u0301.jpg", "w" * 130, "v" * 300, f"{'u' * 90}/{'t' * 80}.jpg", "trailing. ", "*?<>|:\"'",
+    "\u2028\x85 ", "-rf", "ends.cls", "x.json",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_odd_keys_survive(tmp_path: Path, layout: str) -> None:
+    """Every sample comes back alone, in its order, whatever its key; the key is in its JSON, and is what its name says
+    without escapes. No member leads out of a folder, and the library would skip none."""
+    given = [{"image": picture(8, 9, i), "label": i} for i in range(len(ODD))]
+    store = packed(tmp_path / "store", given, keys=ODD, format=layout)
+    out = exported("webdataset", store, tmp_path / "out", "--shard-size", "30KB")
+    samples = read_by_webdataset(out)
+    assert len(list(out.glob("*.tar"))) > 1
+    assert [json.loads(sample["json"])["key"] for sample in samples] == ODD
+    assert [int(sample["cls"]) for sample in samples] == list(range(len(ODD)))
+    assert len({sample["__key__"] for sample in samples}) == len(ODD)
+    for key, sample in zip(ODD, samples, strict=True):
+        if "%" not in key:
+            assert unquote(sample["__key__"]) in (key, key.removesuffix(".jpg"))
+        if layout == "memmap":
+            np.testing.assert_array_equal(pixels_of(sample["png"]), Reader(store)[int(sample["cls"])]["image"])
+    for one in members_of(out):
+        tarfile.data_filter(one, str(tmp_path))
+        assert one.isreg()
+        assert not {"..", ".", ""} & set(one.name.split("/"))
+        assert not set(one.name) & set("\n\\\0")
+    for one in (
+        "a%2Eb%2Ejpg", "a%252Eb%2Ejpg", "a%2Ec", "same%2Ejpg", "same%2Epng", "100%", "%2E", "%252E", "Case", "case",
+        "%2Fetc/passwd", "%5F_meta__/x", "a/%2E%2E/b",
+    ):  # fmt: skip
+        assert one in {sample["__key__"] for sample in samples}
+
+
+def test_json_only_where_something_is_in_it(tmp_path: Path) -> None:
+    """Images and labels alone: no JSON, if the names say what the keys are; else all samples have one."""
+    given = [{"image": picture(8, 9, i), "label": i} for i in range(3)]
+    for number, (keys, layout, has_json) in enumerate(
+        [
+            (["a.jpg", "b.jpg", "c.d.jpg"], "lmdb", False),
+            (["a.jpg", "b.jpg", "c.jpg"], "memmap", True),
+            (["a", "b", "c.d"], "memmap", False),
+            (["a%2Eb", "b", "c%20"], "lmdb", False),
+            (["a%2Eb.jpg", "b.jpg", "c.jpg"], "lmdb", False),
+            (["a%2Eb", "b.c"], "lmdb", True),
+            (["a", "b", "c.jpg"], "lmdb", True),
+        ]
+    ):
+        store = packed(tmp_path / f"{number}", given[: len(keys)], keys=keys, format=layout)
+        samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"out {number}"))
+        assert [("json" in one, int(one["cls"])) for one in samples] == [(has_json, i) for i in range(len(keys))]
+    samples = read_by_webdataset(exported("webdataset", store, tmp_path / "numbers", "--numbered"))
+    found = [(sample["__key__"], json.loads(sample["json"])) for sample in samples]
+    assert found == [(f"{i:08d}", {"key": key}) for i, key in enumerate(["a", "b", "c.jpg"])]
+
+
+def test_labels_that_are_not_class_numbers(tmp_path: Path) -> None:
+    """-1 is a number where there are no classes; a label that is no whole number is in the JSON."""
+    for number, labels in enumerate(([-1, 1], [0.5, 2.0], ["x", "y"])):
+        given = [{"image": picture(8, 9, 0), "label": label} for label in labels]
+        store = packed(tmp_path / f"{number}", given)
+        samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"out {number}"))
+        if number:
+            assert [json.loads(sample["json"])["label"] for sample in samples] == labels
+            assert all("cls" not in sample for sample in samples)
+        else:
+            assert [int(sample["cls"]) for sample in samples] == labels
+
+
+def test_arrays_that_png_cannot_hold_are_npy(tmp_path: Path) -> None:
+    """Images of any dtype and shape, as numpy reads them."""
+    images = np.random.default_rng(0).random((4, 2, 3, 5, 2)).astype(np.float16)
+    out = exported("webdataset", packed(tmp_path / "store", images), tmp_path / "out")
+    for image, sample in zip(images, read_by_webdataset(out), strict=True):
+        np.testing.assert_array_equal(np.load(io.BytesIO(sample["npy"])), image)
+    ran = export("parquet", tmp_path / "store", tmp_path / "table")
+    assert (ran.code, "field image is float16" in ran.err, (tmp_path / "table").exists()) == (2, True, False)
+
+
+# ---------------------------------------------------------------------------------------------- Parquet
+
+
+def test_parquet_holds_every_field(everything: Path, tmp_path: Path) -> None:
+    """Images and masks as files, labels with -1 for none, and all other fields with their types, in several tables."""
+    out = exported("parquet", everything, tmp_path / "out", "--shard-size", SPLIT_UP["parquet"])
+    paths = sorted(out.glob("*.parquet"))
+    assert len(paths) > 2
+    assert [path.name for path in paths] == [f"train-{i:05d}-of-{len(paths):05d}.parquet" for i in range(len(paths))]
+    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    is_jpeg = is_lmdb(everything)
+    files = jpeg_files(everything) if is_jpeg else []
+    for i, (row, one) in enumerate(zip(rows, ALL, strict=True)):
+        assert list(row) == ["image", "key", "label", "number", "yes", "half", "vector", "boxes", "words", "mask"]
+        assert (row["image"]["path"], row["mask"]["path"]) == (f"{i}.{'jpg' if is_jpeg else 'png'}", f"{i}.png")
+        if is_jpeg:
+            assert row["image"]["bytes"] == files[i]
+        else:
+            np.testing.assert_array_equal(pixels_of(row["image"]["bytes"]), one["image"])
+        np.testing.assert_array_equal(pixels_of(row["mask"]["bytes"]), one["mask"])
+        assert row["key"] == KEYS[i]
+        for name in ("label", "number", "yes", "half", "words"):
+            assert row[name] == one[name]
+        for name in ("vector", "boxes"):
+            np.testing.assert_array_equal(np.array(row[name], np.float32).reshape(one[name].shape), one[name])
+    types = {field.name: str(field.type) for field in pq.read_schema(paths[0])}
+    assert types == {
+        "image": "struct<bytes: binary, path: string>",
+        "key": "string",
+        "label": "int64",
+        "number": "int64",
+        "yes": "bool",
+        "half": "halffloat",
+        "vector": "fixed_size_list<element: fixed_size_list<element: float>[2]>[2]",
+        "boxes": "list<element: fixed_size_list<element: float>[4]>",
+        "words": "string",
+        "mask": "struct<bytes: binary, path: string>",
+    }
+    group = pq.ParquetFile(paths[0]).metadata.row_group(0)
+    codecs = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
+    assert {name for name, codec in codecs.items() if codec == "UNCOMPRESSED"} == {"image.bytes", "mask.bytes"}
+    features = json.loads(pq.read_schema(paths[0]).metadata[b"huggingface"])["info"]["features"]
+    assert features["image"] == features["mask"] == {"_type": "Image"}
+    assert features["label"] == {"names": NAMES, "_type": "ClassLabel"}
+
+
+def test_row_groups_have_about_a_hundred_megabytes(tmp_path: Path) -> None:
+    """A reader holds one row group at a time, so a table has several."""
+    store = packed(tmp_path / "store", [picture(30, 30, i) for i in range(20)], format="lmdb")
+    sizes = [len(file) for file in jpeg_files(store)]
+    with mock.patch("rawpack_packer.exporting.parquet._GROUP_BYTES", max(sizes) * 4):
+        out = exported("parquet", store, tmp_path / "out")
+    (path,) = out.glob("*.parquet")
+    about = pq.ParquetFile(path).metadata
+    rows = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+    assert sum(rows) == 20
+    assert all(4 <= one < 8 for one in rows[:-1])
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs Hugging Face datasets")
+def test_datasets_shows_images_and_names(everything: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets.load_dataset` of the folder, and of the tar files: pictures, names of classes, and all other fields."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import datasets
+
+    exported("parquet", everything, tmp_path / "hub/val", "--split", "val", "--shard-size", SPLIT_UP["parquet"])
+    exported("parquet", everything, tmp_path / "hub/train", "--shard-size", SPLIT_UP["parquet"])
+    table = datasets.load_dataset(str(tmp_path / "hub"), cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows) for split, rows in table.items()} == {"train": 11, "validation": 11}
+    rows = table["validation"]
+    assert rows.features["label"].names == NAMES
+    for i, row in enumerate(rows):
+        np.testing.assert_array_equal(np.asarray(row["mask"]), ALL[i]["mask"])
+        if is_lmdb(everything):
+            assert row["image"].format == "JPEG"
+        else:
+            np.testing.assert_array_equal(np.asarray(row["image"]), ALL[i]["image"])
+        assert (row["label"], row["key"], row["words"]) == (ALL[i]["label"], KEYS[i], ALL[i]["words"])
+        np.testing.assert_array_equal(np.array(row["vector"], np.float32), ALL[i]["vector"])
+        np.testing.assert_array_equal(np.array(row["boxes"], np.float32).reshape(-1, 4), ALL[i]["boxes"])
+    # It refuses tar files in which some samples have no .cls.
+    labelled = packed(
+        tmp_path / "labelled", [one | {"label": i % 2} for i, one in enumerate(ALL)],
+        fields={"boxes": "float32[?,4]", "mask": "mask"}, keys=KEYS, classes=NAMES, image=("uint8", (None, None, 3)),
+    )  # fmt: skip
+    exported("webdataset", labelled, tmp_path / "tars")
+    tars = datasets.load_dataset(str(tmp_path / "tars"), cache_dir=str(tmp_path / "cache"))["train"]
+    assert [(row["cls"], row["json"]["key"]) for row in tars] == [(i % 2, key) for i, key in enumerate(KEYS)]
+
+
+# ---------------------------------------------------------------------------------------------- again, and after a kill
+
+
+@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+def test_the_same_bytes_every_time(everything: Path, tmp_path: Path, to: str) -> None:
+    """With one worker or several, in one run or in two, over files that are there already: the same files."""
+    options = ("--shard-size", SPLIT_UP[to])
+    first = files_of(exported(to, everything, tmp_path / "one", *options, "--workers", 1))
+    assert files_of(exported(to, everything, tmp_path / "two", *options, "--workers", 3)) == first
+    before = states_of(tmp_path / "one")
+    said = json.loads(run_here("export", "--json", "--to", to, *options, everything, tmp_path / "one").out)
+    assert (said["already_complete"], said["samples"], said["written_now"]) == (True, 11, 0)
+    assert said["files"] == len(note_of(tmp_path / "one")["shards"])
+    assert states_of(tmp_path / "one") == before
+    second = sorted(name for name in first if name.startswith("train-"))[1]
+    (tmp_path / "one" / second).unlink()
+    done = rawpack_packer.export(everything, tmp_path / "one", to=to, shard_size=SPLIT_UP[to])
+    assert (done.written_now, done.bytes_written, done.samples) == (1, len(first[second]), 11)
+    assert files_of(tmp_path / "one") == first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
+@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+def test_a_killed_export_resumes(tmp_path: Path, to: str) -> None:
+    """SIGKILL in the first shard, and later: every shard that has its name is complete and stays as it is, and the end
+    is the same as that of an export that was not disturbed."""
+    images = np.random.default_rng(0).integers(0, 256, (600, 32, 32, 3)).astype(np.uint8)
+    store, options = packed(tmp_path / "store", images), ("--to", to, "--shard-size", "40KB")
+    assert run_here("export", "-q", *options, store, tmp_path / "whole").code == 0
+    whole, out, ending = files_of(tmp_path / "whole"), tmp_path / "out", "tar" if to == "webdataset" else "parquet"
+    killed = 0
+    for shards in (0, 4):
+        before = states_of(out) if out.exists() else {}
+        with started("export", *options, store, out) as began:
+            while began.poll() is None and not (
+                len(list(out.glob(f"*.{ending}"))) >= shards and (shards or list(out.glob(".rawpack/*.tmp")))
+            ):
+                time.sleep(0.001)
+            began.kill()
+        killed += began.returncode == -9
+        done = {name: state for name, state in states_of(out).items() if name.endswith(ending)}
+        assert all((out / name).read_bytes() == whole[name] for name in done)
+        assert done.items() >= {name: state for name, state in before.items() if name.endswith(ending)}.items()
+    assert killed == 2
+    assert not (out / "export.json").exists()
+    assert run_here("export", "-q", *options, store, out).code == 0
+    assert files_of(out) == whole
+    assert states_of(out).items() >= done.items()
+
+
+@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+def test_damaged_samples_are_left_out_and_stay_listed(tmp_path: Path, to: str) -> None:
+    """A run that resumes, or writes one shard again, knows the rejects of the others."""
+    store = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb")
+    offsets = np.load(store / "columns-1" / "image.offset.npy")
+    data = bytearray((store / "shard-00000.lmdb").read_bytes())
+    for row in (3, 17):
+        data[offsets[row] + 700] ^= 1
+    (store / "shard-00000.lmdb").write_bytes(data)
+    out, options = tmp_path / "out", ("--shard-size", "5KB")
+    ran = export(to, *options, "--max-rejects", 1, store, out)
+    assert (ran.code, "--max-rejects" in ran.err, (out / "export.json").exists()) == (1, True, False)
+    assert len(list(out.glob("train-*"))) > 1
+    exported(to, store, out, *options, "--max-rejects", 2)
+    first = files_of(out)
+    lines = [json.loads(line) for line in (out / "rejects.jsonl").read_text().splitlines()]
+    assert [(line["sample"], line["reason"]) for line in lines] == [(3, "damaged"), (17, "damaged")]
+    note = note_of(out)
+    assert (note["samples"], note["rejected"]) == (18, 2)
+    counts = [
+        pq.read_metadata(out / one["file"]).num_rows if to == "parquet" else _count(out / one["file"])
+        for one in note["shards"]
+    ]
+    assert (counts, sum(counts)) == ([one["samples"] for one in note["shards"]], 18)
+    (out / note["shards"][-1]["file"]).unlink()
+    exported(to, store, out, *options, "--max-rejects", 2)
+    assert files_of(out) == first
+
+
+def _count(path: Path) -> int:
+    with tarfile.open(path) as tar:
+        return sum(one.name.endswith(".jpg") for one in tar.getmembers())
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+def test_what_is_refused_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    """Options of another target, keys and fields that a target cannot hold."""
+    plain = packed(tmp_path / "plain", [picture(8, 8, i) for i in range(3)])
+    image = picture(8, 8, 0)
+    empty = packed(tmp_path / "empty", [image] * 2, keys=["a", ""])
+    same = packed(tmp_path / "same", [image] * 3, keys=["x.jpg", "x.png", "x.jpg.jpg"])
+    before = states_of(tmp_path)
+    for arguments, words in [
+        (("files", "--split", "val", plain), "--split applies to --to webdataset and --to parquet only"),
+        (("files", "--shard-size", "1GB", plain), "--shard-size applies to"),
+        (("parquet", "--numbered", plain), "--numbered applies to --to files and --to webdataset only"),
+        (("webdataset", "--shard-size", "much", plain), "--shard-size 'much'"),
+        (("webdataset", "--split", "a/b", plain), "--split 'a/b'"),
+        (("webdataset", empty), "'' is empty"),
+        (("webdataset", same), "'x.jpg' and another are the same"),
+    ]:
+        ran = export(*arguments, tmp_path / "out")
+        assert (ran.code, words in ran.err, len(ran.err.splitlines())) == (2, True, 1), ran
+    with pytest.raises(UsageError, match="to='tar': must be one of files, webdataset, parquet"):
+        rawpack_packer.export(plain, tmp_path / "out", to="tar")
+    assert states_of(tmp_path) == before
+    assert not (tmp_path / "out").exists()
+    for store in (empty, same):
+        samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"{store.name} out", "--numbered"))
+        assert [json.loads(sample["json"])["key"] for sample in samples] == [one["key"] for one in Reader(store)]
+
+
+def test_parquet_needs_pyarrow(tmp_path: Path) -> None:
+    store = packed(tmp_path / "store", [picture(8, 8, 0)])
+    with (
+        mock.patch("rawpack_packer.exporting.parquet.find_spec", return_value=None),
+        pytest.raises(MissingExtraError, match=r"pip install 'rawpack\[parquet\]'"),
+    ):
+        rawpack_packer.export(store, tmp_path / "out", to="parquet")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_export_in_the_folder_is_refused(tmp_path: Path) -> None:
+    """Of another target, shard size or split: nothing is touched. So is what stands where a shard should."""
+    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
+    exported("webdataset", store, tmp_path / "out")
+    exported("files", store, tmp_path / "files")
+    before = states_of(tmp_path)
+    for arguments in (
+        ("files", store, tmp_path / "out"),
+        ("parquet", store, tmp_path / "out"),
+        ("webdataset", "--shard-size", "2GB", store, tmp_path / "out"),
+        ("webdataset", "--split", "val", store, tmp_path / "out"),
+        ("webdataset", store, tmp_path / "files"),
+    ):
+        ran = export(*arguments)
+        assert (ran.code, "name another folder" in ran.err) == (2, True), ran
+    assert states_of(tmp_path) == before
+    shard = tmp_path / "out/train-000000.tar"
+    shutil.move(shard, tmp_path / "elsewhere")
+    shard.symlink_to(tmp_path / "elsewhere")
+    ran = export("webdataset", store, tmp_path / "out")
+    assert (ran.code, "is not a file; remove it" in ran.err) == (1, True)
+
+
+def test_shards_are_named_after_the_split_that_a_store_is(tmp_path: Path) -> None:
+    """Of a set of splits; a set itself is refused by the names of its splits."""
+    for split in ("train", "val"):
+        for i in range(4):
+            save(tmp_path / "in" / split / "ab"[i % 2] / f"{i}.jpg", picture(16, 16, i))
+    splits = ("--splits", "train,val")
+    assert run_here("pack", "-q", "--workers", 0, "--size", 16, *splits, tmp_path / "in", tmp_path / "set").code == 0
+    out = exported("webdataset", tmp_path / "set/val", tmp_path / "out")
+    assert [path.name for path in out.glob("*.tar")] == ["val-000000.tar"]
+    out = exported("parquet", tmp_path / "set/val", tmp_path / "table", "--split", "dev")
+    assert [path.name for path in out.glob("*.parquet")] == ["dev-00000-of-00001.parquet"]
+    ran = export("webdataset", tmp_path / "set", tmp_path / "all")
+    assert (ran.code, "set/val" in ran.err) == (2, True)
+
+
+def test_a_dry_run_estimates_shards(tmp_path: Path) -> None:
+    """About what the shards take, and nothing written."""
+    store = packed(tmp_path / "store", [picture(90, 90, i) for i in range(50)], format="lmdb")
+    for to in ("webdataset", "parquet"):
+        said = json.loads(run_here("export", "--to", to, "--dry-run", "--json", store, tmp_path / to).out)
+        assert not (tmp_path / to).exists()
+        took = sum(path.stat().st_size for path in exported(to, store, tmp_path / to).glob("train-*"))
+        assert 0.7 < said["files_bytes"] / took < 1.5
