@@ -26,11 +26,11 @@ def script_of_page(package: str) -> str:
     return code
 
 
-def class_of_page(package: str, name: str) -> str:
-    """The source of one class of that script."""
-    code = script_of_page(package)
-    (found,) = [node for node in ast.parse(code).body if isinstance(node, ast.ClassDef) and node.name == name]
-    return ast.get_source_segment(code, found) or ""
+def classes_of_page(package: str) -> str:
+    """The imports and classes of that script."""
+    tree = ast.parse(script_of_page(package))
+    kept = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)]
+    return ast.unparse(ast.Module(kept, []))
 
 
 def pack_sets(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accelerate_page import ON_CPU, TRAIN, VAL, class_of_page, new_run, pack_sets, train, trained_in
+from accelerate_page import ON_CPU, TRAIN, VAL, classes_of_page, new_run, pack_sets, train, trained_in
 from trained import numbered_store, numbers_of, run_script, steps_in
 
 pytest.importorskip("accelerate")
@@ -96,8 +96,7 @@ def claims(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     folder = tmp_path_factory.mktemp("claims")
     numbered_store(folder / "store", SAMPLES)
     numbered_store(folder / "odd", 13)
-    imports = "from accelerate.data_loader import DataLoaderStateMixin\nfrom accelerate.state import GradientState\n\n\n"
-    (folder / "store_loader.py").write_text(imports + class_of_page("accelerate", "StoreLoader"))
+    (folder / "store_loader.py").write_text(classes_of_page("accelerate"))
     run_script(Path(__file__).parent / "scripts" / "claims.py", folder, ranks=2, **ON_CPU)
     return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(2)]
 
