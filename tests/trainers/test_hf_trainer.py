@@ -64,7 +64,7 @@ def test_trainer_counts_as_with_a_dataloader(whole: Path) -> None:
 
 
 def test_evaluation_counts_each_sample_once(whole: Path) -> None:
-    """One sample is read twice, so that both processes have equal batches; `compute_metrics` does not see the second."""
+    """One sample is read twice, so that both processes have equal batches; `compute_metrics` sees it once."""
     read = steps_in(whole / "seen" / "eval")
     assert len([number for step in read for number in step.numbers]) == EPOCHS * (VAL + 1)
     assert (whole / "printed").read_text().count(f"'eval_of': {VAL},") == EPOCHS
@@ -90,7 +90,7 @@ def test_one_process_continues_what_two_began(whole: Path, new: Callable[[str], 
 
 def test_evaluation_with_and_without_the_class_of_the_page(tmp_path: Path) -> None:
     """With the class, 13 samples are 13 in one process and in two, and `eval_loss` is exact in one. With batches of
-    tensors alone, the sample that is repeated for two processes counts twice, and the last batch counts as a full one."""
+    tensors alone, the sample that is repeated counts twice, and the last batch counts as a full one."""
     numbered_store(tmp_path / "odd", 13)
     (tmp_path / "store_trainer.py").write_text(classes_of_page("transformers"))
     for ranks in (1, 2):
@@ -102,3 +102,5 @@ def test_evaluation_with_and_without_the_class_of_the_page(tmp_path: Path) -> No
     assert first["StoreTrainer"]["of"] == 13
     assert one["PlainTrainer"] == {"of": 13, "loss": pytest.approx(np.mean([1.5, 1.5, 1.5, labels[12]]))}
     assert first["PlainTrainer"]["of"] == 14
+    assert one["names"] == {"ConvNextForImageClassification": "same", "ViTForImageClassification": "different"}
+    assert one["ViT is loaded by from_pretrained"]

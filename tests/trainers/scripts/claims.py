@@ -34,7 +34,8 @@ def train(kind, loader):
                 optimizer.zero_grad()
             steps += accelerator.sync_gradients
             batches.append(batch["number"].tolist())
-    found.update({f"{kind}_batches": batches, f"{kind}_steps": steps, f"{kind}_weight": next(model.parameters()).item()})
+    weight = next(model.parameters()).item()
+    found.update({f"{kind}_batches": batches, f"{kind}_steps": steps, f"{kind}_weight": weight})
 
 
 marked, plain = StoreLoader(accelerator, reader, 4, **options), reader.batches(4, **ranks, **options).torch()
@@ -50,11 +51,8 @@ found["kept"] = accelerator.reduce(counts, "sum").tolist()
 
 again = torch.utils.data.DataLoader(reader.batches(4, **ranks, **options), batch_size=None)
 found["dispatched"] = []
-try:
-    for batch in accelerator.prepare(again):
-        found["dispatched"] += batch["number"].tolist()
-except Exception as error:
-    found["dispatched_error"] = repr(error)
+for batch in accelerator.prepare(again):
+    found["dispatched"] += batch["number"].tolist()
 
 (folder / f"found-{accelerator.process_index}.json").write_text(json.dumps(found))
 accelerator.end_training()

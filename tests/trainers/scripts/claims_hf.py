@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import TrainingArguments
+from safetensors.torch import load_file
+from transformers import (
+    ConvNextConfig,
+    ConvNextForImageClassification,
+    TrainingArguments,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 from rawpack import Reader
 
@@ -37,10 +44,24 @@ store_trainer.transform = []
 arguments = TrainingArguments(str(folder / "out"), per_device_eval_batch_size=4, report_to="none", disable_tqdm=True)
 found = {}
 for kind in (store_trainer.StoreTrainer, PlainTrainer):
-    trainer = kind(
-        Model(), arguments, eval_dataset=Reader(folder / "odd"), compute_metrics=lambda seen: {"of": len(seen.label_ids)}
-    )
-    metrics = trainer.evaluate()
+    options = {"eval_dataset": Reader(folder / "odd"), "compute_metrics": lambda seen: {"of": len(seen.label_ids)}}
+    metrics = kind(Model(), arguments, **options).evaluate()
     found[kind.__name__] = {"of": metrics["eval_of"], "loss": metrics["eval_loss"]}
+
+# Which models' checkpoints have the names of the weights in memory, as a Trainer that resumes needs it.
+found["names"] = {}
+small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+for model in (
+    ConvNextForImageClassification(ConvNextConfig(hidden_sizes=[8] * 4, depths=[1] * 4)),
+    ViTForImageClassification(ViTConfig(**small)),
+):
+    where = folder / f"{type(model).__name__}-{arguments.process_index}"
+    model.save_pretrained(where)
+    same = set(load_file(where / "model.safetensors")) == set(model.state_dict())
+    found["names"][type(model).__name__] = "same" if same else "different"
+loaded = ViTForImageClassification.from_pretrained(where).state_dict()
+found["ViT is loaded by from_pretrained"] = all(
+    torch.equal(loaded[name], value) for name, value in model.state_dict().items()
+)
 name = f"found-{os.environ.get('WORLD_SIZE', '1')}-{arguments.process_index}.json"
 (folder / name).write_text(json.dumps(found))
