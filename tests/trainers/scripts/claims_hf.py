@@ -1,0 +1,65 @@
+"""What docs/how-to/train-with-accelerate.md says of Trainer's evaluation, tried out: claims_hf.py FOLDER."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from transformers import (
+    ConvNextConfig,
+    ConvNextForImageClassification,
+    TrainingArguments,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+from rawpack import Reader
+
+folder = Path(sys.argv[1])
+sys.path.insert(0, str(folder))
+import store_trainer  # noqa: E402
+
+
+class Model(torch.nn.Module):
+    """Predicts the label; its loss is the mean of the labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, pixel_values, labels):
+        return {"loss": labels.float().mean() + 0 * self.weight.sum(), "logits": labels[:, None].float()}
+
+
+class PlainTrainer(store_trainer.StoreTrainer):
+    def get_eval_dataloader(self, eval_dataset=None):
+        names = {"rank": self.args.process_index, "world_size": self.args.world_size, "workers": 0}
+        batches = self.eval_dataset.batches(self.args.eval_batch_size, **names).torch(as_tuple=("image", "label"))
+        return ({"pixel_values": image.float(), "labels": label} for image, label in batches)
+
+
+store_trainer.transform = []
+arguments = TrainingArguments(str(folder / "out"), per_device_eval_batch_size=4, report_to="none", disable_tqdm=True)
+found = {}
+for kind in (store_trainer.StoreTrainer, PlainTrainer):
+    options = {"eval_dataset": Reader(folder / "odd"), "compute_metrics": lambda seen: {"of": len(seen.label_ids)}}
+    metrics = kind(Model(), arguments, **options).evaluate()
+    found[kind.__name__] = {"of": metrics["eval_of"], "loss": metrics["eval_loss"]}
+
+if arguments.world_size == 1:
+    # Which models' checkpoints have the names of the weights in memory, as a Trainer that resumes needs it.
+    found["names"] = {}
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    for model in (
+        ConvNextForImageClassification(ConvNextConfig(hidden_sizes=[8] * 4, depths=[1] * 4)),
+        ViTForImageClassification(ViTConfig(**small)),
+    ):
+        model.save_pretrained(folder / "model")
+        same = set(load_file(folder / "model" / "model.safetensors")) == set(model.state_dict())
+        found["names"][type(model).__name__] = "same" if same else "different"
+    loaded, expected = ViTForImageClassification.from_pretrained(folder / "model").state_dict(), model.state_dict()
+    found["ViT is loaded by from_pretrained"] = all(torch.equal(loaded[name], expected[name]) for name in expected)
+name = f"found-{os.environ.get('WORLD_SIZE', '1')}-{arguments.process_index}.json"
+(folder / name).write_text(json.dumps(found))

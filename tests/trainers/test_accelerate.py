@@ -1,0 +1,151 @@
+"""Accelerate trains from a store: each sample once an epoch over all processes, also after a kill."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from accelerate_page import ON_CPU, TRAIN, VAL, classes_of_page, new_run, pack_sets, train, trained_in
+from trained import numbered_store, numbers_of, run_script, steps_in
+
+pytest.importorskip("accelerate")
+load_file = pytest.importorskip("safetensors.numpy").load_file
+
+EPOCHS, STEPS = 3, 5
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`new(name)`: a folder to run the page's script in."""
+    root = tmp_path_factory.mktemp("accelerate")
+    sets = pack_sets(root)
+    return lambda name: new_run(root / name, sets, "accelerate")
+
+
+@pytest.fixture(scope="module")
+def whole(new: Callable[[str], Path]) -> Path:
+    """A run that nobody disturbed, in two processes."""
+    folder = new("whole")
+    (folder / "printed").write_text(train(folder, 2))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(new: Callable[[str], Path]) -> Path:
+    """A run in two processes that was killed in epoch 1, one batch after its last checkpoint."""
+    folder = new("killed")
+    train(folder, 2, limit=STEPS + 3)
+    assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["000-000000032", "001-000000016"]
+    return folder
+
+
+def resumed(new: Callable[[str], Path], killed: Path, ranks: int) -> Path:
+    folder = new(f"resumed-{ranks}")
+    shutil.copytree(killed / "checkpoints", folder / "checkpoints")
+    train(folder, ranks)
+    return folder
+
+
+def test_each_sample_is_trained_on_once_an_epoch(whole: Path) -> None:
+    """Two processes together train on every sample once in each epoch, in as many steps."""
+    steps = trained_in(whole)
+    assert [numbers_of(steps, epoch) for epoch in range(EPOCHS)] == [list(range(TRAIN))] * EPOCHS
+    assert [len(trained_in(whole, rank)) for rank in range(2)] == [EPOCHS * STEPS] * 2
+    assert len({step.numbers for step in steps}) == len(steps)
+
+
+def test_gather_for_metrics_counts_each_sample_once(whole: Path) -> None:
+    """One sample is read twice, so that both processes have equal batches; the metric does not see the second."""
+    read = steps_in(whole / "seen" / "eval")
+    assert numbers_of(read, 0) == sorted([*range(VAL), 0])
+    printed = (whole / "printed").read_text()
+    assert printed.count(f" of {VAL} correct") == EPOCHS, printed
+    assert "bound" in printed.splitlines()[-1]
+
+
+def test_a_killed_run_resumes_to_the_same_model(whole: Path, killed: Path, new: Callable[[str], Path]) -> None:
+    """After a kill, two new processes train on what the checkpoint had not seen, and end with the same weights."""
+    folder = resumed(new, killed, 2)
+    for rank in range(2):
+        assert trained_in(killed, rank) == trained_in(whole, rank)[: STEPS + 3]
+        assert trained_in(folder, rank) == trained_in(whole, rank)[STEPS + 2 :]
+    weights, expected = (load_file(run / "model" / "model.safetensors") for run in (folder, whole))
+    assert all(np.array_equal(weights[name], expected[name]) for name in expected)
+
+
+def test_one_process_continues_what_two_began(killed: Path, new: Callable[[str], Path]) -> None:
+    """Resumed by a single process, the epoch continues with the samples that two had not trained on."""
+    folder = resumed(new, killed, 1)
+    before = [step for rank in range(2) for step in trained_in(killed, rank)[: STEPS + 2]]
+    steps = before + trained_in(folder)
+    assert [numbers_of(steps, epoch) for epoch in range(EPOCHS)] == [list(range(TRAIN))] * EPOCHS
+
+
+# --------------------------------------------------------------------------------------------- claims of the page
+
+SAMPLES, BATCH, ACCUMULATED, RATE = 36, 4, 2, 0.05
+
+
+@pytest.fixture(scope="module")
+def claims(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What scripts/claims.py found in each of two processes."""
+    folder = tmp_path_factory.mktemp("claims")
+    numbered_store(folder / "store", SAMPLES)
+    numbered_store(folder / "odd", 13)
+    (folder / "store_loader.py").write_text(classes_of_page("accelerate"))
+    run_script(Path(__file__).parent / "scripts" / "claims.py", folder, ranks=2, **ON_CPU)
+    return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(2)]
+
+
+def weight_after(groups: list[list[list[int]]], ranks: int) -> float:
+    """The weight of scripts/claims.py: each group is a list of the batches, of all ranks, before one step."""
+    weight = 1.0
+    for group in groups:
+        gradients = [2 * weight * np.mean((np.array(batch) / SAMPLES) ** 2) for batch in group]
+        weight -= RATE * float(np.sum(gradients)) / ACCUMULATED / ranks
+    return weight
+
+
+def grouped(found: list[dict[str, Any]], kind: str, sizes: list[int]) -> list[list[list[int]]]:
+    batches = [one[f"{kind}_batches"] for one in found]
+    groups, at = [], 0
+    for size in sizes:
+        groups.append([batch for of_rank in batches for batch in of_rank[at : at + size]])
+        at += size
+    return groups
+
+
+def test_prepare_leaves_the_loader_alone(claims: list[dict[str, Any]]) -> None:
+    """What is passed to `prepare` comes back: the class of the page, and batches of tensors."""
+    assert all(one["untouched"] for one in claims)
+
+
+def test_the_last_group_of_an_epoch_makes_a_step(claims: list[dict[str, Any]]) -> None:
+    """With the page's class, five batches are three steps, and the weight is that of a computation by hand."""
+    expected = weight_after(grouped(claims, "marked", [2, 2, 1] * EPOCHS), 2)
+    assert [one["marked_steps"] for one in claims] == [3 * EPOCHS] * 2
+    assert [one["marked_weight"] for one in claims] == pytest.approx([expected] * 2, rel=1e-9)
+
+
+def test_without_the_class_the_last_gradients_are_late_or_lost(claims: list[dict[str, Any]]) -> None:
+    """Batches of tensors alone: groups reach into the next epoch, and the gradients of the very last batch are lost."""
+    expected = weight_after(grouped(claims, "plain", [2] * 7), 2)
+    assert [one["plain_steps"] for one in claims] == [7] * 2
+    assert [one["plain_weight"] for one in claims] == pytest.approx([expected] * 2, rel=1e-9)
+
+
+def test_uneven_keep_counts_each_sample_once(claims: list[dict[str, Any]]) -> None:
+    """The page's loop for evaluation without gathering sees 13 samples in two processes once each."""
+    assert [one["kept"] for one in claims] == [[sum(range(13)), 13]] * 2
+    assert sorted(claims[0]["kept_numbers"] + claims[1]["kept_numbers"]) == list(range(13))
+
+
+def test_a_dataloader_that_is_prepared_loses_samples(claims: list[dict[str, Any]]) -> None:
+    """The trap of the page: of batches in a prepared DataLoader, the processes share those of the first one."""
+    share = [number for batch in claims[0]["marked_batches"][:STEPS] for number in batch]
+    assert sorted(claims[0]["dispatched"] + claims[1]["dispatched"]) == sorted(share)

@@ -1,0 +1,106 @@
+"""The Hugging Face Trainer trains from a store: each sample once an epoch over all processes, also
+where a run is resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from accelerate_page import ON_CPU, TRAIN, VAL, classes_of_page, new_run, pack_sets, train, trained_in
+from trained import numbered_store, numbers_of, run_script, steps_in
+
+pytest.importorskip("transformers")
+load_file = pytest.importorskip("safetensors.numpy").load_file
+
+EPOCHS, STEPS = 2, 5
+SAVED = 2
+"""Batches of epoch 1 before the checkpoint that runs are resumed from."""
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`new(name)`: a folder to run the page's script in."""
+    root = tmp_path_factory.mktemp("trainer")
+    sets = pack_sets(root)
+    return lambda name: new_run(root / name, sets, "transformers")
+
+
+@pytest.fixture(scope="module")
+def whole(new: Callable[[str], Path]) -> Path:
+    """A run that nobody disturbed, in two processes."""
+    folder = new("whole")
+    (folder / "printed").write_text(train(folder, 2))
+    return folder
+
+
+def resumed(new: Callable[[str], Path], whole: Path, ranks: int) -> Path:
+    """A run that began at the second checkpoint of another one."""
+    folder = new(f"resumed-{ranks}")
+    shutil.copytree(whole / "checkpoints" / "checkpoint-4", folder / "checkpoints" / "checkpoint-4")
+    (folder / "printed").write_text(train(folder, ranks))
+    return folder
+
+
+def test_each_sample_is_trained_on_once_an_epoch(whole: Path) -> None:
+    """Two processes together train on every sample once in each epoch, in as many batches, and in another order."""
+    steps = trained_in(whole)
+    assert [numbers_of(steps, epoch) for epoch in range(EPOCHS)] == [list(range(TRAIN))] * EPOCHS
+    assert [len(trained_in(whole, rank)) for rank in range(2)] == [EPOCHS * STEPS] * 2
+    assert len({step.numbers for step in steps}) == len(steps)
+
+
+def test_trainer_counts_as_with_a_dataloader(whole: Path) -> None:
+    """Steps, with that of the last batch alone, and samples a second are those of the whole data."""
+    assert "6 steps, 2 epochs" in (whole / "printed").read_text()
+    state = json.loads((whole / "checkpoints" / "checkpoint-6" / "trainer_state.json").read_text())
+    assert (state["global_step"], state["max_steps"], state["epoch"], state["train_batch_size"]) == (6, 6, 2.0, 4)
+    (summary,) = [line for line in (whole / "printed").read_text().splitlines() if "train_samples_per_second" in line]
+    values = {name: float(value) for name, value in json.loads(summary[summary.index("{") :].replace("'", '"')).items()}
+    assert values["train_runtime"] * values["train_samples_per_second"] == pytest.approx(EPOCHS * TRAIN, rel=0.02)
+
+
+def test_evaluation_counts_each_sample_once(whole: Path) -> None:
+    """One sample is read twice, so that both processes have equal batches; `compute_metrics` sees it once."""
+    read = steps_in(whole / "seen" / "eval")
+    assert len([number for step in read for number in step.numbers]) == EPOCHS * (VAL + 1)
+    assert (whole / "printed").read_text().count(f"'eval_of': {VAL},") == EPOCHS
+
+
+def test_a_resumed_run_ends_with_the_same_model(whole: Path, new: Callable[[str], Path]) -> None:
+    """New processes train on what the checkpoint had not seen, read nothing else, and end with the same weights."""
+    folder = resumed(new, whole, 2)
+    for rank in range(2):
+        assert trained_in(folder, rank) == trained_in(whole, rank)[STEPS + SAVED :]
+    weights, expected = (load_file(run / "model" / "model.safetensors") for run in (folder, whole))
+    assert all(np.array_equal(weights[name], expected[name]) for name in expected)
+    assert "6 steps, 2 epochs" in (folder / "printed").read_text()
+
+
+def test_one_process_continues_what_two_began(whole: Path, new: Callable[[str], Path]) -> None:
+    """Resumed by a single process with batches twice as large, each step has the samples that it has in two."""
+    folder = resumed(new, whole, 1)
+    pairs = zip(*(trained_in(whole, rank)[STEPS + SAVED :] for rank in range(2)), strict=True)
+    assert [step.numbers for step in trained_in(folder)] == [one.numbers + other.numbers for one, other in pairs]
+    assert "6 steps, 2 epochs" in (folder / "printed").read_text()
+
+
+def test_evaluation_with_and_without_the_class_of_the_page(tmp_path: Path) -> None:
+    """With the class, 13 samples are 13 in one process and in two, and `eval_loss` is exact in one. With batches of
+    tensors alone, the sample that is repeated counts twice, and the last batch counts as a full one."""
+    numbered_store(tmp_path / "odd", 13)
+    (tmp_path / "store_trainer.py").write_text(classes_of_page("transformers"))
+    for ranks in (1, 2):
+        run_script(Path(__file__).parent / "scripts" / "claims_hf.py", tmp_path, ranks=ranks, **ON_CPU)
+    labels = np.arange(13) % 4
+    one, first, second = (json.loads((tmp_path / f"found-{which}.json").read_text()) for which in ("1-0", "2-0", "2-1"))
+    assert first == second
+    assert one["StoreTrainer"] == {"of": 13, "loss": pytest.approx(labels.mean())}
+    assert first["StoreTrainer"]["of"] == 13
+    assert one["PlainTrainer"] == {"of": 13, "loss": pytest.approx(np.mean([1.5, 1.5, 1.5, labels[12]]))}
+    assert first["PlainTrainer"]["of"] == 14
+    assert one["names"] == {"ConvNextForImageClassification": "same", "ViTForImageClassification": "different"}
+    assert one["ViT is loaded by from_pretrained"]
