@@ -210,6 +210,7 @@ def test_iter_alone_does_nothing(reader: Reader) -> None:
     assert first == rows_of(reader.batches(8, workers=0, **SHUFFLED))
     tensors.sampler.set_epoch(0)
     assert rows_of(tensors) == first
+    assert tensors.batch_sampler.batch_size == 8  # Lightning asks loaders that have a sampler
     tensors.set_epoch(5)
     iter(tensors)
     assert tensors.state_dict()["epoch"] == 5

@@ -148,10 +148,10 @@ def _converted(converters: Mapping[str, _Converter], tensors: Tensors) -> Tensor
 
 
 class EpochSetter:
-    """What trainers look for as `loader.sampler`, to set the epoch."""
+    """What trainers look for as `loader.sampler`, to set the epoch, and as `loader.batch_sampler`."""
 
-    def __init__(self, batches: TorchBatches) -> None:
-        self._batches = batches
+    def __init__(self, batches: TorchBatches, batch_size: int) -> None:
+        self._batches, self.batch_size = batches, batch_size
 
     def set_epoch(self, epoch: int) -> None:
         """As `TorchBatches.set_epoch`."""
@@ -195,7 +195,10 @@ class TorchBatches(Iterable[TensorBatch]):
     @property
     def sampler(self) -> EpochSetter:
         """For trainers that call `loader.sampler.set_epoch(n)`."""
-        return EpochSetter(self)
+        return EpochSetter(self, self._batches.options.batch_size)
+
+    # Lightning expects that what has one of them has the other.
+    batch_sampler = sampler
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""

@@ -1,0 +1,423 @@
+"""Lightning trains with batches as they are: every sample once an epoch, and from a checkpoint on with the next one.
+
+What is expected comes from loops without Lightning and torch, and from the samples' own numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pictures import picture, save
+from running import pack
+from trained import Step, numbered_store, numbers_of, run_script, steps_in
+
+from rawpack import Reader
+
+pytest.importorskip("lightning")
+import lightning
+import psutil
+import torch
+from trainers.scripts import lightning_runs
+from trainers.scripts.lightning_runs import Data, Model, Run, StopTrainingError
+
+# Of all that Lightning says about its own settings; what rawpack says still fails a test.
+pytestmark = pytest.mark.filterwarnings("ignore::Warning:lightning")
+
+SAMPLES, VALIDATED = 64, 27
+SCRIPT = Path(lightning_runs.__file__)
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-with-lightning.md"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Two stores, and a folder for runs."""
+
+    train: Path
+    validate: Path
+    runs: Path
+
+    def run(self, name: str, **options: Any) -> Run:
+        """A run with a folder of its own."""
+        folder = self.runs / name
+        folder.mkdir()
+        return Run(str(self.train), str(folder), **options)
+
+    def steps(self, name: str) -> list[Step]:
+        return steps_in(self.runs / name)
+
+    def last(self, name: str) -> str:
+        """The checkpoint that the run saved last."""
+        return str(self.runs / name / "checkpoints" / "last.ckpt")
+
+    def script(self, runs: list[Run]) -> str:
+        """Do these runs in a process of their own, and those that Lightning adds; what they printed."""
+        path = self.runs / f"{Path(runs[0].folder).name}.json"
+        path.write_text(json.dumps([vars(run) for run in runs]))
+        return run_script(SCRIPT, path)[0]
+
+    def plain(self, epochs: int, **options: Any) -> list[tuple[int, tuple[int, ...]]]:
+        """Epoch and numbers of each batch, in a loop over numpy batches."""
+        batches = Reader(self.train).batches(4, **{"workers": 0, "shuffle": True, "seed": 5} | options)
+        return [(epoch, tuple(batch["number"].tolist())) for epoch in range(epochs) for batch in batches]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    root = tmp_path_factory.mktemp("lightning")
+    (root / "runs").mkdir()
+    return Place(numbered_store(root / "train", SAMPLES), numbered_store(root / "val", VALIDATED), root / "runs")
+
+
+def as_plain(steps: list[Step]) -> list[tuple[int, tuple[int, ...]]]:
+    return [(step.epoch, step.numbers) for step in steps]
+
+
+def stopped(run: Run) -> None:
+    """Do a run that raises in the middle of an epoch."""
+    with pytest.raises(StopTrainingError):
+        run.fit()
+
+
+# ---------------------------------------------------------------------------------------------- one device
+
+
+def test_epochs_are_those_of_a_plain_loop(place: Place) -> None:
+    """Every sample once an epoch, from epoch 0 on, each epoch in another order; every validation is complete, also
+    after the sanity check."""
+    place.run("one", validate=str(place.validate), trainer={"max_epochs": 3}).fit()
+    trained = place.steps("one")
+    assert as_plain(trained) == place.plain(3)
+    for epoch in range(3):
+        assert numbers_of(trained, epoch) == list(range(SAMPLES))
+    assert len({trained[16 * epoch].numbers for epoch in range(3)}) == 3
+    seen = place.steps("one/val")
+    assert numbers_of(seen, -1) == list(range(8))
+    for validation in range(3):
+        assert numbers_of(seen, validation) == list(range(VALIDATED))
+
+
+def test_what_lightning_tries_costs_nothing(place: Place) -> None:
+    """The calls of iter() before training start no worker; the workers of the first epoch serve all epochs."""
+    here = psutil.Process()
+    before, found = set(here.children()), []
+
+    class Watched(Model):
+        def on_train_start(self) -> None:
+            found.append(set(here.children()) - before)
+
+        def on_train_epoch_end(self) -> None:
+            found.append(set(here.children()) - before)
+
+    run = place.run("watched", batches={"workers": 2, "backend": "process"})
+    loader = run.loader()
+    lightning.Trainer(
+        accelerator="cpu", max_epochs=2, logger=False, enable_progress_bar=False, enable_model_summary=False,
+        enable_checkpointing=False,
+    ).fit(Watched(run), loader)  # fmt: skip
+    assert found[0] == set()
+    assert len(found[1]) >= 2
+    assert found[1] == found[2]
+    assert loader.stats()["samples"] == 2 * SAMPLES
+
+
+def test_validate_test_and_predict(place: Place) -> None:
+    """Evaluation outside `fit` reads each sample once, each time, in the order of the store."""
+
+    class Evaluated(Model):
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            tested.extend(batch["number"].tolist())
+
+        def predict_step(self, batch: Any, batch_idx: int) -> Any:
+            return batch["number"]
+
+    run = place.run("evaluated", validate=str(place.validate))
+    model, loader, tested = Evaluated(run), run.validation(), list[int]()
+    trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
+    for times in (1, 2):
+        assert torch.cat(trainer.predict(model, loader)).tolist() == list(range(VALIDATED))
+        trainer.test(model, loader, verbose=False)
+        trainer.validate(model, loader, verbose=False)
+        assert tested == list(range(VALIDATED)) * times
+        assert numbers_of(place.steps("evaluated/val"), times - 1) == list(range(VALIDATED))
+
+
+def test_overfit_batches_repeats_what_is_not_shuffled(place: Place) -> None:
+    """As the page says: Lightning cannot turn shuffling off, although it warns that it does."""
+    for shuffle in (False, True):
+        place.run(f"overfit-{shuffle}", shuffle=shuffle, trainer={"overfit_batches": 2}).fit()
+        steps = as_plain(place.steps(f"overfit-{shuffle}"))
+        assert ([numbers for _, numbers in steps[:2]] == [numbers for _, numbers in steps[2:]]) is not shuffle
+
+
+# ---------------------------------------------------------------------------------------------- resume, one device
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A run that is interrupted before batch `at`; the batches before `saved` are in its last checkpoint."""
+
+    at: int
+    saved: int
+    options: dict[str, Any]
+    per_epoch: int = 16
+
+
+STOPS = {
+    "dict": Stop(10, 9, {"every": 3}),
+    "tuple, second epoch": Stop(23, 20, {"every": 5, "fields": ["image", "label", "number"]}),
+    "limit_train_batches": Stop(10, 8, {"every": 4, "trainer": {"limit_train_batches": 0.75}}, 12),
+    "limit_train_batches, saved at its end": Stop(14, 12, {"every": 12, "trainer": {"limit_train_batches": 0.75}}, 12),
+    "saved after the last batch": Stop(18, 16, {"every": 16}),
+    "saved after the epoch": Stop(18, 16, {}),
+    "saved before a validation in mid-epoch": Stop(
+        14, 12, {"every": 4, "validate": True, "trainer": {"val_check_interval": 4}}
+    ),
+    "saved between validations in mid-epoch": Stop(
+        12, 10, {"every": 5, "validate": True, "trainer": {"val_check_interval": 4}}
+    ),
+    "saved after a validation in mid-epoch": Stop(14, 12, {"validate": True, "trainer": {"val_check_interval": 4}}),
+    "max_steps": Stop(10, 9, {"every": 3, "trainer": {"max_steps": 32, "max_epochs": -1}}),
+    "new loaders each epoch": Stop(
+        23, 21, {"every": 3, "style": "module", "trainer": {"reload_dataloaders_every_n_epochs": 1}}
+    ),
+    "datamodule": Stop(23, 21, {"every": 3, "style": "datamodule"}),
+    "datamodule that was asked for its length": Stop(10, 9, {"every": 3, "style": "datamodule", "schedule": True}),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=list(STOPS))
+def test_resumes_after_what_was_saved(place: Place, stop: Stop, request: pytest.FixtureRequest) -> None:
+    """`fit(ckpt_path=...)` continues with the sample after those that the checkpoint counts as trained."""
+    name, options = request.node.callspec.id, dict(stop.options)
+    if options.pop("validate", False):
+        options["validate"] = str(place.validate)
+    stopped(place.run(name, stop=stop.at, **options))
+    place.run(f"{name}, resumed", ckpt=place.last(name), **options).fit()
+    plain = place.plain(2)
+    expected = plain[: stop.per_epoch] + plain[16 : 16 + stop.per_epoch]
+    trained, resumed = as_plain(place.steps(name)), as_plain(place.steps(f"{name}, resumed"))
+    assert trained == expected[: stop.at]
+    assert resumed == expected[stop.saved :]
+    if "validate" in options:
+        seen = place.steps(f"{name}, resumed/val")
+        for validation in range(4):
+            assert numbers_of(seen, validation) == list(range(VALIDATED))
+
+
+def test_the_position_is_lost_where_lightning_was_asked_for_the_length(place: Place) -> None:
+    """As the page warns: after `estimated_stepping_batches`, Lightning does not load the states of loaders, and the
+    epoch begins again. Where this test fails, Lightning has changed that, and the page can be shorter."""
+    stopped(place.run("estimated", stop=10, every=3, schedule=True))
+    place.run("estimated, resumed", ckpt=place.last("estimated"), schedule=True).fit()
+    plain = place.plain(2)
+    assert as_plain(place.steps("estimated, resumed")) == plain[:7] + plain[16:]
+
+
+def test_a_search_for_the_learning_rate_changes_nothing(place: Place) -> None:
+    """Training after `lr_find` begins at the start of epoch 0."""
+    from lightning.pytorch.tuner import Tuner
+
+    class Tuned(Model):
+        lr = 0.01
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), self.lr)
+
+    run = place.run("tuned")
+    model, loader = Tuned(run), run.loader()
+    trainer = lightning.Trainer(
+        default_root_dir=run.folder, accelerator="cpu", max_epochs=2, logger=False, enable_progress_bar=False,
+        enable_checkpointing=False,
+    )  # fmt: skip
+    Tuner(trainer).lr_find(model, loader, num_training=20)
+    (place.runs / "tuned" / "rank-0.jsonl").unlink()
+    trainer.fit(model, loader)
+    assert as_plain(place.steps("tuned")) == place.plain(2)
+
+
+# ---------------------------------------------------------------------------------------------- processes
+
+KILLED: dict[str, Any] = {"every": 3, "trainer": {"accumulate_grad_batches": 2}, "batches": {"workers": 2}}
+"""Saved after six batches, because two make a step; killed before the tenth."""
+TWO = {"strategy": "ddp", "devices": 2}
+
+
+@pytest.fixture(scope="module")
+def killed(place: Place) -> Place:
+    """A run of two devices that Lightning forks, and one of one device that was killed."""
+    place.script(
+        [
+            place.run("fork", trainer={"strategy": "ddp_fork", "devices": 2}),
+            place.run("killed", stop=9, kill=True, **KILLED),
+        ]
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def two(place: Place) -> Place:
+    """Runs of two devices; Lightning starts the second process. The last one was killed."""
+    printed = place.script(
+        [
+            place.run("no rank", batches={"rank": None}, trainer=TWO | {"max_epochs": 1}),
+            place.run("two", validate=str(place.validate), trainer=TWO),
+            place.run("two, module", style="module", trainer=TWO | {"use_distributed_sampler": False}),
+            place.run("two, datamodule", style="datamodule", trainer=TWO),
+            place.run("two, killed", **with_two(stop=9, kill=True)),
+        ]
+    )
+    (place.runs / "printed.txt").write_text(printed)
+    return place
+
+
+def with_two(**options: Any) -> dict[str, Any]:
+    return KILLED | {"trainer": KILLED["trainer"] | TWO} | options
+
+
+def test_a_killed_run_resumes(killed: Place) -> None:
+    """A process that ended on the spot, with workers ahead and gradients accumulated over two batches, resumes in
+    another one to the samples and to the very weights of a run that was not interrupted."""
+    whole = weights_of(killed.run("not killed", **KILLED))
+    again = weights_of(killed.run("killed, resumed", ckpt=killed.last("killed"), **KILLED))
+    plain = killed.plain(2)
+    assert as_plain(killed.steps("killed")) == plain[:9]
+    assert as_plain(killed.steps("killed, resumed")) == plain[6:]
+    assert all(torch.equal(mine, other) for mine, other in zip(again, whole, strict=True))
+
+
+def weights_of(run: Run) -> list[torch.Tensor]:
+    return [parameter.detach() for parameter in run.fit().parameters()]
+
+
+@pytest.mark.parametrize("name", ["two", "two, module", "two, datamodule"])
+def test_two_devices_share_each_epoch(two: Place, name: str) -> None:
+    """Every sample once over both ranks, half of them on each, wherever the loaders are made."""
+    check_shares(two, name)
+
+
+def test_forked_devices_share_each_epoch(killed: Place) -> None:
+    """The same with batches that a fork inherits."""
+    check_shares(killed, "fork")
+
+
+@pytest.mark.soak
+def test_spawned_devices_share_each_epoch(place: Place) -> None:
+    """The same with batches that are made in a spawned process."""
+    place.script([place.run("spawn", style="module", trainer={"strategy": "ddp_spawn", "devices": 2})])
+    check_shares(place, "spawn")
+
+
+def check_shares(place: Place, name: str) -> None:
+    trained = place.steps(name)
+    for epoch in (0, 1):
+        assert numbers_of(trained, epoch) == list(range(SAMPLES))
+    for rank in (0, 1):
+        mine = [step for step in trained if step.rank == rank]
+        assert as_plain(mine) == place.plain(2, rank=rank, world_size=2)
+
+
+def test_two_devices_validate_each_sample_once(two: Place) -> None:
+    """Also where the samples do not divide by the ranks, and after the sanity check."""
+    seen = two.steps("two/val")
+    for validation in (0, 1):
+        assert numbers_of(seen, validation) == list(range(VALIDATED))
+
+
+def test_devices_without_a_rank_are_warned(two: Place) -> None:
+    """Both processes are, also the first, which made its loader before there was another."""
+    assert numbers_of(two.steps("no rank"), 0) == sorted([*range(SAMPLES), *range(SAMPLES)])
+    assert (two.runs / "printed.txt").read_text().count("rawpack: this process is one of 2") == 2
+
+
+def test_two_killed_devices_resume(two: Place) -> None:
+    """Each rank continues where it was; and two ranks resume what one saved at the end of an epoch."""
+    stopped(two.run("one, stopped", stop=18))
+    two.script(
+        [
+            two.run("two, resumed", ckpt=two.last("two, killed"), **with_two()),
+            two.run("one to two", ckpt=two.last("one, stopped"), trainer=TWO),
+        ]
+    )
+    for rank in (0, 1):
+        plain = two.plain(2, rank=rank, world_size=2)
+        killed, resumed, grown = (
+            as_plain([step for step in two.steps(name) if step.rank == rank])
+            for name in ("two, killed", "two, resumed", "one to two")
+        )
+        assert (killed, resumed, grown) == (plain[:9], plain[6:], plain[8:])
+
+
+def test_one_device_resumes_what_two_have_saved(two: Place) -> None:
+    """It trains on all samples that are left. As the page warns, Lightning does not know that epoch's last batch."""
+    two.run("two to one", ckpt=two.last("two, killed"), validate=str(two.validate), every=3).fit()
+    resumed = two.steps("two to one")
+    before = [step for rank in (0, 1) for step in two.steps("two, killed") if step.rank == rank]
+    saved = before[:6] + before[9:15]
+    assert numbers_of([*saved, *resumed], 0) == list(range(SAMPLES))
+    assert as_plain(resumed[-16:]) == two.plain(2)[16:]
+    assert {step.epoch for step in two.steps("two to one/val")} == {0}
+
+
+# ---------------------------------------------------------------------------------------------- Fabric, and the page
+
+
+def test_fabric_takes_batches_as_they_are(place: Place) -> None:
+    """A loop with Fabric, without `setup_dataloaders`; `save` and `load` keep the position."""
+    fabric = lightning.Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    run = place.run("fabric")
+    loader, net = run.loader(), torch.nn.Linear(8 * 8 * 3, 4)
+    model, optimizer = fabric.setup(net, torch.optim.SGD(net.parameters(), 0.1))
+    with pytest.raises(TypeError, match="Only PyTorch DataLoader"):
+        fabric.setup_dataloaders(loader)
+    numbers = []
+    for _ in range(2):
+        for batch in loader:
+            moved = fabric.to_device(batch)
+            images = moved["image"].flatten(1).to(torch.float32) / 255
+            optimizer.zero_grad()
+            fabric.backward(torch.nn.functional.cross_entropy(model(images), moved["label"]))
+            optimizer.step()
+            numbers.append(tuple(moved["number"].tolist()))
+            if len(numbers) == 16 + 5:
+                fabric.save(place.runs / "fabric.ckpt", {"model": model, "loader": loader})
+    plain = [numbers for _, numbers in place.plain(2)]
+    assert numbers == plain
+    again = run.loader()
+    fabric.load(place.runs / "fabric.ckpt", {"model": model, "loader": again})
+    assert [tuple(batch["number"].tolist()) for batch in again] == plain[21:]
+
+
+@pytest.fixture
+def photos_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that the page begins in."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("cat", "dog")):
+        for one in range(12):
+            save(tmp_path / "photos" / name / f"{one:03}.jpg", picture(100 + 3 * one, 160 - 2 * one, 12 * number + one))
+
+
+def test_the_page_does_what_it_says(photos_here: None, capfd: pytest.CaptureFixture[str]) -> None:
+    """The script on the page trains, and everything after it runs too."""
+    text = PAGE.read_text("utf-8")
+    assert "rawpack pack --quiet --size 64 --holdout val=0.25 photos/ sets/" in text
+    pack(Path("photos/"), Path("sets/"), "--size", 64, "--holdout", "val=0.25")
+    blocks = re.findall(r"^```python needs=lightning\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == text.count("```python")
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), namespace)
+    out = capfd.readouterr().out
+    assert "bound: the loop waited" in out
+    assert namespace["trainer"].current_epoch == 3
+    # What the diff shows as the script after the change is what was run.
+    [diff] = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for line in diff.splitlines():
+        assert line.startswith("-") or line[1:] in blocks[0].splitlines(), line
+    methods = [name for name in vars(namespace["Data"]) if not name.startswith("_")]
+    assert methods == [name for name in vars(Data) if not name.startswith("_")]
