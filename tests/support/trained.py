@@ -168,5 +168,7 @@ def _run_forked(words: list[str], env: dict[str, str], cwd: Path | None, output:
     import torch
 
     torch.set_num_threads(1)  # it has read OMP_NUM_THREADS already
+    # As in any other process: here it is that of this one.
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     sys.argv = words
     runpy.run_path(words[0], run_name="__main__")

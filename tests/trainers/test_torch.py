@@ -15,9 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from pictures import save
 from trained import KILLED, numbered_store, numbers_of, run_script, steps_in
 
+import rawpack_packer
 from rawpack import Reader, UsageError
 
 pytest.importorskip("torch")
@@ -29,7 +32,11 @@ UNTRAINED = 1.386
 SAMPLES = 46
 """Of the store that training resumes on: no multiple of the samples in a step of 1, 2 or 3 ranks, but of 1 and 2."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:This DataLoader will create:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",
+    "ignore:This DataLoader will create:UserWarning",
+    "ignore:.set_vital. is deprecated:UserWarning",
+)
 
 Stores = Callable[[int], Path]
 
@@ -73,12 +80,14 @@ def test_ranks_share_each_epoch(
     """Two ranks train on each sample once an epoch, in the same number of steps. Where the samples do not divide, the
     first of the epoch is repeated, or drop_last leaves out the last. In the evaluation, where one rank has a batch more
     than the other, each sample counts once."""
-    printed = train("ddp", stores(samples), stores(49), tmp_path, 3, *flags, ranks=2)
+    printed = train("ddp", stores(samples), stores(49), tmp_path, 4, *flags, ranks=2)
     found = steps_in(tmp_path)
-    for epoch in range(3):
+    for epoch in range(4):
         order = order_of(stores(samples), epoch, seed=5)
         assert numbers_of(found, epoch) == sorted(order[: samples - left_out] + order[:repeated])
-    assert [(step.rank, step.epoch) for step in found] == [(r, e) for r in (0, 1) for e in range(3) for _ in range(steps)]
+    assert [(step.rank, step.epoch) for step in found] == [
+        (r, e) for r in (0, 1) for e in range(4) for _ in range(steps)
+    ]
     results = [json.loads(line) for line in printed]
     assert [sum(result["evaluated"]) for result in results] == [25, 24]
     assert [len(result["evaluated"]) for result in results] == [7, 6]
@@ -86,23 +95,25 @@ def test_ranks_share_each_epoch(
         right, evaluated, numbers = result["counts"]
         assert (evaluated, numbers) == (49, sum(range(49)))
         assert right > 49 / 2
-        assert result["losses"][-1] < 0.8 * result["losses"][0] < UNTRAINED
+    first, *_, last = (sum(both) / 2 for both in zip(*(result["losses"] for result in results), strict=True))
+    assert last < 0.8 * first < UNTRAINED
 
 
-def test_the_script_of_the_page(stores: Stores, tmp_path: Path) -> None:
+def test_the_script_of_the_page(tmp_path: Path) -> None:
     """The script for several GPUs in docs/how-to/train-with-pytorch.md runs as it is there, with two ranks."""
     blocks = re.findall(r"^```python notest\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (script,) = (block for block in blocks if "DistributedDataParallel" in block)
     (tmp_path / "train.py").write_text(script)
     for name, samples in (("train", 61), ("val", 23)):
-        shutil.copytree(stores(samples), tmp_path / "store" / name)
+        for number in range(samples):
+            image = np.full((20, 20, 3), 40 + number % 4 * 60, np.uint8)
+            save(tmp_path / name / "abcd"[number % 4] / f"{number}.png", image)
+        rawpack_packer.pack(tmp_path / name, tmp_path / "store" / name, size=16, workers=0)
     printed = run_script(tmp_path / "train.py", ranks=2, cwd=tmp_path, timeout=120, preloaded=True)
-    lines = [re.fullmatch(r"epoch (\d): loss (\S+), (\d+) of 23 right", line) for line in printed[0].splitlines()]
-    assert [line and line[1] for line in lines] == ["0", "1", "2"]
-    assert lines[0]
-    assert lines[2]
-    assert float(lines[2][2]) < float(lines[0][2])
-    assert not printed[1]
+    found = re.findall(r"^epoch (\d): loss (\S+), (\d+) of 23 right$", printed[0], re.MULTILINE)
+    assert [epoch for epoch, _, _ in found] == ["0", "1", "2"]
+    assert float(found[2][1]) < float(found[0][1])
+    assert "epoch" not in printed[1]
 
 
 @pytest.mark.parametrize("kind", ["batches", "dataset"])
@@ -166,9 +177,7 @@ def test_a_killed_run_resumes(
     assert float(printed[0].split()[-1]) < 0.8 * UNTRAINED
 
 
-def test_a_killed_run_ends_with_the_same_weights(
-    stores: Stores, killed: Callable[[int], Path], tmp_path: Path
-) -> None:
+def test_a_killed_run_ends_with_the_same_weights(stores: Stores, killed: Callable[[int], Path], tmp_path: Path) -> None:
     """Killed and resumed, with random flips and Adam: the weights are those of a run that nobody killed, to the bit."""
     import torch
 
@@ -199,8 +208,7 @@ def test_a_killed_run_resumes_through_torchdata(stores: Stores, tmp_path: Path, 
     assert float(printed.split()[-1]) < 0.8 * UNTRAINED
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(("workers", "persistent"), [(1, True), (2, False), (3, True)])
 def test_every_state_of_a_stateful_dataloader(stores: Stores, workers: int, persistent: bool) -> None:
     """With workers of the loader's own, the state after any batch resumes with the rest of that epoch, and then the
     next; after the last batch, nothing is left of the epoch."""
@@ -270,6 +278,10 @@ def _stateful(store: Path, workers: int, persistent: bool = False, size: int = 4
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     batches = Reader(store).batches(size, shuffle=True, workers=0, fields=["number"], **options)
     loader = stateful.StatefulDataLoader(
-        batches, batch_size=None, num_workers=workers, persistent_workers=persistent and workers > 0
+        batches,
+        batch_size=None,
+        num_workers=workers,
+        persistent_workers=persistent,
+        multiprocessing_context="fork",
     )
     return batches, loader

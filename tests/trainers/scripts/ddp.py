@@ -26,7 +26,7 @@ evaluation = Reader(held_out).batches(4, uneven="keep", workers=0, **options).to
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 model = DistributedDataParallel(model)
-optimizer = torch.optim.Adam(model.parameters(), 0.01)
+optimizer = torch.optim.Adam(model.parameters(), 0.003)
 losses = []
 for epoch in range(int(epochs)):
     model.train()

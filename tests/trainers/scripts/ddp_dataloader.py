@@ -34,7 +34,7 @@ class Photos(IterableDataset):
 
 
 dataset = Photos() if kind == "dataset" else Reader(store).batches(4, transform=transform, **options)
-loader = DataLoader(dataset, batch_size=None, num_workers=2)
+loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="fork")
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

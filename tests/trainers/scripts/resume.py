@@ -35,7 +35,12 @@ journal, seen = Journal(asked.journal, rank), Journal(asked.journal / "seen", ra
 
 fields = ["image", "label", "number"]
 batches = Reader(asked.store).batches(
-    2, shuffle=True, rank="auto", workers=2, fields=fields, transform=[RandomHorizontalFlip(), Normalize((0.4,) * 3, (0.25,) * 3)]
+    2,
+    shuffle=True,
+    rank="auto",
+    workers=2,
+    fields=fields,
+    transform=[RandomHorizontalFlip(), Normalize((0.4,) * 3, (0.25,) * 3)],
 )
 loader = batches.torch(depth=2, as_tuple=fields)
 torch.manual_seed(0)

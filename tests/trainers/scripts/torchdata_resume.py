@@ -31,7 +31,7 @@ batches = Reader(store).batches(4, shuffle=True, workers=0, fields=["image", "la
 tensors = batches.torch()
 loaders = {
     "stateful-0": lambda: StatefulDataLoader(batches, batch_size=None, num_workers=0),
-    "stateful-2": lambda: StatefulDataLoader(batches, batch_size=None, num_workers=2),
+    "stateful-2": lambda: StatefulDataLoader(batches, batch_size=None, num_workers=2, multiprocessing_context="fork"),
     "nodes": lambda: Loader(IterableWrapper(tensors)),
     "prefetcher": lambda: Loader(Prefetcher(IterableWrapper(tensors), prefetch_factor=3)),
     "mapper": lambda: Loader(ParallelMapper(IterableWrapper(tensors), weighted, num_workers=2, snapshot_frequency=3)),
