@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/train-with-pytorch.md"
 UNTRAINED = 1.386
 """The loss of a guess among four classes."""
 SAMPLES = 46
-"""Of the store that training resumes on: no multiple of the samples in a step of 1, 2 or 3 ranks, but of 1 and 2."""
+"""Of the store that training resumes on: they divide into steps of one rank, but not of two or three."""
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
@@ -157,9 +157,9 @@ def killed(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Callable
 def test_a_killed_run_resumes(
     stores: Stores, killed: Callable[[int], Path], tmp_path: Path, before: int, after: int
 ) -> None:
-    """After SIGKILL in the middle of an epoch, with workers that prefetch and with gradient accumulation, a run with as
-    many or another number of ranks trains on exactly the samples that were in no optimizer step. Those of the unfinished
-    accumulation are among them: they were seen before, but their gradients were lost."""
+    """After SIGKILL in the middle of an epoch, with workers that prefetch and with gradient accumulation, a run with the
+    same or another number of ranks trains on exactly the samples that were in no optimizer step. Those of the
+    unfinished accumulation are among them: they were seen before, but their gradients were lost."""
     folder = shutil.copytree(killed(before), tmp_path / "run")
     trained_before = numbers_of(steps_in(folder / "journal"), 1)
     seen_before = numbers_of(steps_in(folder / "journal/seen"), 1)
@@ -237,13 +237,13 @@ def test_a_state_of_other_workers_is_refused(stores: Stores) -> None:
     for options in ({"size": 5}, {"rank": 0, "world_size": 2}):
         _, other = _stateful(stores(23), 2, **options)
         other.load_state_dict(state)
-        with pytest.raises(UsageError, match="worker 0 of 2, with 4 samples in a step.*take states with num_workers=0"):
+        with pytest.raises(UsageError, match=r"worker 0 of 2, with 4 samples in a step.*with num_workers=0"):
             list(other)
 
 
 def test_every_state_of_nodes(stores: Stores) -> None:
-    """The state of nodes around batches or tensors is exact after any batch, whatever a Prefetcher has taken in advance;
-    after the last batch it is that of the next epoch."""
+    """The state of nodes around batches or tensors is exact after any batch, whatever a Prefetcher has taken in
+    advance; after the last batch it is that of the next epoch."""
     nodes = pytest.importorskip("torchdata.nodes")
 
     def make(kind: str, frequency: int) -> Any:

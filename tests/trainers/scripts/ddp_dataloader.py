@@ -1,4 +1,7 @@
-"""Trains with DistributedDataParallel from torch's DataLoader with two workers: STORE JOURNAL EPOCHS batches|dataset."""
+"""Trains with DistributedDataParallel from torch's DataLoader, with two workers.
+
+STORE JOURNAL EPOCHS "batches" or "dataset": what the DataLoader is around.
+"""
 
 import sys
 
