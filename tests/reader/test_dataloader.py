@@ -60,11 +60,13 @@ def test_workers_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_worker_resumes_what_is_its_own(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that loads its own state goes on with its own batches."""
-    for number in range(3):
-        in_worker(monkeypatch, number, 3)
-        mine = [batch["index"].tolist() for batch in few.batches(2, shuffle=True, workers=0)]
-        for done in range(len(mine)):
+    """A worker that loads its own state resumes with its own batches; one that was done leaves the rest of the epoch to
+    the others, and then takes its share of the next."""
+    for number, of in ((0, 1), (0, 3), (1, 3), (2, 3)):
+        in_worker(monkeypatch, number, of)
+        uninterrupted = few.batches(2, shuffle=True, workers=0)
+        mine, following = ([batch["index"].tolist() for batch in uninterrupted] for _ in range(2))
+        for done in range(len(mine) + 1):
             batches, again = (few.batches(2, shuffle=True, workers=0) for _ in range(2))
             iterator = iter(batches)
             for _ in range(done):
@@ -72,6 +74,27 @@ def test_a_worker_resumes_what_is_its_own(few: Reader, monkeypatch: pytest.Monke
                 assert batches.state_dict(after=batch) == batches.state_dict()
             again.load_state_dict(batches.state_dict())
             assert [batch["index"].tolist() for batch in again] == mine[done:]
+            assert [batch["index"].tolist() for batch in again] == following
+
+
+def test_a_state_of_another_worker_is_refused(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker has read is no beginning of the epoch: only the same worker, with the same steps, resumes from it.
+    A state that was taken outside of any worker serves them all."""
+    outside = few.batches(2, shuffle=True, workers=0)
+    next(iter(outside))
+    in_worker(monkeypatch, 1, 2)
+    batches = few.batches(2, shuffle=True, workers=0)
+    batches.load_state_dict(outside.state_dict())
+    next(iter(batches))
+    state = batches.state_dict()
+    few.batches(2, shuffle=True, workers=0).load_state_dict(state)
+    for number, of, batch, world in ((0, 2, 2, 1), (1, 3, 2, 1), (1, 2, 3, 1), (1, 2, 2, 2)):
+        in_worker(monkeypatch, number, of)
+        with pytest.raises(UsageError, match=r"worker 1 of 2, with 2 samples.*the same num_workers"):
+            few.batches(batch, shuffle=True, workers=0, rank=0, world_size=world).load_state_dict(state)
+    monkeypatch.delitem(sys.modules, "torch.utils.data")
+    with pytest.raises(UsageError, match="this is no such worker"):
+        outside.load_state_dict(state)
 
 
 def test_batches_are_an_iterable_dataset(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

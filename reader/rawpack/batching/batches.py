@@ -237,7 +237,9 @@ class Batches(Iterable[Batch]):
         if after_batches is not None:
             position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
         epoch, position = start.state(position)
-        return {"version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity}
+        return {
+            "version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity, **start.worker_identity
+        }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
@@ -251,6 +253,11 @@ class Batches(Iterable[Batch]):
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
                     "the same samples, seed, shuffle and rawpack's order version"
                 )
+        if "worker" in state and state["worker"] != (here := self._next_start().worker_identity.get("worker")):
+            raise UsageError(
+                f"this state is from worker {state['worker']}, of a DataLoader; this is {here or 'no such worker'}: "
+                "resume with the same num_workers, batch size and ranks, or take states with num_workers=0"
+            )
         epoch, position = state.get("epoch"), state.get("position")
         if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0 or position < 0:
             raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
@@ -351,7 +358,7 @@ class Batches(Iterable[Batch]):
 
     def _start(self, epoch: int, position: int) -> EpochStart:
         split = replace(self._ranked(), length=self._order.length(epoch))
-        return EpochStart(epoch, position, split, *dataloader.worker_here())
+        return EpochStart(epoch, position, split, dataloader.worker_here())
 
     def _ranked(self) -> RankSplit:
         """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""

@@ -13,11 +13,11 @@ def register(kind: type) -> None:
         dataset.register(kind)
 
 
-def worker_here() -> tuple[int, int]:
-    """Which of how many workers of a DataLoader this process is; (0, 1) where it is none."""
+def worker_here() -> tuple[int, int] | None:
+    """Which of how many workers of a DataLoader this process is; None where it is none."""
     asked = getattr(_module(), "get_worker_info", None)
     info = None if asked is None else asked()
-    return (0, 1) if info is None else (int(info.id), int(info.num_workers))
+    return None if info is None else (int(info.id), int(info.num_workers))
 
 
 def _module() -> Any:

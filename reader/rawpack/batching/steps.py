@@ -40,26 +40,45 @@ class EpochStart:
     position: int
     """Samples of the epoch that all ranks together have consumed before."""
     split: RankSplit
-    worker: int = 0
-    workers: int = 1
+    worker: tuple[int, int] | None = None
     """Within a worker of a torch DataLoader: which of how many. They take the rank's steps in turn."""
 
     def __len__(self) -> int:
         """The number of batches from here to the epoch's end."""
-        return len(range(self.worker, self.split.count(self.position), self.workers))
+        first, stride = self._turns
+        return len(range(first, self.split.count(self.position), stride))
 
     def span(self, batch: int) -> Span:
         """The positions of a batch, counted from 0."""
-        return self.split.batch(self.worker + batch * self.workers, self.position)
+        first, stride = self._turns
+        return self.split.batch(first + batch * stride, self.position)
 
     def reached(self, batches: int) -> int:
         """The position to resume from after this many batches."""
-        return self.split.reached(batches * self.workers, self.position)
+        return self.split.reached(batches * self._turns[1], self.position)
 
     def state(self, position: int) -> tuple[int, int]:
         """Epoch and position to resume from where `position` of this epoch was reached."""
+        # A worker that is done waits for the others: if it resumed with the next epoch, two epochs would be mixed.
+        if self.worker is not None:
+            return self.epoch, position
         # Nothing may be left before the end: where uneven="keep" gives this rank no batch in the last step.
         return (self.epoch, position) if self.split.count(position) else (self.epoch + 1, 0)
+
+    @property
+    def worker_identity(self) -> dict[str, str]:
+        """What a state of a DataLoader's worker has besides: it counts batches up to this worker's latest, so that only
+        the same worker, with steps of the same size, can resume from it."""
+        if self.worker is None:
+            return {}
+        number, of = self.worker
+        step = self.split.batch_size * self.split.world_size
+        return {"worker": f"{number} of {of}, with {step} samples in a step of all ranks"}
+
+    @property
+    def _turns(self) -> tuple[int, int]:
+        """The first of the rank's steps that is taken here, and how many steps further each next one is."""
+        return self.worker or (0, 1)
 
     @property
     def next_epoch(self) -> EpochStart:
