@@ -120,7 +120,9 @@ def test_what_a_diff_adds_is_run(page: Path) -> None:
     """Every line that a diff adds is in a block of the page, so that the new script is one that runs. Lines that need a
     launcher or a GPU are in the last diffs of pages about them."""
     blocks = blocks_of(page)
-    run = {line.strip() for block in blocks if block.language in ("python", "console") for line in block.code.split("\n")}
+    run = {
+        line.strip() for block in blocks if block.language in ("python", "console") for line in block.code.split("\n")
+    }
     for block in blocks:
         if block.language == "diff" and "notest" not in block.words:
             added = [line[1:].strip() for line in block.code.splitlines() if line.startswith("+")]

@@ -133,7 +133,9 @@ class Request(BaseHTTPRequestHandler):
             if self.name not in state.files:
                 self.reply(404, _error("NoSuchKey"), Content_Type="application/xml")
             elif self.command == "HEAD":
-                self.reply(200, b"", len(state.files[self.name]), ETag=_etag(state.files[self.name]), Accept_Ranges="bytes")
+                self.reply(
+                    200, b"", len(state.files[self.name]), ETag=_etag(state.files[self.name]), Accept_Ranges="bytes"
+                )
             elif self.range:
                 start, stop = self.range
                 if start >= len(state.files[self.name]):
