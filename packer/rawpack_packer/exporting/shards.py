@@ -120,7 +120,6 @@ class ShardTarget(ABC, Generic[Prepared]):
                             else:
                                 add(sample)
                         left, seen = left - len(samples), seen + len(samples)
-                        # The bytes of whole shards: a run that stops here writes this one again.
                         how.progress.advance(seen, done.bytes + _size(temporary), len(done.rejects))
                         if len(done.rejects) > allowed:
                             return done
@@ -129,6 +128,7 @@ class ShardTarget(ABC, Generic[Prepared]):
                 files.commit(temporary, path)
                 done.files += 1
                 done.bytes += _size(path)
+        done.rejects.sort(key=lambda reject: reject.sample)
         return done
 
     def _prepare_some(self, rows: range) -> list[Prepared | Reject]:
