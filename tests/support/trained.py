@@ -7,13 +7,18 @@ ended.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import runpy
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from running import environment
@@ -37,6 +42,7 @@ class Journal:
 
     def __init__(self, folder: Path | str, rank: int) -> None:
         self._path = Path(folder) / f"rank-{rank}.jsonl"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def trained(self, epoch: int, numbers: Iterable[int]) -> None:
         """Call once the step on these samples is done. A kill right after it loses nothing."""
@@ -69,36 +75,100 @@ def numbers_of(steps: Iterable[Step], epoch: int) -> list[int]:
     return sorted(number for step in steps if step.epoch == epoch for number in step.numbers)
 
 
-def run_script(script: Path, *arguments: object, ranks: int = 1, timeout: float = 240, **extra: str) -> list[str]:
+KILLED = -9
+"""The exit code of a script that ends with SIGKILL."""
+_GRACE_S = 15
+"""How long the other ranks may take to end after one has failed: some wait for it."""
+_PRELOADED = ["torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "rawpack"]
+"""What takes 5 seconds to import."""
+
+
+def run_script(
+    script: Path,
+    *arguments: object,
+    ranks: int = 1,
+    timeout: float = 240,
+    code: int = 0,
+    cwd: Path | None = None,
+    preloaded: bool = False,
+    **extra: str,
+) -> list[str]:
     """Run a training script, as a launcher would with one process a rank, and return what each printed.
 
-    With ranks > 1, it sets the variables that torchrun sets. Fails with all output unless every process exits with 0.
+    With ranks > 1, it sets the variables that torchrun sets. Fails with all output unless every process exits with
+    `code` within `timeout` seconds; where one fails, the others are ended.
+
+    preloaded: the processes are forked from one that has imported torch already.
+    extra: further variables of the environment.
     """
-    processes = []
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    for rank in range(ranks):
-        launched = {
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder, f"rank-{rank}") for rank in range(ranks)]
+        words, start = [str(script), *map(str, arguments)], _fork if preloaded else _start
+        processes = [
+            start(words, _launched(rank, ranks, port) | extra, cwd, output) for rank, output in enumerate(outputs)
+        ]
+        try:
+            codes = _wait(processes, timeout, code)
+        finally:
+            for process in processes:
+                process.kill()
+        printed = [output.read_text("utf-8", "replace") for output in outputs]
+    assert codes == [code] * ranks, f"exit codes {codes}\n" + "\n".join(printed)
+    return printed
+
+
+def _wait(processes: list[Any], timeout: float, code: int) -> list[int | None]:
+    """The exit codes of all; None for one that is still running when it should not be."""
+    deadline = time.monotonic() + timeout
+    while True:
+        codes = [process.poll() if isinstance(process, subprocess.Popen) else process.exitcode for process in processes]
+        if None not in codes or time.monotonic() > deadline:
+            return codes
+        if any(ended not in (None, code) for ended in codes):
+            deadline = min(deadline, time.monotonic() + _GRACE_S)
+        time.sleep(0.02)
+
+
+def _launched(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """The environment of one rank."""
+    env = environment(OMP_NUM_THREADS="1")
+    env["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
+    if ranks > 1:
+        env |= {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
         }  # fmt: skip
-        env = environment(OMP_NUM_THREADS="1", **(launched if ranks > 1 else {}), **extra)
-        env["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, str(script), *map(str, arguments)],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=env,
-            )
-        )  # fmt: skip
-    printed, codes = [], []
-    try:
-        for process in processes:
-            printed.append(process.communicate(timeout=timeout)[0])
-            codes.append(process.returncode)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert codes == [0] * ranks, "\n".join(printed)
-    return printed
+    return env
+
+
+def _start(words: list[str], env: dict[str, str], cwd: Path | None, output: Path) -> Any:
+    with output.open("wb") as file:
+        return subprocess.Popen([sys.executable, *words], stdout=file, stderr=subprocess.STDOUT, env=env, cwd=cwd)
+
+
+def _fork(words: list[str], env: dict[str, str], cwd: Path | None, output: Path) -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    process = context.Process(target=_run_forked, args=(words, env, cwd, output))
+    process.start()
+    return process
+
+
+def _run_forked(words: list[str], env: dict[str, str], cwd: Path | None, output: Path) -> None:
+    """Be the process that runs a script."""
+    with output.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd or Path.cwd())
+    import torch
+
+    torch.set_num_threads(1)  # it has read OMP_NUM_THREADS already
+    # As in any other process: here it is that of this one.
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")

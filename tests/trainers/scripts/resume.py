@@ -1,0 +1,87 @@
+"""Trains with gradient accumulation, alone or with DDP, saves a checkpoint after each optimizer step, and resumes.
+
+STORE JOURNAL CHECKPOINT EPOCHS [--kill-after STEPS]: with the latter, each rank kills itself after so many optimizer
+steps, in the middle of the next accumulation.
+"""
+
+import argparse
+import os
+import signal
+from pathlib import Path
+
+import torch
+from torch import distributed
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from trained import Journal
+
+from rawpack import Reader
+from rawpack.transforms import Normalize, RandomHorizontalFlip
+
+ACCUMULATE = 3
+
+parser = argparse.ArgumentParser()
+for name in ("store", "journal", "checkpoint"):
+    parser.add_argument(name, type=Path)
+parser.add_argument("epochs", type=int)
+parser.add_argument("--kill-after", type=int)
+asked = parser.parse_args()
+
+ranks = int(os.environ.get("WORLD_SIZE", 1))
+if ranks > 1:
+    distributed.init_process_group("gloo")
+rank = distributed.get_rank() if ranks > 1 else 0
+journal, seen = Journal(asked.journal, rank), Journal(asked.journal / "seen", rank)
+
+fields = ["image", "label", "number"]
+batches = Reader(asked.store).batches(
+    2,
+    shuffle=True,
+    rank="auto",
+    workers=2,
+    fields=fields,
+    transform=[RandomHorizontalFlip(), Normalize((0.4,) * 3, (0.25,) * 3)],
+)
+loader = batches.torch(depth=2, as_tuple=fields)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+trained = DistributedDataParallel(model) if ranks > 1 else model
+optimizer = torch.optim.Adam(model.parameters(), 0.003)
+if asked.checkpoint.exists():
+    checkpoint = torch.load(asked.checkpoint)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    loader.load_state_dict(checkpoint["loader"])
+
+steps, accumulated = 0, []
+
+
+def step(epoch):
+    """Let the accumulated gradients count, and save all there is to resume from."""
+    global steps
+    optimizer.step()
+    optimizer.zero_grad()
+    journal.trained(epoch, accumulated)
+    accumulated.clear()
+    steps += 1
+    if rank == 0:
+        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
+        torch.save(states, asked.checkpoint.with_suffix(".new"))
+        asked.checkpoint.with_suffix(".new").replace(asked.checkpoint)
+
+
+for epoch in range(loader.state_dict()["epoch"], asked.epochs):
+    losses = []
+    for number, (images, labels, numbers) in enumerate(loader, 1):
+        loss = cross_entropy(trained(images), labels)
+        (loss / ACCUMULATE).backward()
+        losses.append(loss.item())
+        accumulated += numbers.tolist()
+        seen.trained(epoch, numbers)
+        if steps == asked.kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number % ACCUMULATE == 0:
+            step(epoch)
+    if accumulated:
+        step(epoch)
+    print(sum(losses) / len(losses))

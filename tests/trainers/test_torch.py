@@ -1,0 +1,287 @@
+"""Training with plain torch and torchdata, for real: small models that learn, in processes that are killed and resumed.
+
+Users can rely on this: with DistributedDataParallel, the ranks share each epoch, take the same number of steps, and
+evaluate each sample once. A run that is killed resumes with exactly the samples that no optimizer step has used, with
+the same or another number of ranks. States through torchdata's loaders are exact or refused. Two workers of torch's
+DataLoader share the batches of their rank.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import save
+from trained import KILLED, numbered_store, numbers_of, run_script, steps_in
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+
+pytest.importorskip("torch")
+
+SCRIPTS = Path(__file__).parent / "scripts"
+PAGE = Path(__file__).parents[2] / "docs/how-to/train-with-pytorch.md"
+UNTRAINED = 1.386
+"""The loss of a guess among four classes."""
+SAMPLES = 46
+"""Of the store that training resumes on: they divide into steps of one rank, but not of two or three."""
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",
+    "ignore:This DataLoader will create:UserWarning",
+    "ignore:.set_vital. is deprecated:UserWarning",
+)
+
+Stores = Callable[[int], Path]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """`stores(50)`: a numbered store of so many samples."""
+    made: dict[int, Path] = {}
+
+    def get(samples: int) -> Path:
+        if samples not in made:
+            made[samples] = numbered_store(tmp_path_factory.mktemp("numbered") / str(samples), samples)
+        return made[samples]
+
+    return get
+
+
+def train(script: str, *arguments: object, ranks: int = 1, code: int = 0) -> list[str]:
+    """Run a script of this folder; what each rank printed."""
+    return run_script(SCRIPTS / f"{script}.py", *arguments, ranks=ranks, code=code, timeout=120, preloaded=True)
+
+
+def order_of(store: Path, epoch: int, seed: int = 0) -> list[int]:
+    """The samples of an epoch in the order in which one process alone gets them."""
+    batches = Reader(store).batches(5, shuffle=True, seed=seed, workers=0, fields=["number"])
+    batches.set_epoch(epoch)
+    return [int(number) for batch in batches for number in batch["number"]]
+
+
+# ---------------------------------------------------------------------------------------------- several ranks
+
+
+@pytest.mark.parametrize(
+    ("samples", "flags", "steps", "repeated", "left_out"),
+    [(48, [], 6, 0, 0), (49, [], 7, 1, 0), (49, ["drop_last"], 6, 0, 1)],
+    ids=["divisible", "padded", "drop_last"],
+)
+def test_ranks_share_each_epoch(
+    stores: Stores, tmp_path: Path, samples: int, flags: list[str], steps: int, repeated: int, left_out: int
+) -> None:
+    """Two ranks train on each sample once an epoch, in the same number of steps. Where the samples do not divide, the
+    first of the epoch is repeated, or drop_last leaves out the last. In the evaluation, where one rank has a batch more
+    than the other, each sample counts once."""
+    printed = train("ddp", stores(samples), stores(49), tmp_path, 4, *flags, ranks=2)
+    found = steps_in(tmp_path)
+    for epoch in range(4):
+        order = order_of(stores(samples), epoch, seed=5)
+        assert numbers_of(found, epoch) == sorted(order[: samples - left_out] + order[:repeated])
+    assert [(step.rank, step.epoch) for step in found] == [
+        (r, e) for r in (0, 1) for e in range(4) for _ in range(steps)
+    ]
+    results = [json.loads(line) for line in printed]
+    assert [sum(result["evaluated"]) for result in results] == [25, 24]
+    assert [len(result["evaluated"]) for result in results] == [7, 6]
+    for result in results:
+        right, evaluated, numbers = result["counts"]
+        assert (evaluated, numbers) == (49, sum(range(49)))
+        assert right > 49 / 2
+    first, *_, last = (sum(both) / 2 for both in zip(*(result["losses"] for result in results), strict=True))
+    assert last < 0.8 * first < UNTRAINED
+
+
+def test_the_script_of_the_page(tmp_path: Path) -> None:
+    """The script for several GPUs in docs/how-to/train-with-pytorch.md runs as it is there, with two ranks."""
+    blocks = re.findall(r"^```python notest\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (script,) = (block for block in blocks if "DistributedDataParallel" in block)
+    (tmp_path / "train.py").write_text(script)
+    for name, samples in (("train", 61), ("val", 23)):
+        for number in range(samples):
+            image = np.full((20, 20, 3), 40 + number % 4 * 60, np.uint8)
+            save(tmp_path / name / "abcd"[number % 4] / f"{number}.png", image)
+        rawpack_packer.pack(tmp_path / name, tmp_path / "store" / name, size=16, workers=0)
+    printed = run_script(tmp_path / "train.py", ranks=2, cwd=tmp_path, timeout=120, preloaded=True)
+    found = re.findall(r"^epoch (\d): loss (\S+), (\d+) of 23 right$", printed[0], re.MULTILINE)
+    assert [epoch for epoch, _, _ in found] == ["0", "1", "2"]
+    assert float(found[2][1]) < float(found[0][1])
+    assert "epoch" not in printed[1]
+
+
+@pytest.mark.parametrize("kind", ["batches", "dataset"])
+def test_dataloaders_in_ranks(stores: Stores, tmp_path: Path, kind: str) -> None:
+    """Two ranks, each with a DataLoader that has two workers, train on each sample once an epoch; around batches, and
+    around an IterableDataset that opens the store in each worker. Epochs have orders of their own."""
+    printed = train("ddp_dataloader", stores(50), tmp_path, 3, kind, ranks=2)
+    found = steps_in(tmp_path)
+    for epoch in range(3):
+        assert numbers_of(found, epoch) == list(range(50))
+        order = order_of(stores(50), epoch)
+        for rank in (0, 1):
+            first = next(step for step in found if (step.rank, step.epoch) == (rank, epoch))
+            assert list(first.numbers) == order[rank * 4 : rank * 4 + 4]
+    for rank in printed:
+        losses = [float(line) for line in rank.splitlines()]
+        assert losses[-1] < 0.8 * losses[0] < UNTRAINED
+
+
+# ---------------------------------------------------------------------------------------------- killed and resumed
+
+
+@pytest.fixture(scope="module")
+def killed(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """`killed(2)`: the folder of a run with so many ranks that was killed in epoch 1."""
+    made: dict[int, Path] = {}
+
+    def get(ranks: int) -> Path:
+        if ranks not in made:
+            folder = made[ranks] = tmp_path_factory.mktemp(f"killed-{ranks}")
+            # An epoch has 23 batches of 2 with one rank, 12 with two: 8 and 4 optimizer steps, each of 3 batches.
+            after = {1: 11, 2: 6}[ranks]
+            arguments = (stores(SAMPLES), folder / "journal", folder / "checkpoint", 3, "--kill-after", after)
+            train("resume", *arguments, ranks=ranks, code=KILLED)
+        return made[ranks]
+
+    return get
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 1), (2, 3), (1, 2)])
+def test_a_killed_run_resumes(
+    stores: Stores, killed: Callable[[int], Path], tmp_path: Path, before: int, after: int
+) -> None:
+    """After SIGKILL in the middle of an epoch, with workers that prefetch and with gradient accumulation, a run with the
+    same or another number of ranks trains on exactly the samples that were in no optimizer step. Those of the
+    unfinished accumulation are among them: they were seen before, but their gradients were lost."""
+    folder = shutil.copytree(killed(before), tmp_path / "run")
+    trained_before = numbers_of(steps_in(folder / "journal"), 1)
+    seen_before = numbers_of(steps_in(folder / "journal/seen"), 1)
+    order = order_of(stores(SAMPLES), 1)
+    assert trained_before == sorted(order[: len(trained_before)])
+    assert seen_before == sorted(order[: len(trained_before) + 2 * before])
+    printed = train("resume", stores(SAMPLES), folder / "again", folder / "checkpoint", 3, ranks=after)
+    found, every = steps_in(folder / "again"), list(range(SAMPLES))
+    rest = sorted(order[len(trained_before) :])
+    repeated = -(SAMPLES - len(trained_before)) % (2 * after) % after if after > 2 else 0
+    assert numbers_of(found, 1) == sorted(rest + order[:repeated])
+    assert sorted(set(numbers_of(found, 2))) == every
+    assert {step.epoch for step in found} == {1, 2}
+    assert len({sum(step.rank == rank for step in found) for rank in range(after)}) == 1
+    assert float(printed[0].split()[-1]) < 0.8 * UNTRAINED
+
+
+def test_a_killed_run_ends_with_the_same_weights(stores: Stores, killed: Callable[[int], Path], tmp_path: Path) -> None:
+    """Killed and resumed, with random flips and Adam: the weights are those of a run that nobody killed, to the bit."""
+    import torch
+
+    folder = shutil.copytree(killed(1), tmp_path / "run")
+    train("resume", stores(SAMPLES), folder / "journal", folder / "checkpoint", 3)
+    train("resume", stores(SAMPLES), tmp_path / "whole", tmp_path / "checkpoint", 3)
+    assert [step.numbers for step in steps_in(folder / "journal")] == [s.numbers for s in steps_in(tmp_path / "whole")]
+    resumed, whole = (torch.load(path)["model"] for path in (folder / "checkpoint", tmp_path / "checkpoint"))
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+# ---------------------------------------------------------------------------------------------- torchdata
+
+
+@pytest.mark.parametrize("kind", ["stateful-0", "stateful-2", "nodes", "prefetcher", "mapper"])
+def test_a_killed_run_resumes_through_torchdata(stores: Stores, tmp_path: Path, kind: str) -> None:
+    """The state of a StatefulDataLoader, or of nodes that prefetch, resumes with exactly the samples that were not
+    trained on: stopped in epoch 1 one batch before its end, where one of two workers is done already."""
+    pytest.importorskip("torchdata")
+    arguments = (stores(48), tmp_path / "journal", tmp_path / "checkpoint", 3, kind)
+    train("torchdata_resume", *arguments, 12 + 11, code=7)
+    assert numbers_of(steps_in(tmp_path / "journal"), 1) == sorted(order_of(stores(48), 1)[:44])
+    (printed,) = train("torchdata_resume", *arguments)
+    found = steps_in(tmp_path / "journal")
+    for epoch in range(3):
+        order = order_of(stores(48), epoch)
+        assert [number for step in found if step.epoch == epoch for number in step.numbers] == order
+    assert float(printed.split()[-1]) < 0.8 * UNTRAINED
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(1, True), (2, False), (3, True)])
+def test_every_state_of_a_stateful_dataloader(stores: Stores, workers: int, persistent: bool) -> None:
+    """With workers of the loader's own, the state after any batch resumes with the rest of that epoch, and then the
+    next; after the last batch, nothing is left of the epoch."""
+    epochs = [[step.tolist() for step in epoch] for epoch in _epochs(stores(23), 2)]
+    for done in range(len(epochs[0]) + 1):
+        batches, loader = _stateful(stores(23), workers, persistent)
+        iterator = iter(loader)
+        got = [next(iterator)["number"].tolist() for _ in range(done)]
+        state = loader.state_dict()
+        del iterator
+        batches, loader = _stateful(stores(23), workers, persistent)
+        loader.load_state_dict(state)
+        assert got + [batch["number"].tolist() for batch in loader] == epochs[0]
+        batches.set_epoch(1)
+        assert [batch["number"].tolist() for batch in loader] == epochs[1]
+
+
+def test_a_state_of_other_workers_is_refused(stores: Stores) -> None:
+    """A state that a StatefulDataLoader took with two workers does not fit batches of another size, nor other ranks:
+    each worker has its own position. It says so, instead of losing samples."""
+    _, loader = _stateful(stores(23), 2)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    del iterator
+    for options in ({"size": 5}, {"rank": 0, "world_size": 2}):
+        _, other = _stateful(stores(23), 2, **options)
+        other.load_state_dict(state)
+        with pytest.raises(UsageError, match=r"worker 0 of 2, with 4 samples in a step.*with num_workers=0"):
+            list(other)
+
+
+def test_every_state_of_nodes(stores: Stores) -> None:
+    """The state of nodes around batches or tensors is exact after any batch, whatever a Prefetcher has taken in
+    advance; after the last batch it is that of the next epoch."""
+    nodes = pytest.importorskip("torchdata.nodes")
+
+    def make(kind: str, frequency: int) -> Any:
+        source: Any = Reader(stores(23)).batches(4, shuffle=True, workers=0, fields=["number"])
+        source = nodes.IterableWrapper(source.torch() if kind == "tensors" else source)
+        return nodes.Loader(nodes.Prefetcher(source, 3, snapshot_frequency=frequency) if frequency else source)
+
+    epochs = [[step.tolist() for step in epoch] for epoch in _epochs(stores(23), 3)]
+    for kind, frequency in (("batches", 0), ("batches", 1), ("tensors", 1), ("tensors", 4)):
+        for done in range(len(epochs[0]) + 1):
+            loader = make(kind, frequency)
+            iterator = iter(loader)
+            got = [next(iterator)["number"].tolist() for _ in range(done)]
+            state = loader.state_dict()
+            loader = make(kind, frequency)
+            loader.load_state_dict(state)
+            rest = [batch["number"].tolist() for batch in loader]
+            following = [batch["number"].tolist() for batch in loader]
+            if done == len(epochs[0]):
+                assert [got, rest, following] == epochs
+            else:
+                assert [got + rest, following] == epochs[:2]
+
+
+def _epochs(store: Path, count: int) -> list[list[Any]]:
+    batches = Reader(store).batches(4, shuffle=True, workers=0, fields=["number"])
+    return [[batch["number"] for batch in batches] for _ in range(count)]
+
+
+def _stateful(store: Path, workers: int, persistent: bool = False, size: int = 4, **options: Any) -> Any:
+    """Batches, and a StatefulDataLoader around them."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    batches = Reader(store).batches(size, shuffle=True, workers=0, fields=["number"], **options)
+    loader = stateful.StatefulDataLoader(
+        batches,
+        batch_size=None,
+        num_workers=workers,
+        persistent_workers=persistent,
+        multiprocessing_context="fork",
+    )
+    return batches, loader
