@@ -115,6 +115,7 @@ def run_script(
         finally:
             for process in processes:
                 process.kill()
+                _ = process.wait() if isinstance(process, subprocess.Popen) else process.join()
         printed = [output.read_text("utf-8", "replace") for output in outputs]
     assert codes == [code] * ranks, f"exit codes {codes}\n" + "\n".join(printed)
     return printed

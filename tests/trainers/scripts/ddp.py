@@ -15,7 +15,7 @@ from rawpack.transforms import Normalize
 store, held_out, journal_folder, epochs, *flags = sys.argv[1:]
 distributed.init_process_group("gloo")
 rank = distributed.get_rank()
-journal = Journal(journal_folder, rank)
+journal, evaluated = Journal(journal_folder, rank), Journal(f"{journal_folder}/evaluated", rank)
 
 fields = ["image", "label", "number"]
 options = {"rank": "auto", "fields": fields, "transform": [Normalize((0.4,) * 3, (0.25,) * 3)]}
@@ -41,14 +41,15 @@ for epoch in range(int(epochs)):
     losses.append(total.item() / steps)
 
     model.eval()
-    # Right, evaluated, sum of their numbers. `model` itself would wait in each step for the ranks that have no batch.
-    counts, evaluated = torch.zeros(3, dtype=torch.int64), []
+    # Not `model`: it may send buffers from rank to rank, for which a rank without a batch would be missing.
+    counts, sizes = torch.zeros(2, dtype=torch.int64), []
     with torch.no_grad():
         for images, labels, numbers in evaluation:
             right = model.module(images).argmax(1) == labels
-            counts += torch.stack([right.sum(), torch.tensor(len(labels)), numbers.sum()])
-            evaluated.append(len(labels))
+            counts += torch.tensor([right.sum(), len(right)])
+            evaluated.trained(epoch, numbers)
+            sizes.append(len(right))
     distributed.all_reduce(counts)
 
-print(json.dumps({"losses": losses, "counts": counts.tolist(), "evaluated": evaluated, "steps": steps}))
+print(json.dumps({"losses": losses, "counts": counts.tolist(), "evaluated": sizes}))
 distributed.destroy_process_group()
