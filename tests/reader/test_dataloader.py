@@ -93,7 +93,7 @@ def test_a_state_of_another_worker_is_refused(few: Reader, monkeypatch: pytest.M
         with pytest.raises(UsageError, match=r"worker 1 of 2, with 2 samples.*the same num_workers"):
             few.batches(batch, shuffle=True, workers=0, rank=0, world_size=world).load_state_dict(state)
     monkeypatch.delitem(sys.modules, "torch.utils.data")
-    with pytest.raises(UsageError, match="here it is no such worker"):
+    with pytest.raises(UsageError, match="this is no such worker"):
         outside.load_state_dict(state)
 
 

@@ -253,10 +253,9 @@ class Batches(Iterable[Batch]):
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
                     "the same samples, seed, shuffle and rawpack's order version"
                 )
-        here = self._next_start().worker_identity.get("worker")
-        if "worker" in state and state["worker"] != here:
+        if "worker" in state and state["worker"] != (here := self._next_start().worker_identity.get("worker")):
             raise UsageError(
-                f"this state is of a DataLoader's worker {state['worker']}; here it is {here or 'no such worker'}: "
+                f"this state is from worker {state['worker']}, of a DataLoader; this is {here or 'no such worker'}: "
                 "resume with the same num_workers, batch size and ranks, or take states with num_workers=0"
             )
         epoch, position = state.get("epoch"), state.get("position")
