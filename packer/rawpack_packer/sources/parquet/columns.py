@@ -141,7 +141,7 @@ def _image_column(
         raise UsageError(
             f"{where} has no column of images, which is binary, or a struct of bytes and path: it has "
             f"{_listed([f'{name} ({_shown(type_)})' for name, type_ in types.items()])}; a table of paths is packed as "
-            "a listing (.csv or .jsonl)"
+            "a listing (.csv or .jsonl), and files next to a table by --source folder or --source video"
         )
     return found[0]
 
