@@ -123,7 +123,8 @@ def test_kinds_of_fields_are_those_of_the_schema(tmp_path: Path) -> None:
         "grid": FieldKind("int16", (2, 3)),
     }
     assert info.counts == {"unlabelled": 1, "empty_classes": 0, "columns_left_out": 2}
-    assert [line.split("'")[1] for line in info.problems] == ["objects", "taken"]
+    assert [line.split("'")[1] for line in info.problems] == ["objects", "taken", "corners"]
+    assert "--field corners:xyxy" in info.problems[2]
     ran = run_here("pack", "--workers", 0, MADE / "saved", tmp_path / "store")
     assert ran.code == 0
     assert "2 columns that no field can hold" in ran.out + ran.err
@@ -375,6 +376,9 @@ def test_keys(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", {"image": images(3), "id": [7, 8, 9], "twice": ["a", "b", "a"]})
     source = open_source(file, key="id")
     assert ([source.key(i) for i in range(3)], list(source.info.fields)) == (["7", "8", "9"], ["twice"])
+    named = open_source(write(tmp_path / "b.parquet", {"image": images(2, ["a", "b"]), "key": ["x/1", "x/2"]}))
+    assert ([named.key(i) for i in range(2)], named.info.problems) == (["x/1", "x/2"], ())
+    assert open_source(write(tmp_path / "c.parquet", {"image": images(2), "key": ["x", "x"]})).info.numbered
     with pytest.raises(UsageError, match=r"--key twice: .* has a more than once"):
         open_source(file, key="twice")
 

@@ -62,9 +62,10 @@ def pack(
     """Pack the images of SRC into a store at DST, a folder or a URL.
 
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
-    .jsonl with a column of paths; a folder of images and labels in YOLO's layout, or COCO's .json; a file of arrays:
-    .npy, .npz or IDX; a .tar, .tar.gz or .zip archive of a folder of images; or a store. The same command resumes where
-    an earlier run was stopped. What cannot be read is listed in DST/rejects.jsonl.
+    .jsonl with a column of paths; a folder of images and labels in YOLO's layout, or COCO's .json; a .tar, .tar.gz or
+    .zip archive of a folder of images; WebDataset shards; Parquet files with images, as in a dataset of the Hugging
+    Face Hub, or a folder of save_to_disk; a .rec file of MXNet; a file of arrays: .npy, .npz or IDX; or a store. The
+    same command resumes where an earlier run was stopped. What cannot be read is listed in DST/rejects.jsonl.
 
     \b
     Examples:

@@ -179,7 +179,7 @@ class _ListingColumns:
             self._check_classes(numbers, kinds, len(self._classes))
         self._faults.stop()
         empty = empty_classes(classes, np.concatenate([one for _, one, _ in numbers])) if numbers else ()
-        hints = [_box_hint(name, kind) for name, kind in kinds.items() if name not in self._declared]
+        hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in self._declared]
         info = SourceInfo(
             kind="listing",
             root=where,
@@ -286,7 +286,7 @@ def _no_path(where: str, names: Sequence[str]) -> str:
     return f"{where}, line 1: no column is named {wanted}, only {_listed(names)}: {cure}"
 
 
-def _box_hint(name: str, kind: FieldKind) -> str | None:
+def box_hint(name: str, kind: FieldKind) -> str | None:
     """What to tell the user of a field that looks like boxes but was not declared."""
     rows_of_box = len(kind.shape) == 2 and kind.ragged and kind.shape[1] in (4, 5)
     if not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str"):

@@ -15,7 +15,7 @@ from rawpack_packer.text import listed, plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LABEL = "label"
+LABEL, KEY = "label", "key"
 Features = Mapping[str, Any]
 
 
@@ -83,10 +83,11 @@ def choose(schema: pa.Schema, features: Features, wanted: ColumnChoice, where: s
     declared = dict(wanted.declared or {})
     masks = [name for name in names if name in declared and declared[name] is None]
     image = _image_column(types, features, wanted, masks, where)
-    label, classes = _label_column(types, features, wanted, image, where)
+    key = wanted.key or (KEY if KEY in types and _is_text(types[KEY]) else None)
+    label, classes = _label_column(types, features, wanted, (image, key), where)
     fields, left_out = dict[str, FieldKind | None](), list[str]()
     for name in names:
-        if name in (image, wanted.key, label) or (wanted.fields is not None and name not in wanted.fields):
+        if name in (image, key, label) or (wanted.fields is not None and name not in wanted.fields):
             continue
         kind = _kind(name, types[name], features.get(name), declared)
         named = name in (wanted.fields or ()) or name in declared
@@ -109,7 +110,7 @@ def choose(schema: pa.Schema, features: Features, wanted: ColumnChoice, where: s
     return TableColumns(
         image=image,
         image_has=_entries(types[image]),
-        key=wanted.key,
+        key=key,
         label=label,
         classes=classes,
         texts=label is not None and _is_text(types[label]),
@@ -140,25 +141,29 @@ def _image_column(
         raise UsageError(
             f"{where} has no column of images, which is binary, or a struct of bytes and path: it has "
             f"{_listed([f'{name} ({_shown(type_)})' for name, type_ in types.items()])}; a table of paths is packed as "
-            "a listing (.csv or .jsonl)"
+            "a listing (.csv or .jsonl), and files next to a table by --source folder or --source video"
         )
     return found[0]
 
 
 def _label_column(
-    types: Mapping[str, pa.DataType], features: Features, wanted: ColumnChoice, image: str, where: str
+    types: Mapping[str, pa.DataType],
+    features: Features,
+    wanted: ColumnChoice,
+    taken: tuple[str | None, ...],
+    where: str,
 ) -> tuple[str | None, tuple[str, ...] | None]:
     """The column of labels, whole numbers or names of classes, and the names; None where there is none."""
     named = [name for name, one in features.items() if _of(one) == "ClassLabel" and name in types]
     # The only column of classes is the label, whatever its name is.
     label = wanted.label or (LABEL if LABEL in types else named[0] if len(named) == 1 else None)
-    if label is None or label in (image, wanted.key):
+    if label is None or label in taken:
         return None, None
     if not _is_whole(types[label]) and not _is_text(types[label]):
         if wanted.label is not None:
             raise UsageError(f"--label-column {label}: it holds {_shown(types[label])}; labels are numbers or names")
         return None, None
-    if label != LABEL and LABEL in types and image != LABEL and (wanted.fields is None or LABEL in wanted.fields):
+    if label != LABEL and LABEL in types and LABEL not in taken and (wanted.fields is None or LABEL in wanted.fields):
         raise UsageError(f"--label-column {label}: {where} has a column 'label' too: leave it out by --columns")
     classes = features[label].get("names") if label in named else None
     if classes is None or _is_text(types[label]):

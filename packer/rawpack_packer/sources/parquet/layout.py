@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ _SHARD = re.compile(r"(?P<split>.+?)-\d{4,}-of-\d{4,}(-[0-9a-f]+)?")
 """The name of one of several files of a split, without its suffix."""
 _DEPTH = 2
 """Folders may be in folders: configuration, then split."""
-_IMAGE_FOLDERS = 8
-"""So many subfolders with images, and a folder is one of images."""
+_IMAGE_FOLDERS, _MOST_FOLDERS = 8, 200
+"""After so many subfolders with images, a folder is one of images; how many are looked into at all."""
 Splits = dict[str, list[Path]]
 """Name -> files in order; the name is "" where files are not divided."""
 
@@ -144,7 +145,7 @@ def _checkout(folder: Path) -> Splits:
 def _parquet_files(root: Path) -> list[Path]:
     found, image_folders = list[Path](), 0
     folders = [(root, 0)]
-    for folder, depth in folders:
+    for folder, depth in islice(folders, _MOST_FOLDERS):
         files, inner, has_image = list[Path](), list[Path](), False
         try:
             with os.scandir(folder) as entries:
@@ -162,8 +163,8 @@ def _parquet_files(root: Path) -> list[Path]:
         except OSError:
             continue  # the scan of the folder reports why
         if has_image:
-            # Another file next to images may be about them.
-            files = [file for file in files if _split(file, root)]
+            # A file next to images is usually about them.
+            files = [] if depth else [file for file in files if _split(file, root)]
             image_folders += 1
             if image_folders > _IMAGE_FOLDERS and not found:
                 return []

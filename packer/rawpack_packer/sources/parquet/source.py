@@ -17,7 +17,7 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import Declared, inferred_mask
 from rawpack_packer.sources.listing.columns import Classes, classes_of
-from rawpack_packer.sources.listing.reading import declared_fields
+from rawpack_packer.sources.listing.reading import box_hint, declared_fields
 from rawpack_packer.sources.listing.table import Texts, joined, texts_of
 from rawpack_packer.sources.parquet import need_pyarrow
 from rawpack_packer.sources.parquet.columns import LABEL, ColumnChoice, TableColumns, choose, features_in
@@ -41,7 +41,8 @@ class ParquetSource(BaseSource):
     images. The classes are those of `ClassLabel`, or the sorted names where labels are texts. A label that is missing
     is -1.
 
-    Keys are the paths of the images where each has another one; else samples are numbered.
+    Keys are those of a column `key` of texts, or the paths of the images, where each sample has another one; else
+    samples are numbered.
 
     `info.counts`: unlabelled, empty_classes, columns_left_out.
     """
@@ -92,6 +93,7 @@ class ParquetSource(BaseSource):
         if len(kinds) < len(chosen.fields):
             kinds = {name: kind or self._mask(name) for name, kind in chosen.fields.items()}
             self._all = replace(self._all, columns=replace(chosen, fields=kinds))
+        hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in declared]
         empty = () if named is None or labels is None else without_samples(named, labels)
         self.info = SourceInfo(
             kind="parquet",
@@ -114,7 +116,7 @@ class ParquetSource(BaseSource):
                 "empty_classes": len(empty),
                 "columns_left_out": len(chosen.left_out),
             },
-            problems=chosen.left_out,
+            problems=(*chosen.left_out, *filter(None, hints)),
         )
 
     def labels(self) -> Rows | None:
@@ -188,7 +190,7 @@ class _Scan:
         if not self._keys:
             return None
         values = pa.chunked_array(self._keys)
-        named = self._wanted.key
+        named, named_by_column = self._wanted.key, self.chosen is not None and self.chosen.key is not None
         if (
             values.null_count
             or pc.count_distinct(values).as_py() < len(values)
@@ -209,7 +211,7 @@ class _Scan:
                 return None
             raise UsageError(f"--key {named}: the column of {root} has a value that is not UTF-8") from None
         found = joined(blocks)
-        safe = named is not None or all(is_below(found.value(i)) for i in range(len(found)))
+        safe = named_by_column or all(is_below(found.value(i)) for i in range(len(found)))
         return found if safe else None
 
     def _compare(self, chosen: TableColumns, where: str) -> None:
