@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 LONG = (
     "packer/test_engines.py",
+    "packer/test_bench.py",
     "robustness/test_pack_trouble.py",
     "docs/test_docs.py",
     "robustness/test_workers_die.py",
+    "packer/test_pages.py",
     "robustness/test_pack_kill.py",
-    "cli/test_pack_cli.py",
-    "cli/test_inspect_cli.py",
+    "robustness/test_hostile_stores.py",
     "formats/test_conformance.py",
-    "packer/test_fields.py",
-    "packer/test_source_conformance.py",
-    "packer/test_plan.py",
+    "packer/test_source_arrays.py",
+    "cli/test_pack_cli.py",
 )
 """The files that take longest, longest first. Begun last, one of them would keep a single core busy at the end."""
 

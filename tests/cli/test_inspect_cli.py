@@ -249,7 +249,7 @@ def test_one_flipped_bit_is_found_in_every_file(
         for at in {0, anywhere, length - 1} if name.startswith("shard") else {anywhere}:
             damage(store / name, at)
             # What HDF5 and LMDB themselves say of a shard takes a process, and is not needed to find a bit.
-            with mock.patch("rawpack_packer.inspect.verify.Probe.complaint", return_value=None):
+            with mock.patch("rawpack_packer.inspect.verify.ShardProbe.complaint", return_value=None):
                 ran = run_here("inspect", "--verify", store)
             damage(store / name, at)
             assert ran.code == 1, (name, at)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
-from rooms import FOLDERS, ROOMS, imports, level_of, modules, room_of, rooms_in
+from rooms import FOLDERS, ROOMS, Import, imports, level_of, modules, room_of, rooms_in
 
 KNOWN: dict[tuple[str, str], str] = {
     ("rawpack.batching.batches", "rawpack.faces.torch"): "Batches.torch() loads it when it is called, and no sooner"
@@ -21,11 +22,17 @@ SAME_NAME: dict[str, str] = {}
 """Class names that stand twice, and why they may."""
 
 
+@cache
+def all_imports() -> list[Import]:
+    return list(imports())
+
+
+@cache
 def climbing() -> set[tuple[str, str]]:
     """Imports of a room by one that is listed below it."""
     return {
         (one.source, one.target)
-        for one in imports()
+        for one in all_imports()
         if one.source.split(".")[0] == one.target.split(".")[0]
         and room_of(one.source) != room_of(one.target)
         and level_of(one.source) > level_of(one.target)
@@ -50,7 +57,7 @@ def test_no_exception_outlives_its_reason() -> None:
 
 def test_the_reader_does_not_know_the_packer() -> None:
     """Imports run from the packer to the reader, wherever they are in a module: but for one, which is lazy."""
-    found = {(one.source, one.target) for one in imports() if not one.source.startswith("rawpack_packer")}
+    found = {(one.source, one.target) for one in all_imports() if not one.source.startswith("rawpack_packer")}
     assert {(source, target) for source, target in found if "rawpack_packer" in target} == {DOOR}
 
 
@@ -73,6 +80,7 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     }
 
 
+@cache
 def classes() -> dict[str, list[str]]:
     """The name of each class without leading underscores -> where it is defined."""
     found = defaultdict(list)

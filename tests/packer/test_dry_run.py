@@ -82,7 +82,7 @@ def test_it_is_told_to_a_person(source: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
 def test_samples_that_kill_the_decoder_do_not_kill_the_estimate(source: Path, tmp_path: Path) -> None:
     """Neither a dry run nor the look at the free space before a run: they are rejects, and the run goes on."""
-    killers = {8, 50, 199}
+    killers = {8, 199}
 
     def trouble(number: int) -> None:
         if number in killers:
@@ -90,7 +90,7 @@ def test_samples_that_kill_the_decoder_do_not_kill_the_estimate(source: Path, tm
 
     args = ["--workers", 1, "--size", "keep", "--max-rejects", 5, *FORMATS["lmdb"], source, tmp_path / "store"]
     with opening(trouble):
-        assert planned(*args)["rejected"] == 3
+        assert planned(*args)["rejected"] == 2
         ran = run_here("pack", "--quiet", *args)
     assert (ran.code, ran.err) == (0, "")
     assert len(Reader(tmp_path / "store")) == COUNT - 2 - len(killers)

@@ -439,7 +439,7 @@ def test_a_changed_byte_in_any_file_is_found(layout: str, stores: Any, tmp_path:
         damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
         (copy / file.relative_to(source)).write_bytes(damaged)
         # What HDF5 and LMDB themselves say of a shard takes a process, and is not needed to find a byte.
-        with mock.patch("rawpack_packer.inspect.verify.Probe.complaint", return_value=None):
+        with mock.patch("rawpack_packer.inspect.verify.ShardProbe.complaint", return_value=None):
             ran = run_here("inspect", "--verify", copy)
         assert ran.code == 1, (file.name, ran)
 

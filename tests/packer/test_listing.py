@@ -155,7 +155,7 @@ def test_a_store_is_the_same_for_any_number_of_workers(place: Path, tmp_path: Pa
         for workers in (0, 2)
     }
     assert len(digests) == 1
-    again = run_here("pack", "--size", 16, "--field", "seg:mask", place / "all.jsonl", tmp_path / "0")
+    again = run_here("pack", "--workers", 0, "--size", 16, "--field", "seg:mask", place / "all.jsonl", tmp_path / "0")
     assert again.code == 0
     assert "complete already" in again.out
 
@@ -230,10 +230,10 @@ def test_the_kind_is_found_or_said(small: Callable[..., Path], tmp_path: Path) -
     listing = small("path\n0.jpg\n")
     assert open_source(listing).info.kind == "listing"
     assert open_source(listing, "listing").info.kind == "listing"
-    ran = run_here("pack", "--field", "a:int64", listing.parent, tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, "--field", "a:int64", listing.parent, tmp_path / "s")
     assert ran.code == 2
     assert "listing" in ran.err
-    ran = run_here("pack", "--source", "listing", listing.parent / "0.jpg", tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, "--source", "listing", listing.parent / "0.jpg", tmp_path / "s")
     assert ran.code == 2
     assert ".csv" in ran.err
 
@@ -262,12 +262,12 @@ def test_a_changed_cell_or_mask_is_another_source(place: Path, tmp_path: Path) -
     options = ("--size", "16", "--field", "boxes:xyxy")
     pack(listing, tmp_path / "s", *options)
     os.utime(listing, (1, 1))
-    assert run_here("pack", *options, listing, tmp_path / "s").code == 0
-    ran = run_here("pack", "--size", 16, "--field", "boxes:xywh", listing, tmp_path / "s")
+    assert run_here("pack", "--workers", 0, *options, listing, tmp_path / "s").code == 0
+    ran = run_here("pack", "--workers", 0, "--size", 16, "--field", "boxes:xywh", listing, tmp_path / "s")
     assert ran.code == 2
     assert "other options (--field was boxes:xyxy, now boxes:xywh)" in ran.err
     write_lines(listing, [row_of(i) | {"first": 9} for i in range(3)])
-    ran = run_here("pack", *options, listing, tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, *options, listing, tmp_path / "s")
     assert ran.code == 2
     assert "another source" in ran.err
     assert "--restart" in ran.err
@@ -278,7 +278,7 @@ def test_a_changed_image_is_named(small: Callable[..., Path], tmp_path: Path) ->
     listing = small("path,label\n0.jpg,a\n1.jpg,b\n")
     pack(listing, tmp_path / "s", "--size", 8)
     save(listing.parent / "1.jpg", picture(9, 9, 9))
-    ran = run_here("pack", "--size", 8, listing, tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, "--size", 8, listing, tmp_path / "s")
     assert ran.code == 2
     assert "changed: 1.jpg" in ran.err
 
@@ -359,7 +359,7 @@ def test_a_bad_listing_is_refused_with_line_and_column(
     text: str | bytes, words: list[str], small: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Exit code 2, what is wrong and where, and nothing is written."""
-    ran = run_here("pack", small(text), tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, small(text), tmp_path / "store")
     assert ran.code == 2, ran
     for word in words:
         assert word in ran.err
@@ -387,7 +387,7 @@ def test_bad_json_lines_are_refused_with_line_and_column(
     text: str, words: list[str], small: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The same for JSON lines, whose columns have names alone."""
-    ran = run_here("pack", small(text, "list.jsonl"), tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, small(text, "list.jsonl"), tmp_path / "store")
     assert ran.code == 2, ran
     assert all(word in ran.err for word in words), ran.err
 
@@ -409,7 +409,7 @@ def test_bad_json_lines_are_refused_with_line_and_column(
 )
 def test_what_is_said_must_be_true(options: list[str], words: str, small: Callable[..., Path], tmp_path: Path) -> None:
     """A value that the said dtype cannot hold is a fault of its line; an option that fits nothing is refused."""
-    ran = run_here("pack", *options, small("path,n\n0.jpg,3\n1.jpg,300\n"), tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, *options, small("path,n\n0.jpg,3\n1.jpg,300\n"), tmp_path / "store")
     assert ran.code == 2, ran
     assert words in ran.err
 
@@ -584,19 +584,21 @@ def test_classes_name_those_of_boxes(form: str, small: Callable[..., Path], tmp_
     at = 0 if form == "yolo" else 4
     for wrong, shown in ((3, "3"), (-2, "-2"), (0.5, "0.5")):
         bad = [*row[:at], wrong, *row[at + 1 :]]
-        ran = run_here("pack", *said, lines([], [row, bad]), tmp_path / "none")
+        ran = run_here("pack", "--workers", 0, *said, lines([], [row, bad]), tmp_path / "none")
         assert (ran.code, f"line 2, column (boxes): {shown} is the class of a box; there are 3" in ran.err) == (2, True)
-    ran = run_here("pack", "--field", "boxes:xyxy[4]", "--classes", names, lines([[0, 0, 1, 1]]), tmp_path / "none")
+    ran = run_here(
+        "pack", "--workers", 0, "--field", "boxes:xyxy[4]", "--classes", names, lines([[0, 0, 1, 1]]), tmp_path / "none"
+    )
     assert (ran.code, "boxes that have classes" in ran.err) == (2, True), ran.err
 
 
 def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_path: Path) -> None:
     """With --classes, a number or a name that is none of them is a fault of its line."""
     names = small("a\nb\n", "names.txt")
-    ran = run_here("pack", "--classes", names, small("path,label\n0.jpg,1\n1.jpg,2\n"), tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,1\n1.jpg,2\n"), tmp_path / "s")
     assert ran.code == 2
     assert "line 3, column 2 (label): 2; there are 2 classes" in ran.err
-    ran = run_here("pack", "--classes", names, small("path,label\n0.jpg,a\n1.jpg,c\n"), tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,a\n1.jpg,c\n"), tmp_path / "s")
     assert ran.code == 2
     assert "line 3, column 2 (label): 'c' is none of the 2 classes" in ran.err
 
@@ -604,7 +606,7 @@ def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_pa
 def test_the_first_twenty_faults_come_at_once(small: Callable[..., Path], tmp_path: Path) -> None:
     """Of many faults of several kinds, the first twenty are told, in the order of their lines."""
     lines = [f"no{i}.jpg,{i}" if i % 2 else f"0.jpg,{i},{i}" for i in range(100)]
-    ran = run_here("pack", small("path,n\n" + "\n".join(lines) + "\n"), tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, small("path,n\n" + "\n".join(lines) + "\n"), tmp_path / "s")
     assert ran.code == 2
     told = [int(line.split("line ")[1].split(",")[0]) for line in ran.err.splitlines()[1:]]
     assert told == list(range(2, 22))
@@ -612,7 +614,7 @@ def test_the_first_twenty_faults_come_at_once(small: Callable[..., Path], tmp_pa
 
 def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_path: Path) -> None:
     """A path with control codes stands in its message escaped; only the lines of the message itself break."""
-    ran = run_here("pack", small('path\n"no\n\x1b[2Jthing.jpg"\nmore.jpg\n'), tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, small('path\n"no\n\x1b[2Jthing.jpg"\nmore.jpg\n'), tmp_path / "s")
     assert ran.code == 2
     assert "\x1b" not in ran.err
     assert len(ran.err.splitlines()) == 3

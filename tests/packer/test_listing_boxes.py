@@ -118,7 +118,7 @@ def test_text_files_may_lie_beside_the_images(tmp_path: Path) -> None:
 
 def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -> None:
     """Given the images without their labels, the error says where these would have been looked for."""
-    ran = run_here("pack", "--source", "yolo", yolo / "images", tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, "--source", "yolo", yolo / "images", tmp_path / "s")
     assert ran.code == 2
     assert "no text file of boxes" in ran.err
     assert "train/0.txt" in ran.err
@@ -128,7 +128,7 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
     """A run that goes on where boxes were changed is refused."""
     pack(yolo, tmp_path / "s", "--size", 16)
     (yolo / "labels/train/0.txt").write_text("0 0.5 0.5 0.2 0.3\n")
-    ran = run_here("pack", "--size", 16, yolo, tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, "--size", 16, yolo, tmp_path / "s")
     assert ran.code == 2
     assert "another source" in ran.err
 
@@ -150,7 +150,7 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
 def test_bad_text_files_are_refused(text: str, words: str, yolo: Path, tmp_path: Path) -> None:
     """The file, its line and column, and what is wrong; nothing is written."""
     (yolo / "labels/train/0.txt").write_text(text)
-    ran = run_here("pack", yolo, tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, yolo, tmp_path / "s")
     assert ran.code == 2, ran
     assert words in ran.err
     assert not (tmp_path / "s").exists()
@@ -162,7 +162,7 @@ def test_names_of_data_yaml_need_an_extra(yolo: Path, monkeypatch: pytest.Monkey
     (yolo / "data.yaml").write_text("train: images/train\nnames:\n  0: cat\n  1: dog\n  2: owl\n")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "yaml", None)
-        ran = run_here("pack", yolo, yolo.parent / "s")
+        ran = run_here("pack", "--workers", 0, yolo, yolo.parent / "s")
         assert ran.code != 0
         assert "rawpack[yolo]" in ran.err
         assert "--classes" in ran.err
@@ -207,7 +207,7 @@ def test_coco_images_are_found_or_said(coco: Path, tmp_path: Path) -> None:
     """They lie beside the file, or where COCO has them, or where --images says."""
     elsewhere = tmp_path / "elsewhere"
     (tmp_path / "tiny").rename(elsewhere)
-    ran = run_here("pack", coco, tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, coco, tmp_path / "s")
     assert ran.code == 2
     assert "$.images[0].file_name: there is no file 0.jpg" in ran.err
     assert len(open_source(coco, images=elsewhere)) == 3
@@ -275,7 +275,7 @@ def test_classes_of_boxes_are_renumbered_with_the_classes(kind: str, coco: Path,
 )  # fmt: skip
 def test_a_bad_coco_file_is_refused(change: Any, words: str, coco: Path, tmp_path: Path) -> None:
     """The place in the JSON and what is wrong there; nothing is written."""
-    ran = run_here("pack", changed(coco, change), tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, changed(coco, change), tmp_path / "s")
     assert ran.code == 2, ran
     assert words in ran.err
     assert not (tmp_path / "s").exists()
@@ -284,7 +284,7 @@ def test_a_bad_coco_file_is_refused(change: Any, words: str, coco: Path, tmp_pat
 def test_a_file_that_is_no_json_is_refused(coco: Path, tmp_path: Path) -> None:
     """Broken JSON is an error with its path."""
     coco.write_text('{"images": [')
-    ran = run_here("pack", coco, tmp_path / "s")
+    ran = run_here("pack", "--workers", 0, coco, tmp_path / "s")
     assert ran.code == 2
     assert "is not COCO's JSON" in ran.err
     assert "instances_tiny.json" in ran.err

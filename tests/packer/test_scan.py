@@ -134,7 +134,7 @@ def test_every_command_that_scans_ends_with_1(
     """`pack`, `plan`, `append`, `--splits` and `--holdout` name what could not be looked into and write nothing."""
     store = tmp_path / "store"
     if command == "append":
-        assert run_here("pack", "-q", *SMALL, folder(tmp_path / "first", ant=2), store).code == 0
+        assert run_here("pack", "--workers", 0, "-q", *SMALL, folder(tmp_path / "first", ant=2), store).code == 0
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "pets").symlink_to(pets)
     before = states_of(tmp_path)
@@ -179,7 +179,7 @@ def test_a_locked_split_is_named(locked: Path, tmp_path: Path) -> None:
 def test_a_link_that_may_be_a_class_and_leads_nowhere(pets: Path, tmp_path: Path) -> None:
     """A link to a folder on a disk that is not there is named; it is not left out in silence."""
     (pets / "fox").symlink_to(tmp_path / "not mounted")
-    ran = run_here("pack", *SMALL, pets, tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, *SMALL, pets, tmp_path / "store")
     assert (ran.code, ran.out) == (1, "")
     assert "fox cannot be read: [Errno 2]" in ran.err
     assert not (tmp_path / "store").exists()
@@ -347,7 +347,7 @@ def test_a_draw_puts_what_is_missing_into_no_validation_set(
     shutil.rmtree(tmp_path / "without" / "cat")
     rawpack_packer.pack_splits(tmp_path / "without", tmp_path / "plain", holdout={"val": 1}, size=16, workers=0)
     failing(monkeypatch, errno.EIO, in_cat)
-    ran = run_here("pack", *SMALL, "--skip-unreadable", "--holdout", "val=1", pets, tmp_path / "sets")
+    ran = run_here("pack", "--workers", 0, *SMALL, "--skip-unreadable", "--holdout", "val=1", pets, tmp_path / "sets")
     assert ran.code == 1
     for split in ("train", "val"):
         mine, its = Reader(tmp_path / "sets", split=split), Reader(tmp_path / "plain", split=split)
@@ -379,16 +379,16 @@ def test_yolo_and_its_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             (root / f"labels/{name}").mkdir(parents=True, exist_ok=True)
             (root / f"labels/{name}/{i}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
     failing(monkeypatch, errno.EACCES, lambda path: path.rstrip("/").endswith("images/a"))
-    ran = run_here("pack", *SMALL, root, tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, *SMALL, root, tmp_path / "store")
     assert ran.code == 1
     assert "images/a/ cannot be read" in ran.err
-    assert run_here("pack", *SMALL, "--skip-unreadable", root, tmp_path / "store").code == 1
+    assert run_here("pack", "--workers", 0, *SMALL, "--skip-unreadable", root, tmp_path / "store").code == 1
     assert [sample["key"] for sample in Reader(tmp_path / "store")] == ["images/b/0.png", "images/b/1.png"]
     assert rejects_of(tmp_path / "store")[0]["key"] == "images/a/"
     assert rejects_of(tmp_path / "store")[0]["reason"] == "not_scanned"
     monkeypatch.undo()
     failing(monkeypatch, errno.EACCES, lambda path: path.rstrip("/").endswith("labels/a"))
-    ran = run_here("pack", *SMALL, root, tmp_path / "other")
+    ran = run_here("pack", "--workers", 0, *SMALL, root, tmp_path / "other")
     assert ran.code == 1
     assert "labels/a/ cannot be read" in ran.err
 
@@ -402,18 +402,28 @@ def test_videos_and_folders_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (tmp_path / "clips" / name).mkdir(parents=True)
         encode(tmp_path / "clips" / name / "a.mp4", "mpeg4", 3)
     clips = tmp_path / "clips"
-    ran = run_here("pack", *SMALL, clips, tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, *SMALL, clips, tmp_path / "store")
     assert ran.code == 2
     assert f"`rawpack pack --splits train,val {clips} {tmp_path}/store`" in ran.err
     assert "--source video takes them as classes" in ran.err
-    assert run_here("pack", *SMALL, "--every", 2, clips, tmp_path / "store").code == 2
+    assert run_here("pack", "--workers", 0, *SMALL, "--every", 2, clips, tmp_path / "store").code == 2
     failing(monkeypatch, errno.EIO, lambda path: path.rstrip("/").endswith("/train"))
-    ran = run_here("pack", *SMALL, "--source", "video", clips, tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, *SMALL, "--source", "video", clips, tmp_path / "store")
     assert (ran.code, ran.out) == (1, "")
     assert "train/ cannot be read: [Errno 5]" in ran.err
     assert not (tmp_path / "store").exists()
     ran = run_here(
-        "pack", *SMALL, "--source", "video", "--skip-unreadable", "--max-rejects", 0, clips, tmp_path / "store"
+        "pack",
+        "--workers",
+        0,
+        *SMALL,
+        "--source",
+        "video",
+        "--skip-unreadable",
+        "--max-rejects",
+        0,
+        clips,
+        tmp_path / "store",
     )
     assert ran.code == 1
     assert [one["key"] for one in rejects_of(tmp_path / "store")] == ["train/"]
@@ -460,7 +470,7 @@ def divided(root: Path, *names: str) -> Path:
 def test_splits_are_not_packed_as_classes(tmp_path: Path, names: tuple[str, ...], order: str) -> None:
     """A folder of splits is refused with exit code 2, nothing is written, and the command that is named packs it."""
     root, store = divided(tmp_path / "my set", *names), tmp_path / "store"
-    ran = run_here("pack", *SMALL, root, store)
+    ran = run_here("pack", "--workers", 0, *SMALL, root, store)
     assert (ran.code, ran.out, store.exists()) == (2, "", False), ran
     command = ran.err.split("`")[1]
     assert command == f"rawpack pack --splits {order} {shlex.quote(str(root))} {store}"
@@ -473,7 +483,7 @@ def test_splits_are_not_packed_as_classes(tmp_path: Path, names: tuple[str, ...]
 def test_every_command_refuses_splits(tmp_path: Path) -> None:
     """`plan`, `append`, `--dry-run`, `--holdout` and the functions of Python refuse alike, with commands that fit."""
     root, store = divided(tmp_path / "root", "train", "test"), tmp_path / "store"
-    assert run_here("pack", "-q", *SMALL, folder(tmp_path / "first", cat=2), store).code == 0
+    assert run_here("pack", "--workers", 0, "-q", *SMALL, folder(tmp_path / "first", cat=2), store).code == 0
     before = states_of(tmp_path)
     packs = f"rawpack pack --splits train,test {root}"
     for args, told in [
@@ -496,11 +506,14 @@ def test_every_command_refuses_splits(tmp_path: Path) -> None:
 def test_splits_are_classes_where_that_is_said(tmp_path: Path) -> None:
     """`--source folder`, and `kind="folder"` in Python, take such folders as classes."""
     root = divided(tmp_path / "root", "train", "val")
-    assert run_here("pack", "-q", *SMALL, "--source", "folder", root, tmp_path / "store").code == 0
+    assert run_here("pack", "--workers", 0, "-q", *SMALL, "--source", "folder", root, tmp_path / "store").code == 0
     assert Reader(tmp_path / "store").classes == ("train", "val")
     rawpack_packer.pack(root, tmp_path / "other", kind="folder", size=16, workers=0)
     assert Reader(tmp_path / "other").classes == ("train", "val")
-    assert run_here("append", "-q", "--source", "folder", "--skip-existing", root, tmp_path / "store").code == 0
+    assert (
+        run_here("append", "--workers", 0, "-q", "--source", "folder", "--skip-existing", root, tmp_path / "store").code
+        == 0
+    )
     rawpack_packer.append(root, tmp_path / "store", kind="folder", skip_existing=True, workers=0)
     drawn = rawpack_packer.pack_splits(root, tmp_path / "sets", kind="folder", holdout={"val": 0.5}, size=16, workers=0)
     assert drawn["val"].manifest.classes == ("train", "val")
@@ -548,14 +561,14 @@ def test_yolo_folders_of_splits(tmp_path: Path) -> None:
         (root / name / "labels").mkdir()
         (root / name / "labels" / "0.txt").write_text("1 0.5 0.5 0.2 0.2\n")
     (root / "classes.txt").write_text("cat\ndog\n")
-    ran = run_here("pack", *SMALL, root, tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, *SMALL, root, tmp_path / "store")
     assert ran.code == 2
     assert "--source yolo packs them as one set" in ran.err
     assert run_here(*shlex.split(ran.err.split("`")[1])[1:], *SMALL).code == 0
     reader = Reader(tmp_path / "store", split="valid")
     assert reader.classes == ("cat", "dog")
     assert reader[0]["boxes"][0, 4] == 1
-    assert run_here("pack", "-q", *SMALL, "--source", "yolo", root, tmp_path / "one").code == 0
+    assert run_here("pack", "--workers", 0, "-q", *SMALL, "--source", "yolo", root, tmp_path / "one").code == 0
     assert len(Reader(tmp_path / "one")) == 2
 
 
@@ -567,13 +580,13 @@ def test_a_flat_folder_has_no_classes_and_says_so(tmp_path: Path) -> None:
     for i in range(3):
         save(tmp_path / "flat" / f"{i}.png", picture(16, 16, i))
         save(tmp_path / "more" / f"more{i}.png", picture(16, 16, 10 + i))
-    ran = run_here("pack", *SMALL, tmp_path / "flat", tmp_path / "store")
+    ran = run_here("pack", "--workers", 0, *SMALL, tmp_path / "flat", tmp_path / "store")
     assert ran.code == 0
     assert "3 images without classes" in ran.err
     assert "none: the source has no subfolders" in ran.out
     ran = run_here("append", "--workers", 0, tmp_path / "more", tmp_path / "store")
     assert "none: the source has no subfolders" in ran.out
-    ran = run_here("pack", *SMALL, folder(tmp_path / "pets", cat=2), tmp_path / "classes")
+    ran = run_here("pack", "--workers", 0, *SMALL, folder(tmp_path / "pets", cat=2), tmp_path / "classes")
     assert "none" not in ran.out
     np.save(tmp_path / "a.npy", np.zeros((4, 8, 8, 3), np.uint8))
     assert "none" not in run_here("pack", "--workers", 0, tmp_path / "a.npy", tmp_path / "arrays").out

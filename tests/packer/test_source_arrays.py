@@ -54,7 +54,7 @@ def same(reader: Reader, array: NDArray[Any]) -> None:
         shape = (*shape, 1)
     assert (reader.fields["image"].dtype, reader.fields["image"].shape) == (array.dtype.name, shape)
     assert len(reader) == len(array)
-    (batch,) = reader.batches(len(array))
+    (batch,) = reader.batches(len(array), workers=0)
     assert batch["image"].tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
     assert batch["image"].shape == (len(array), *shape)
 
@@ -91,7 +91,7 @@ def test_mnist_has_its_labels(packing: str, layout: str, tmp_path: Path) -> None
     (tmp_path / f"train-labels-idx1-ubyte{packing}").write_bytes(squeeze(idx(labels)))
     reader = packed(source, tmp_path / "s", *FORMATS[layout], *(["--quality", 100] if layout == "lmdb" else []))
     assert reader.fields["image"].shape == (28, 28, 1)
-    (batch,) = reader.batches(90)
+    (batch,) = reader.batches(90, workers=0)
     assert batch["label"].dtype == np.int64
     assert batch["label"].tolist() == labels.tolist()
     off = np.abs(batch["image"][..., 0].astype(int) - images)
@@ -136,7 +136,7 @@ def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout
     array = (np.random.default_rng(0).random((5, 24, 24, channels)) * most).astype(dtype)
     np.save(tmp_path / "a.npy", array)
     reader = packed(tmp_path / "a.npy", tmp_path / "store", *FORMATS[layout], "--size", 8)
-    (batch,) = reader.batches(5)
+    (batch,) = reader.batches(5, workers=0)
     blocks = array.reshape(5, 8, 3, 8, 3, channels).mean(axis=(2, 4), dtype=np.float64)
     assert (batch["image"].dtype, batch["image"].shape) == (array.dtype, (5, 8, 8, channels))
     assert np.abs(batch["image"] - blocks).max() <= 1

@@ -322,6 +322,7 @@ def test_real_videos_are_what_the_ffmpeg_command_decodes(file: Path) -> None:
 # ---------------------------------------------------------------------------------------------- packing
 
 
+@here
 @pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
 def test_workers_and_shards_do_not_show(clips: Path, tmp_path: Path, layout: str) -> None:
     """Three workers, which seek, make the bytes that one pass in order makes; a video is split over shards."""
@@ -350,7 +351,9 @@ def test_a_video_is_not_parted_by_a_split(tmp_path: Path) -> None:
     for k in range(6):
         encode(tmp_path / "source" / f"class {k % 2}" / f"{k}.mkv", "ffv1", 7, format="bgr0")
     store = tmp_path / "store"
-    ran = run_here("pack", "--quiet", "--size", "16", "--holdout", "val=0.34", tmp_path / "source", store)
+    ran = run_here(
+        "pack", "--workers", 0, "--quiet", "--size", "16", "--holdout", "val=0.34", tmp_path / "source", store
+    )
     assert (ran.code, ran.err) == (0, "")
     videos = {}
     for split in ("train", "val"):
@@ -365,10 +368,13 @@ def test_a_video_is_not_parted_by_a_split(tmp_path: Path) -> None:
 def test_frames_are_stored_as_they_are(tmp_path: Path) -> None:
     """--size keep stores what was decoded; grey and a size work as for images."""
     path = encode(tmp_path / "x.mkv", "ffv1", 70, format="bgr0")
-    assert run_here("pack", "--quiet", "--size", "keep", path, tmp_path / "keep").code == 0
+    assert run_here("pack", "--workers", 0, "--quiet", "--size", "keep", path, tmp_path / "keep").code == 0
     sample = Reader(tmp_path / "keep")[33]
     assert np.array_equal(sample["image"], picture_of(33))
-    assert run_here("pack", "--quiet", "--size", "24x40", "--color", "gray", path, tmp_path / "grey").code == 0
+    assert (
+        run_here("pack", "--workers", 0, "--quiet", "--size", "24x40", "--color", "gray", path, tmp_path / "grey").code
+        == 0
+    )
     assert Reader(tmp_path / "grey").fields["image"].shape == (24, 40, 1)
 
 
@@ -377,9 +383,9 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
     """The same command goes on; one with other options for frames is refused, and names the options, not the frames.
     An append that would mix frames of two rates is not offered, also where there are new videos."""
     store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
-    assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
+    assert run_here("pack", "--workers", 0, "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
     for fps in "5", "5.0", "10/2":
-        assert "complete already" in run_here("pack", "--size", "16", "--fps", fps, clips, store).out
+        assert "complete already" in run_here("pack", "--workers", 0, "--size", "16", "--fps", fps, clips, store).out
     for more in False, True:
         if more:
             encode(clips / "a" / "new.mkv", "mpeg4", 20)
@@ -391,14 +397,14 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
             ),
             ([], "packed with other options (--fps was 5, now not given): "),
         ):
-            ran = run_here("pack", "--quiet", "--size", "16", *options, clips, store)
+            ran = run_here("pack", "--workers", 0, "--quiet", "--size", "16", *options, clips, store)
             assert (ran.code, words in ran.err) == (2, True), ran.err
             assert "append" not in ran.err
             assert "#0" not in ran.err
-            ran = run_here("append", "--quiet", *options, clips, store)
+            ran = run_here("append", "--workers", 0, "--quiet", *options, clips, store)
             assert (ran.code, "--skip-existing" in ran.err) == (2, False), ran.err
             assert "give --fps, --every and the like as when the store was packed" in ran.err
-    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store)
+    ran = run_here("pack", "--workers", 0, "--quiet", "--size", "16", "--fps", "5", clips, store)
     assert (ran.code, "`rawpack append --skip-existing`" in ran.err) == (2, True), ran.err
 
 
@@ -408,11 +414,11 @@ def test_frames_that_were_begun_go_on_with_their_options_only(clips: Path, tmp_p
     store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
     (clips / "broken.avi").write_bytes((clips / "loose.avi").read_bytes()[:300])
     args = ("--quiet", "--size", "16", "--workers", 0)
-    assert run_here("pack", *args, "--every", "3", clips, store).code == 1
-    ran = run_here("pack", *args, "--every", "4", clips, store)
+    assert run_here("pack", "--workers", 0, *args, "--every", "3", clips, store).code == 1
+    ran = run_here("pack", "--workers", 0, *args, "--every", "4", clips, store)
     assert ran.code == 2
     assert "was begun with other options (--every was 3, now 4): give the same options to resume" in ran.err
-    assert run_here("pack", *args, "--every", "3", "--max-rejects", "50%", clips, store).code == 0
+    assert run_here("pack", "--workers", 0, *args, "--every", "3", "--max-rejects", "50%", clips, store).code == 0
 
 
 @here
@@ -420,7 +426,9 @@ def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path, monkeypatch: p
     """The summary speaks of frames, and holds the store against the videos' bytes, however few frames are taken."""
     size = sum(path.stat().st_size for path in clips.rglob("*") if path.is_file())
     for options in (), ("--every", "3"):
-        told = run_here("pack", "--json", "--size", "16", *options, clips, tmp_path / f"store{len(options)}")
+        told = run_here(
+            "pack", "--workers", 0, "--json", "--size", "16", *options, clips, tmp_path / f"store{len(options)}"
+        )
         told = json.loads(told.out)
         # A frame's share is a whole number of bytes.
         assert size - 100 <= told["bytes_in"] <= size
@@ -436,11 +444,11 @@ def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path, monkeypatch: p
 def test_another_decoder_is_refused(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe names PyAV and FFmpeg: other versions may make other pixels, so a run does not go on with them."""
     store = tmp_path / "store"
-    assert run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
+    assert run_here("pack", "--workers", 0, "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
     made = json.loads((store / "store.json").read_text())["recipe"]["libraries"]["video"]
     assert made.startswith(f"pyav {av.__version__}, libavcodec ")
     monkeypatch.setattr("rawpack_packer.sources.video.library", lambda: "pyav 1.0.0")
-    ran = run_here("pack", "--quiet", "--size", "16", "--fps", "5", clips, store)
+    ran = run_here("pack", "--workers", 0, "--quiet", "--size", "16", "--fps", "5", clips, store)
     assert ran.code == 2
     assert "pyav 1.0.0" in ran.err
     assert made in ran.err

@@ -22,11 +22,11 @@ from running import FORMATS, Ran, pack, run_here
 
 from rawpack import DamagedStoreError, Reader
 from rawpack.store.store import Store
-from rawpack_packer.inspect.probe import Probe
+from rawpack_packer.inspect.probe import ShardProbe
 from rawpack_packer.recipe import recipe as recipes
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
-PROBE = "rawpack_packer.inspect.verify.Probe.complaint"
+PROBE = "rawpack_packer.inspect.verify.ShardProbe.complaint"
 COUNT, SIDE = 66, 24
 """Two more than the smallest shard holds."""
 STORES = [(layout, size) for layout in FORMATS for size in ("24", "keep") if (layout, size) != ("hdf5-chunk4", "keep")]
@@ -227,7 +227,7 @@ def test_what_was_inflated_to_be_checked_is_not_inflated_again(sound: Callable[[
 def test_a_process_that_dies_is_blamed_on_no_other_shard(sound: Callable[[str, str], Path]) -> None:
     """LMDB is asked about one shard after another in one process; where that is dead, a new one is asked."""
     others = psutil.Process().children()
-    with closing(Probe(Store(sound("lmdb", "24")))) as probe:
+    with closing(ShardProbe(Store(sound("lmdb", "24")))) as probe:
         assert probe.complaint(0, "image") is None
         (child,) = set(psutil.Process().children()) - set(others)
         assert probe.complaint(1, "image") is None

@@ -42,7 +42,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def problems(store: Path) -> list[str]:
     """What the full check finds; HDF5 and LMDB themselves are not asked, who would find some of it too."""
-    with mock.patch("rawpack_packer.inspect.verify.Probe.complaint", return_value=None):
+    with mock.patch("rawpack_packer.inspect.verify.ShardProbe.complaint", return_value=None):
         try:
             return [f"{problem.where}: {problem.what}" for problem in verify(store, quick=False, tick=lambda _: None)]
         except DamagedStoreError as error:  # of the manifest

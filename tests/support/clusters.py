@@ -34,6 +34,13 @@ def environment_without_rawpack(folder: Path) -> dict[str, str]:
     return cluster_environment() | {"PYTHONPATH": str(folder)}
 
 
+QUIET_DASK = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+}
+"""Without its own statistics Dask leaves an idle core idle."""
+
 HIDING = """
 import sys
 
@@ -59,7 +66,7 @@ def dask_cluster(*environments: dict[str, str]) -> Iterator[str]:
         def start(what: str, env: dict[str, str], *args: str) -> None:
             command = [sys.executable, "-m", f"distributed.cli.{what}", "--host", "127.0.0.1", "--no-dashboard", *args]
             process = subprocess.Popen(
-                [*command, "--scheduler-file", str(file)], env=env, stdout=log, stderr=log, cwd=folder
+                [*command, "--scheduler-file", str(file)], env=env | QUIET_DASK, stdout=log, stderr=log, cwd=folder
             )
             ended.callback(end, process)
 

@@ -18,7 +18,7 @@ _TIMEOUT_S = 600.0
 _END_S = 5.0
 
 
-class Probe:
+class ShardProbe:
     """Asks about the shards of one store, in a process that is kept as long as it finds nothing wrong."""
 
     def __init__(self, store: Store) -> None:

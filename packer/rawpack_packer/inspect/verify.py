@@ -23,7 +23,7 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination.folder import is_appending, is_ours
 from rawpack_packer.destination.layout import names_of
-from rawpack_packer.inspect.probe import Probe
+from rawpack_packer.inspect.probe import ShardProbe
 
 _BLOCK = 1 << 14
 """Rows that are read at once."""
@@ -73,7 +73,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     if store is None or quick:
         return
     yield from _check_columns(store)
-    with contextlib.closing(Probe(store)) as probe:
+    with contextlib.closing(ShardProbe(store)) as probe:
         for number in range(len(manifest.shards)):
             yield from _check_shard(store, number, told, tick, probe)
 
@@ -210,7 +210,7 @@ def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _check_shard(
-    store: Store, number: int, told: set[str], tick: Callable[[int], object], probe: Probe
+    store: Store, number: int, told: set[str], tick: Callable[[int], object], probe: ShardProbe
 ) -> Iterator[Problem]:
     """Check each sample of a shard. told: files that are known to be damaged."""
     shard = store.manifest.shards[number]

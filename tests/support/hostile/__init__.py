@@ -22,7 +22,7 @@ __all__ = ["OUTSIDE", "VARIANTS", "Copy", "Mutation", "daily", "make_images", "m
 
 _WHOLE = ("memmap-keep", "hdf5-gzip-keep", "lmdb-keep")
 """The variants that have all fields of their format: every day, each of their fields is mutated."""
-_SOME, _SHARE = 4, 40
+_SOME, _SHARE = 8, 80
 """Of the other variants, one in so many fields; of each field, one in so many values, and at least one."""
 
 
