@@ -210,15 +210,14 @@ def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tupl
 def _shards_in(folder: Path) -> list[Path]:
     """The shards in a folder, in order of their names; none if it holds what does not belong to shards."""
     shards = []
-    for entry in os.scandir(folder):
-        if entry.name.startswith((".", "_")):
-            continue
-        if entry.is_dir():
-            return []
-        if entry.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
-            shards.append(folder.absolute() / entry.name)
-        elif Path(entry.name).suffix.lower() not in _BESIDE:
-            return []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            if entry.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
+                shards.append(folder.absolute() / entry.name)
+            elif entry.is_dir() or Path(entry.name).suffix.lower() not in _BESIDE:
+                return []
     return sorted(shards, key=os.fsencode)
 
 
