@@ -140,6 +140,11 @@ source_options = together(
         help="Put the name of its WebDataset shard, or the shard's number from 0, and / in front of each key, for "
         "shards that share keys. [default: no prefix]",
     ),
+    option(
+        "--labels", group="Source", type=click.Path(), metavar="FILE",
+        help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
+        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
+    ),
     option("--fps", group="Video", metavar="N", help="Frames per second to take, such as 2 or 29.97. [default: all]"),
     option("--every", group="Video", type=click.IntRange(1), help="Take every Nth frame. [default: 1]"),
     option("--start", group="Video", metavar="TIME", help="Take frames from this time on: 90, 1.5 or 0:01:30."),

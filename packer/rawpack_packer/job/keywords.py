@@ -62,11 +62,12 @@ class SourceKeywords(TypedDict, total=False):
     Of a path:
     kind: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder" takes
         `train` and `val` as classes.
-    skip_unreadable: pack what can be read of a folder. The rest is rejected as "not_scanned", and counted in the
-        summary as `unread`. Otherwise it is a PackError, with nothing written.
+    skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
+        in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     key, images: of a listing, the column of keys, and the folder that relative paths start from.
     classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
+    labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     fps, every, start, end, max_frames: which frames of videos are taken.
 
     Of a dataset:
@@ -87,6 +88,7 @@ class SourceKeywords(TypedDict, total=False):
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
     prefix: Literal["names", "numbers"] | None
+    labels: str | os.PathLike[str] | None
     fps: float | str | None
     every: int | None
     start: float | str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,16 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.archives.files import archive_files, is_pattern
 from rawpack_packer.sources.archives.index import ZIP_MARKS, Index
+from rawpack_packer.sources.archives.labels import read_labels
 from rawpack_packer.sources.archives.tar import BLOCK, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
+from rawpack_packer.sources.base import given_options, without_samples
 from rawpack_packer.sources.divided import split_names
+from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import opened
 from rawpack_packer.sources.folder import FolderSource, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import count, listed, plain
 
 EXTENSIONS = (
     ".tar", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst",
@@ -98,10 +102,31 @@ class ArchiveSource(FolderSource):
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
         self.info = replace(info, paths=archives.paths, problems=problems)
-        self._archives = archives
         self._all = scan.files(spans)
+        self._states = np.concatenate([self._all.states, archives.states])
         if labels is not None:
-            raise NotImplementedError
+            self._set_labels(labels)
+
+    def _set_labels(self, labels: str | os.PathLike[str]) -> None:
+        info, part = self.info, self._all
+        if info.classes is not None:
+            raise UsageError(
+                f"{info.root} has {count(len(info.classes), 'class folder')}: --labels applies to archives without them"
+            )
+        classes, found = read_labels(labels, [self.key(i) for i in range(len(self))])
+        numbers = np.arange(len(classes), dtype=np.int32)
+        self._all = replace(part, folders=part.folders[:1] * len(classes), labels=numbers, folder_of=found)
+        self._states = np.concatenate([self._states, [[len(found), zlib.crc32(found.tobytes())]]])
+        empty = without_samples(classes, np.delete(found, self.unread()).astype(np.int64))
+        self.info = replace(
+            info,
+            fields={"label": FieldKind("int64")},
+            classes=classes,
+            empty_classes=empty,
+            flat=False,
+            options=given_options(labels=os.fspath(labels)),
+            counts={**info.counts, "empty_classes": len(empty)},
+        )
 
     def splits(self) -> list[str]:
         """See `divided.split_names`."""
@@ -110,8 +135,10 @@ class ArchiveSource(FolderSource):
 
     def states(self) -> NDArray[np.int64]:
         """(n + k, 2): of each sample, its size and its time or checksum in the archive; then size and mtime of each
-        archive."""
-        return np.concatenate([super().states(), self._archives.states])
+        archive; then, where labels were given, their number and their checksum."""
+        view = self._states.view()
+        view.flags.writeable = False
+        return view
 
 
 def _split(path: str) -> tuple[str, str]:

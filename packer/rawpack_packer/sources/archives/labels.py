@@ -1,0 +1,128 @@
+"""Labels of images that are not in class folders: ImageNet's development kit, Kaggle's table, or a text file.
+
+A text file has one class for each image in the order of their names, or `NAME CLASS` in any order. A class is a word,
+such as a WordNet id, or a number from 0 on. Words are numbered in order, as class folders are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.archives.mat import BadMatError, read_structs
+from rawpack_packer.sources.files import reason_of
+from rawpack_packer.text import count, plain
+
+_TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+_KIT = f"data/{_TRUTH} and data/{_META}"
+_TARS = (".tar", ".tgz", ".tar.gz")
+_MOST_BYTES = 1 << 28
+"""Of a file with labels."""
+_MOST_CLASSES = 1_000_000
+Labels = tuple[tuple[str, ...], NDArray[np.int32]]
+"""Names of classes, and (n,): the label of each image."""
+
+
+def read_labels(path: str | os.PathLike[str], keys: Sequence[str]) -> Labels:
+    """The labels of images with these keys, which are in order. Raises UsageError where they do not fit."""
+    where, shown = Path(path), plain(os.fspath(path))
+    try:
+        if where.is_dir() or where.name.lower().endswith(_TARS):
+            found = _by_kit(_kit_in_folder(where) if where.is_dir() else _kit_in_tar(where), shown)
+        elif where.name == _TRUTH:
+            found = _by_kit(_kit_in_folder(where.parent), shown)
+        else:
+            found = _by_text(_checked(where.read_bytes()).decode("utf-8-sig"), keys, shown)
+    except (tarfile.TarError, EOFError, UnicodeDecodeError, BadMatError) as error:
+        raise UsageError(f"{shown} cannot be read as labels: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from None
+    if len(found) != len(keys):
+        raise UsageError(f"{shown} has {count(len(found), 'label')} for {count(len(keys), 'image')}: give their labels")
+    if all(label.isdecimal() for label in found):
+        return _numbers([int(label) for label in found], shown)
+    classes = sorted(set(found), key=str.encode)
+    number = {name: i for i, name in enumerate(classes)}
+    return tuple(classes), np.array([number[label] for label in found], np.int32)
+
+
+def _numbers(labels: Sequence[int], shown: str) -> Labels:
+    if min(labels) > 0:
+        raise UsageError(
+            f"the labels in {shown} begin at {min(labels)}, and classes are counted from 0. ILSVRC ids are no labels: "
+            f"give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz or its folder, which says what they mean"
+        )
+    if max(labels) >= _MOST_CLASSES:
+        raise UsageError(f"{shown} has label {max(labels)}: number classes from 0 on")
+    return tuple(str(i) for i in range(max(labels) + 1)), np.array(labels, np.int32)
+
+
+def _by_text(text: str, keys: Sequence[str], shown: str) -> list[str]:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].replace(" ", "") == "ImageId,PredictionString":
+        rows = list(csv.reader(io.StringIO("\n".join(lines[1:]))))
+        return _by_name({row[0]: row[1].split()[0] for row in rows if len(row) == 2 and row[1].strip()}, keys, shown)
+    pairs = [line.rsplit(maxsplit=1) for line in lines]
+    if lines and all(len(pair) == 2 for pair in pairs):
+        return _by_name({pair[0]: pair[1] for pair in pairs}, keys, shown)
+    return lines
+
+
+def _by_name(labels: Mapping[str, str], keys: Sequence[str], shown: str) -> list[str]:
+    """The label of each image by its path, its name, or its name without the extension."""
+    found = []
+    for key in keys:
+        path = PurePosixPath(key)
+        label = next((labels[name] for name in (key, path.name, path.stem) if name in labels), None)
+        if label is None:
+            raise UsageError(f"{shown} has no label for {plain(key)}: give the labels of these images")
+        found.append(label)
+    return found
+
+
+def _by_kit(kit: Mapping[str, bytes], shown: str) -> list[str]:
+    """The WordNet id of each validation image, which the kit has by its own numbers."""
+    if _TRUTH not in kit or _META not in kit:
+        raise UsageError(f"{shown} is not ImageNet's development kit: it has no {_KIT}; the kit is a file of its own")
+    ids = {}
+    for synset in read_structs(kit[_META], "synsets"):
+        number = next((value for name, value in synset.items() if name.endswith("_ID")), None)
+        if isinstance(number, float) and isinstance(synset.get("WNID"), str) and synset.get("num_children") == 0:
+            ids[str(int(number))] = str(synset["WNID"])
+    truth = kit[_TRUTH].decode().split()
+    unknown = next((number for number in truth if number not in ids), None)
+    if unknown is not None:
+        raise UsageError(f"{shown}: {_META} has no class {plain(unknown)}, which {_TRUTH} has")
+    return [ids[number] for number in truth]
+
+
+def _kit_in_folder(folder: Path) -> dict[str, bytes]:
+    places = [folder / name for name in (_TRUTH, _META)] + [folder / "data" / name for name in (_TRUTH, _META)]
+    return {place.name: _checked(place.read_bytes()) for place in places if place.is_file()}
+
+
+def _kit_in_tar(path: Path) -> dict[str, bytes]:
+    found = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name = PurePosixPath(member.name).name
+            if name in (_TRUTH, _META) and member.isreg() and member.size <= _MOST_BYTES:
+                file = archive.extractfile(member)
+                found[name] = file.read() if file is not None else b""
+            if len(found) == 2:
+                break
+    return found
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"the file has {len(data)} bytes: it is no list of labels")
+    return data
