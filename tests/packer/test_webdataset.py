@@ -508,6 +508,16 @@ def test_the_command_packs_jpeg_files_as_they_are(tmp_path: Path) -> None:
     ]
 
 
+def test_holdout_draws_from_each_label(tmp_path: Path) -> None:
+    """Numbers are classes without names, too."""
+    members = [(f"{i}.{end}", data) for i in range(8) for end, data in (("jpg", image(i)), ("cls", b"%d" % (i // 4)))]
+    path = shard(tmp_path / "a.tar", members)
+    pack(path, tmp_path / "set", "--holdout", "val=0.5", "--size", 16)
+    for split in ("train", "val"):
+        reader = Reader(tmp_path / "set", split=split)
+        assert sorted(int(reader[i]["label"]) for i in range(len(reader))) == [0, 0, 1, 1]
+
+
 def test_options_of_other_kinds_are_refused_with_their_home(tmp_path: Path) -> None:
     shard(tmp_path / "a.tar", samples_of(0, 1))
     ran = run_here("pack", "--key", "x", tmp_path / "a.tar", tmp_path / "store")

@@ -98,6 +98,11 @@ class RecordIOSource(TableSource):
         )
         super().__init__(info, texts_of(keys), found.images(files), columns, np.empty((0, 2), np.int64))
 
+    def labels(self) -> NDArray[np.int64] | None:
+        """See `HasLabels`: numbers are known without names, too."""
+        label = self._all.columns.get("label")
+        return label.values if isinstance(label, Numbers) and label.values.dtype == np.int64 else None
+
 
 def is_recordio(path: Path) -> bool:
     """Whether a path, which may be a range or a glob, names RecordIO files."""

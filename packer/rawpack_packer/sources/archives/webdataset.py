@@ -124,6 +124,11 @@ class WebDatasetSource(TableSource):
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
         super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state)
 
+    def labels(self) -> Rows | None:
+        """See `HasLabels`: numbers are known without names, too."""
+        label = self._all.columns.get("label")
+        return label.values if isinstance(label, Numbers) and label.values.dtype == np.int64 else None
+
 
 def is_webdataset(path: Path) -> bool:
     """Whether a file is a WebDataset shard, by its first members."""
