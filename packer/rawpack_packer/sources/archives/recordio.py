@@ -64,7 +64,7 @@ class RecordIOSource(TableSource):
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
         files = archive_files(path)
-        found = _Found()
+        found = _FoundRecords()
         for number in range(len(files)):
             found.read(files, number, progress)
         if progress is not None:
@@ -109,7 +109,7 @@ def is_recordio(path: Path) -> bool:
     return path.suffix.lower() == ".rec" and not path.is_dir()
 
 
-class _Found:
+class _FoundRecords:
     """The image records of all files, as arrays."""
 
     def __init__(self) -> None:

@@ -272,7 +272,7 @@ def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
     has = np.flatnonzero(spans.states[:, 0] >= 0)
     if not len(has):
         known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-        raise UsageError(f"--field {field.name}: no sample has a member .{plain(field.suffix)}, only {known}")
+        raise UsageError(f"--field {field.name!r}: no sample has a member .{plain(field.suffix)}, only {known}")
     return int(has[0])
 
 
