@@ -89,8 +89,8 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
     kind = type_of(suffix)
     if kind in PICKLES:
         raise UsageError(
-            f"--field {text!r}: a .{kind} can run code when it is read, so rawpack does not read it: write its values as "
-            ".json or .npy members"
+            f"--field {text!r}: a .{kind} can run code when it is read, so rawpack never reads it: write its values "
+            "as .json or .npy members"
         )
     if kind in _NOT_READ:
         raise UsageError(f"--field {text!r}: rawpack does not read .{kind} members: write .json or .npy members")
