@@ -26,6 +26,9 @@ _KINDS: dict[bytes, Kind] = {
 }  # fmt: skip
 """Kinds by the type in a header; all others are files. S is a sparse file, M the rest of a file of another volume."""
 
+_WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
+"""Types that no data follow, whatever size their headers have."""
+
 
 class Member(NamedTuple):
     """An entry of an archive."""
@@ -59,7 +62,7 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
             raise BadArchiveError(f"it ends at byte {at + len(header)} without a mark of its end")
         _check_sum(header, at)
         kind, size, offset = header[156:157], _number(header[124:136], at), at + BLOCK
-        if kind == b"1":
+        if kind in _WITHOUT_DATA:
             size = 0
         if kind in (b"L", b"K", b"x", b"X", b"g"):
             at = _next(offset, size)
@@ -72,7 +75,7 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
                 extended.update(_records(data))
             continue
         more, extended = {**common, **extended} if common else extended, {}
-        if b"size" in more and kind != b"1":
+        if b"size" in more and kind not in _WITHOUT_DATA:
             size = _decimal(more[b"size"], at)
         if kind == b"S":
             offset = _after_sparse(read, header, offset)
