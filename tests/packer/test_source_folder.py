@@ -688,11 +688,14 @@ def test_a_missing_folder(tmp_path: Path) -> None:
 
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
-    """The message says to give the folder, or to unpack an archive."""
+    """The message says to give the folder, or what else can be packed; an archive is not for --source folder."""
     put(tmp_path, "a.jpg")
     assert message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that holds it"
-    put(tmp_path, "a.zip")
-    assert "a.zip: archives are not read yet: unpack it first" in message_of(tmp_path / "a.zip")
+    put(tmp_path / "other", "a.zip", "b.rar", "c.xyz", data=b"?")
+    assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
+    assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
+    assert "--source archive|arrays|coco|folder|" in message_of(tmp_path / "other" / "c.xyz")
+    assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
 
 
 def test_nonsense_paths() -> None:

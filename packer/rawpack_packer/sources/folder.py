@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,8 +27,12 @@ EXTENSIONS = frozenset(
 class NoImageError(UsageError):
     """A folder holds no image. It may hold `videos`."""
 
-    def __init__(self, root: str, what: str, videos: int) -> None:
-        super().__init__(f"no image in {root}: {what}; give the folder that holds the images")
+    def __init__(self, root: str, what: str, videos: int, archives: str) -> None:
+        """archives: the extension of archives that it holds, "" without any."""
+        cure = "give the folder that holds the images"
+        if archives:
+            cure = f"`rawpack pack {shlex.quote(root + '/*' + archives)} store/` packs archives as they are"
+        super().__init__(f"no image in {root}: {what}; {cure}")
         self.videos = videos
 
 
@@ -75,7 +80,7 @@ class FolderSource(BaseSource):
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
-            raise NoImageError(root, scan.instead(), scan.counts["videos"])
+            raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives())
 
     def labels(self) -> NDArray[np.int64] | None:
         """See `HasLabels`."""

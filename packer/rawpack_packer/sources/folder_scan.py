@@ -44,7 +44,8 @@ MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
 _EXTENSIONS = 3
 """How many extensions of other files an error names."""
-_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".gz", ".bz2")
+"""Extensions of archives that can be packed."""
 _FOLDER = -3
 """Stands for the size of a folder among files."""
 _BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -266,6 +267,10 @@ class FolderScan:
         parts = [count(self.counts[name], one, many) + more for name, one, many, more in found if self.counts[name]]
         return f"it holds {', '.join(parts)}" if parts else "the folder is empty"
 
+    def archives(self) -> str:
+        """The extension of archives among the other files, such as ".tar"; "" without any."""
+        return next((extension for extension in self._extensions if extension in _ARCHIVES), "")
+
     def _shown_problems(self) -> tuple[str, ...]:
         more = self.counts["problems"] - MAX_PROBLEMS
         return (*sorted(self._problems), *([f"... and {more} more"] if more > 0 else []))
@@ -416,7 +421,7 @@ def check_folder(path: str, shown: str) -> None:
         raise UsageError(f"there is no folder {shown}{cure}") from None
     except NotADirectoryError:
         if path.lower().endswith(_ARCHIVES):
-            raise UsageError(f"{shown}: archives are not read yet: unpack it first, then give its folder") from None
+            raise UsageError(f"{shown} is an archive: leave out --source folder, and it is packed as it is") from None
         raise UsageError(f"{shown} is a file, not a folder: give the folder that holds it") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)

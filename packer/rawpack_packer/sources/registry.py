@@ -7,7 +7,7 @@ source or any map-style dataset. If it has an attribute `accepts`, a function of
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -22,6 +22,7 @@ from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
+from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.stores.source import StoreSource, is_store
@@ -31,6 +32,7 @@ from rawpack_packer.sources.video.source import VideoSource
 from rawpack_packer.text import plain
 
 Progress = Callable[[int], None]
+_UNREAD_ARCHIVES = (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma")
 GROUP = "rawpack.sources"
 
 
@@ -163,9 +165,24 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint], given: 
     for name, kind in KINDS.items():
         if (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
+    if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
+        raise UsageError(_unknown(plain(os.fspath(path)), where.suffix.lower(), added))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(name in VIDEO_OPTIONS for name in given)
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
+
+
+def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
+    """The error for a file of no known kind."""
+    if suffix in _UNREAD_ARCHIVES:
+        return f"{shown}: archives of this kind are not read: unpack it first, then give its folder; tar and zip are"
+    if suffix in (".gz", ".bz2", ".xz", ".zst"):
+        return f"{shown}: if it is a compressed tar archive, add --source archive; decompress it otherwise"
+    return (
+        f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
+        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX); an archive (.tar, .zip, "
+        f".tar.gz, .tar.bz2); or a store. If it is one, name its kind: --source {'|'.join(sorted({*KINDS, *added}))}"
+    )
 
 
 def _loaded(entry: EntryPoint) -> Any:
