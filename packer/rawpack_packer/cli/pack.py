@@ -63,8 +63,8 @@ def pack(
 
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
     .jsonl with a column of paths; a folder of images and labels in YOLO's layout, or COCO's .json; a file of arrays:
-    .npy, .npz or IDX; or a store. The same command resumes where an earlier run was stopped. What cannot be read is
-    listed in DST/rejects.jsonl.
+    .npy, .npz or IDX; a .tar, .tar.gz or .zip archive of a folder of images; or a store. The same command resumes where
+    an earlier run was stopped. What cannot be read is listed in DST/rejects.jsonl.
 
     \b
     Examples:
@@ -78,6 +78,7 @@ def pack(
       rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
       rawpack pack train-images-idx3-ubyte.gz mnist/     with its labels file
       rawpack pack --fps 5 clips/ store/                 5 frames a second
+      rawpack pack photos.tar store/                     without unpacking it
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     how, out = take_job_options(options)
@@ -94,7 +95,7 @@ def pack(
         return
     with scanning(quiet=out.quiet) as scan:
         job = api.prepare_pack(src, dst, how, about=about, recipe=options, scratch=scratch, scan=scan)
-    out.say(f"{summaries.images(job.source)} in {text.plain(src)}")
+    out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
     out.do(job, dry_run=dry_run)
     end_unread([job.source])
 
@@ -132,7 +133,7 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
         job = api.prepare_append(
             src, dst, how, skip_existing=skip_existing, other_libraries=other_libraries, about=about, scan=scan
         )
-    out.say(f"{summaries.images(job.source)} in {text.plain(src)}")
+    out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
     done = job.run()
     out.tell(summaries.appended_dict(done), summaries.appended_text(done))
     end_unread([job.source])

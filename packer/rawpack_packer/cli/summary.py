@@ -22,6 +22,11 @@ def images(source: Source) -> str:
     return f"{text.count(len(source) - len(unread_of(source)), source.info.noun)}{classes}"
 
 
+def place(source: Source, src: str) -> str:
+    """Where they are: SRC, or for an archive the folder in it that is packed, which the user may not have named."""
+    return source.info.root if source.info.kind == "archive" else text.plain(src)
+
+
 def samples(source: Source) -> str:
     """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
     return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root).strip('<>')}"
