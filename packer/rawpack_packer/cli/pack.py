@@ -63,8 +63,9 @@ def pack(
 
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
     .jsonl with a column of paths; a folder of images and labels in YOLO's layout, or COCO's .json; a file of arrays:
-    .npy, .npz or IDX; a .tar, .tar.gz or .zip archive of a folder of images; or a store. The same command resumes where
-    an earlier run was stopped. What cannot be read is listed in DST/rejects.jsonl.
+    .npy, .npz or IDX; a .tar, .tar.gz or .zip archive of a folder of images; WebDataset shards; a .rec file of MXNet or
+    InsightFace; or a store. The same command resumes where an earlier run was stopped. What cannot be read is listed in
+    DST/rejects.jsonl.
 
     \b
     Examples:
@@ -79,6 +80,7 @@ def pack(
       rawpack pack train-images-idx3-ubyte.gz mnist/     with its labels file
       rawpack pack --fps 5 clips/ store/                 5 frames a second
       rawpack pack photos.tar store/                     without unpacking it
+      rawpack pack --field txt 'a-{000..123}.tar' store/ WebDataset shards
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     how, out = take_job_options(options)
