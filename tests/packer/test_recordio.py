@@ -155,6 +155,21 @@ def test_files_of_a_range_are_one_source(tmp_path: Path) -> None:
     assert source[7].image == source[1].image
 
 
+def test_a_folder_of_insightface_is_its_only_file(tmp_path: Path) -> None:
+    """Next to verification sets and a file without a suffix; of two .rec, one must be named."""
+    shutil.copy(FIXTURES / "faces.rec", tmp_path / "train.rec")
+    shutil.copy(FIXTURES / "faces.idx", tmp_path / "train.idx")
+    for name in ("property", "lfw.bin"):
+        (tmp_path / name).write_bytes(b"x")
+    source = open_source(tmp_path)
+    assert (source.info.kind, len(source)) == ("recordio", 5)
+    shutil.copy(FIXTURES / "plain.rec", tmp_path / "val.rec")
+    with pytest.raises(UsageError, match=r"holds train\.rec, val\.rec: name the \.rec to pack"):
+        open_source(tmp_path)
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    assert open_source(tmp_path).info.kind == "folder"
+
+
 def test_classes_name_the_labels(tmp_path: Path) -> None:
     """The file of names gives classes; it must have enough of them, and labels must be whole numbers."""
     names = tmp_path / "names.txt"

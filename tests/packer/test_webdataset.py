@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,7 @@ from test_pass_through import AS_THEY_ARE, values_of
 from test_source_conformance import write_again
 from webdataset import tariterators
 
+import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import Source, open_source
@@ -392,7 +394,7 @@ def test_a_text_may_be_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("xyz", r"--field xyz: no sample has a member \.xyz, only \.jpg, \.cls, \.txt, \.json"),
+        ("xyz", r"--field 'xyz': no sample has a member \.xyz, only \.jpg, \.cls, \.txt, \.json"),
         ("json.nothing", r"its first value cannot be read: the JSON member has no entry nothing"),
         ("json.camera", "make fields of its entries"),
         ("index=json.width", "already: rename it, for example to 'row'"),
@@ -506,6 +508,27 @@ def test_the_command_packs_jpeg_files_as_they_are(tmp_path: Path) -> None:
     assert [(int(one["label"]), str(one["txt"]), one["box"].tolist()) for one in (reader[i] for i in range(8))] == [
         (i % 3, f"text {i}", [[i, 1, i + 5, 9, 0]]) for i in range(8)
     ]
+
+
+def test_holdout_draws_from_each_label(tmp_path: Path) -> None:
+    """Numbers are classes without names, too."""
+    members = [(f"{i}.{end}", data) for i in range(8) for end, data in (("jpg", image(i)), ("cls", b"%d" % (i // 4)))]
+    path = shard(tmp_path / "a.tar", members)
+    pack(path, tmp_path / "set", "--holdout", "val=0.5", "--size", 16)
+    for split in ("train", "val"):
+        reader = Reader(tmp_path / "set", split=split)
+        assert sorted(int(reader[i]["label"]) for i in range(len(reader))) == [0, 0, 1, 1]
+
+
+def test_messages_name_keywords_in_python(tmp_path: Path) -> None:
+    """What the command calls --field and --prefix, Python calls fields= and prefix=."""
+    path = shard(tmp_path / "a.tar", [("a.jpg", JPEG), ("a.seg.png", JPEG), ("a.cls", b"1")])
+    with pytest.raises(UsageError, match=re.escape("such as fields=['image=jpg']")):
+        rawpack_packer.pack(path, tmp_path / "store")
+    for i in range(2):
+        shard(tmp_path / f"b-{i}.tar", [("x.jpg", JPEG), ("x.cls", b"1")])
+    with pytest.raises(UsageError, match="prefix='names' puts the name"):
+        rawpack_packer.pack(tmp_path / "b-{0..1}.tar", tmp_path / "store")
 
 
 def test_options_of_other_kinds_are_refused_with_their_home(tmp_path: Path) -> None:

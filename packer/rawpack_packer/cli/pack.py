@@ -80,6 +80,7 @@ def pack(
       rawpack pack train-images-idx3-ubyte.gz mnist/     with its labels file
       rawpack pack --fps 5 clips/ store/                 5 frames a second
       rawpack pack photos.tar store/                     without unpacking it
+      rawpack pack --field txt 'a-{000..123}.tar' store/ WebDataset shards
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     how, out = take_job_options(options)

@@ -240,7 +240,7 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
 
 _OTHERS = {
     **dict.fromkeys(("skip_existing", "other_libraries", "numbered", "keep_labels"), bool),
-    **dict.fromkeys(("scratch", "seed", "prefix", "per_class", "limit", "splits", "holdout", "to", "split"), str),
+    **dict.fromkeys(("scratch", "seed", "per_class", "limit", "splits", "holdout", "to", "split"), str),
 }
 """Keywords of single functions."""
 _MEASURING = dict.fromkeys(
@@ -250,7 +250,7 @@ _RENAMED = {"source": "kind", "field": "fields"}
 _TAKES: dict[str, Callable[[str], Any]] = {
     "splits": lambda text: text.split(","),
     "holdout": lambda text: dict(one.split("=", 1) for one in text.split(",")),
-    "fields": lambda text: dict([text.split(":", 1)]),
+    "fields": lambda text: dict([text.split(":", 1)]) if ":" in text else [text],
 }
 """Keywords whose values are neither text nor numbers."""
 

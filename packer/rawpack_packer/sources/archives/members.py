@@ -89,13 +89,15 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
     kind = type_of(suffix)
     if kind in PICKLES:
         raise UsageError(
-            f"--field {text}: a .{kind} can run code when it is read, so rawpack does not read it: write its values as "
-            ".json or .npy members"
+            f"--field {text!r}: a .{kind} can run code when it is read, so rawpack never reads it: write its values "
+            "as .json or .npy members"
         )
     if kind in _NOT_READ:
-        raise UsageError(f"--field {text}: rawpack does not read .{kind} members: write .json or .npy members")
+        raise UsageError(f"--field {text!r}: rawpack does not read .{kind} members: write .json or .npy members")
     if is_image(suffix) and declared != "mask" and not (isinstance(declared, FieldKind) and declared.mask):
-        raise UsageError(f"--field {text}: a .{kind} is an image: --field image={suffix}, or for a mask {suffix}:mask")
+        raise UsageError(
+            f"--field {text!r}: a .{kind} is an image: --field image={suffix}, or for a mask {suffix}:mask"
+        )
     name = given or (entry[-1] if entry else ".".join(words[:-1]).replace(".", "_") or suffix)
     return NamedMember(name, (suffix,), entry, declared)
 
@@ -129,7 +131,7 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
             return MemberValues(spans, kind, (), inferred_mask(field.name, data, None))
         value = value_of(data, kind, field.entry, None)
     except DecodeError as error:
-        raise UsageError(f"--field {field.name}: its first value cannot be read: {error.detail}") from None
+        raise UsageError(f"--field {field.name!r}: its first value cannot be read: {error.detail}") from None
     return MemberValues(spans, kind, field.entry, inferred_kind(field.name, value))
 
 

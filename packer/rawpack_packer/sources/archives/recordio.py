@@ -28,7 +28,7 @@ from rawpack_packer.sources.listing.table import (
     no_classes,
     texts_of,
 )
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
 
 _NOT_RECORDS = {
     ".bin": "a .bin is a pickle, which could run code when it is read, so rawpack does not read it: unpack it with "
@@ -38,6 +38,8 @@ _NOT_RECORDS = {
 }
 _LINE = 1 << 12
 """Bytes that a line of an .idx may have."""
+_BESIDE = frozenset({".idx", ".lst", ".bin", ".txt", ".md", ".json", ""})
+"""Suffixes of other files in a folder of RecordIO files: indexes, lists, verification sets, `property`."""
 Progress = Callable[[int], None]
 
 
@@ -55,7 +57,8 @@ class RecordIOSource(TableSource):
     def __init__(
         self, path: str | os.PathLike[str], /, *, classes: Classes | None = None, progress: Progress | None = None
     ) -> None:
-        """path: see `archive_files`. classes: the names of labels. progress: called with the number of records.
+        """path: see `archive_files`; or a folder with one file. classes: the names of labels. progress: called with the
+        number of records.
 
         Raises UsageError where a file is no RecordIO file, is damaged, holds no images, or has an .idx of other
         records.
@@ -63,8 +66,8 @@ class RecordIOSource(TableSource):
         where = plain(os.path.abspath(os.fspath(path)))  # noqa: PTH100 - keeps what pathlib would not
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
-        files = archive_files(path)
-        found = _Found()
+        files = archive_files(_in_folder(path, where) if os.path.isdir(path) else path)  # noqa: PTH112
+        found = _FoundRecords()
         for number in range(len(files)):
             found.read(files, number, progress)
         if progress is not None:
@@ -98,13 +101,43 @@ class RecordIOSource(TableSource):
         )
         super().__init__(info, texts_of(keys), found.images(files), columns, np.empty((0, 2), np.int64))
 
+    def labels(self) -> NDArray[np.int64] | None:
+        """See `HasLabels`: numbers are known without names, too."""
+        label = self._all.columns.get("label")
+        return label.values if isinstance(label, Numbers) and label.values.dtype == np.int64 else None
+
 
 def is_recordio(path: Path) -> bool:
-    """Whether a path, which may be a range or a glob, names RecordIO files."""
-    return path.suffix.lower() == ".rec" and not path.is_dir()
+    """Whether a path, which may be a range or a glob, names RecordIO files; or a folder of such files."""
+    try:
+        return bool(_records_in(path)) if path.is_dir() else path.suffix.lower() == ".rec"
+    except OSError:
+        return False
 
 
-class _Found:
+def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
+    """The one RecordIO file in a folder. Raises UsageError."""
+    found = _records_in(Path(folder))
+    if len(found) != 1:
+        names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
+        raise UsageError(f"{where} holds {names or 'no .rec, or other data too'}: name the .rec to pack")
+    return found[0]
+
+
+def _records_in(folder: Path) -> list[str]:
+    """The RecordIO files in a folder; none if it holds what InsightFace and MXNet do not put next to them."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            suffix = Path(entry.name).suffix.lower()
+            if suffix == ".rec":
+                found.append(entry.path)
+            elif not entry.name.startswith(".") and (entry.is_dir() or suffix not in _BESIDE):
+                return []
+    return sorted(found)
+
+
+class _FoundRecords:
     """The image records of all files, as arrays."""
 
     def __init__(self) -> None:

@@ -124,6 +124,11 @@ class WebDatasetSource(TableSource):
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
         super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state)
 
+    def labels(self) -> Rows | None:
+        """See `HasLabels`: numbers are known without names, too."""
+        label = self._all.columns.get("label")
+        return label.values if isinstance(label, Numbers) and label.values.dtype == np.int64 else None
+
 
 def is_webdataset(path: Path) -> bool:
     """Whether a file is a WebDataset shard, by its first members."""
@@ -210,15 +215,14 @@ def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tupl
 def _shards_in(folder: Path) -> list[Path]:
     """The shards in a folder, in order of their names; none if it holds what does not belong to shards."""
     shards = []
-    for entry in os.scandir(folder):
-        if entry.name.startswith((".", "_")):
-            continue
-        if entry.is_dir():
-            return []
-        if entry.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
-            shards.append(folder.absolute() / entry.name)
-        elif Path(entry.name).suffix.lower() not in _BESIDE:
-            return []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            if entry.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
+                shards.append(folder.absolute() / entry.name)
+            elif entry.is_dir() or Path(entry.name).suffix.lower() not in _BESIDE:
+                return []
     return sorted(shards, key=os.fsencode)
 
 
@@ -268,7 +272,7 @@ def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
     has = np.flatnonzero(spans.states[:, 0] >= 0)
     if not len(has):
         known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-        raise UsageError(f"--field {field.name}: no sample has a member .{plain(field.suffix)}, only {known}")
+        raise UsageError(f"--field {field.name!r}: no sample has a member .{plain(field.suffix)}, only {known}")
     return int(has[0])
 
 
