@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import BaseSource
 from rawpack_packer.sources.files import NOT_SCANNED
-from rawpack_packer.sources.folder_scan import FolderPart, FolderScan, Wanted, check_folder
+from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
 from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
 

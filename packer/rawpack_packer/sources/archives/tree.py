@@ -17,7 +17,8 @@ import numpy as np
 from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.files import NOT_SCANNED
-from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderPart, FolderScan, Identity, Wanted
+from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
 
 _MOST_HOPS = 40
 """Links on the way to a file, as Linux allows."""
