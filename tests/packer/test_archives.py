@@ -27,6 +27,7 @@ from running import run_command, run_here
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
+from rawpack_packer.part.readahead import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, open_source
 from rawpack_packer.sources.archives.files import expanded
 from rawpack_packer.sources.archives.source import ArchiveSource
@@ -231,6 +232,14 @@ def reason_of(samples: Samples, i: int) -> str:
     except DecodeError as error:
         return error.reason
     return ""
+
+
+def test_links_that_multiply_end_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty folders that each link twice to the next would be a billion paths."""
+    monkeypatch.setattr("rawpack_packer.sources.archives.tree._MOST_SEEN", 10_000)
+    links = [link(f"d{i}/{name}", f"../d{i + 1}") for i in range(30) for name in "ab"]
+    with pytest.raises(UsageError, match="links between folders of the archive lead to more than"):
+        open_source(make_tar(tmp_path / "a.tar", "./", *links, "d30/1.jpg"))
 
 
 def test_names_that_lead_out_are_rejected_by_name(tmp_path: Path) -> None:
@@ -514,6 +523,43 @@ def test_progress_is_told(tmp_path: Path) -> None:
     told: list[int] = []
     open_source(make_tar(tmp_path / "a.tar", *(f"{i:04}.jpg" for i in range(2500))), progress=told.append)
     assert told == [1000, 2000, 2500]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
+@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
+def test_the_disk_is_asked_for_the_ranges_of_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Before a member is read, its own bytes are asked for; of a compressed archive nothing is."""
+    for i in range(6):
+        save(tmp_path / "p" / f"{i}.png", picture(20, 30, i))
+    shell(tmp_path, {"a.tar": "tar cf a.tar p", "a.zip": "zip -0qr a.zip p", "a.tgz": "tar czf a.tgz p"}[name])
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr("os.posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
+    monkeypatch.setattr("rawpack_packer.part.readahead._file_system", lambda device: "ext4")
+    source = open_source(tmp_path / name)
+    ReadAhead(source.part(0, 6), range(6)).at(0)
+    data = (tmp_path / name).read_bytes()
+    found = [data[offset : offset + size] for offset, size in asked]
+    images = [(tmp_path / "p" / f"{i}.png").read_bytes() for i in range(1, 6)]
+    if name == "a.tar":
+        assert found == images
+    else:
+        # In a zip archive the range begins with the member's header, whose length only itself tells.
+        assert len(found) == (5 if name == "a.zip" else 0)
+        assert all(one.startswith(b"PK\3\4") and image[:100] in one for one, image in zip(found, images, strict=False))
+
+
+def test_a_grown_archive_is_appended(tmp_path: Path) -> None:
+    """What was added to an archive is added to its store; what the store has stays."""
+    for i in range(4):
+        save(tmp_path / "p" / "a" / f"{i}.png", picture(20, 30, i))
+    shell(tmp_path, "tar cf a.tar p")
+    api.pack(tmp_path / "a.tar", tmp_path / "store", size=16, workers=0)
+    save(tmp_path / "p" / "a" / "4.png", picture(20, 30, 4))
+    shell(tmp_path, "tar rf a.tar p/a/4.png")
+    done = api.append(tmp_path / "a.tar", tmp_path / "store", skip_existing=True, workers=0)
+    assert (done.added, done.existing, done.changed) == (1, 4, 0)
 
 
 def test_parts_are_small(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rawpack.errors import UsageError
 from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.files import NOT_SCANNED
@@ -22,6 +23,9 @@ from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, 
 
 _MOST_HOPS = 40
 """Links on the way to a file, as Linux allows."""
+_MOST_SEEN = 1_000_000
+"""Entries that a scan may find by links, besides the members: folders that are linked twice, again and again, would
+have it run for years."""
 _LONGEST_PATH = 4096
 """Bytes of a path that can be unpacked."""
 _OUTSIDE: Fault = ("bad_name", "the path leads out of the archive, or no file can have it")
@@ -245,6 +249,8 @@ class TreeScan(FolderScan):
         where, tree = self._nodes(folder), self._tree
         at = where[-1]
         assert isinstance(at, dict)  # the scan enters nothing else
+        if self._seen > _MOST_SEEN + len(tree):
+            raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
         return nullcontext(_Entry(os.fsdecode(name), node, where, tree.is_link(node)) for name, node in at.items())
 
     def _stat(self, entry: Entry) -> _State:
