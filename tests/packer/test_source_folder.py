@@ -729,7 +729,7 @@ def test_kinds(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     assert open_source(str(tmp_path), "folder").info.kind == "folder"
     message = message_of(tmp_path, kind="tarball")
-    assert message.startswith("there is no source of kind 'tarball': it is one of arrays, ")
+    assert message.startswith("there is no source of kind 'tarball': it is one of archive, ")
     assert "folder" in message
 
 
