@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
@@ -17,6 +17,7 @@ from rawpack.disk.splits import SplitSet
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, shown
 from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.named import store_folder
 from rawpack_packer.job import append, derive, holdout, pack, splits, upload
 from rawpack_packer.job.append import AppendSummary
@@ -27,6 +28,9 @@ from rawpack_packer.job.subset import Choice, chosen
 from rawpack_packer.recipe.by_user import check_options, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSource, open_source
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.spool import Spool
 
 Named = str | os.PathLike[str]
 _OF_DATASETS = ("fields", "image", "classes", "keys", "names")
@@ -127,7 +131,11 @@ def prepare_pack(
         destinations.check(local_path(destination), _paths(source))
     how = how.connected()
     colors = recipe.get("color") is not None
-    opened = _open(source, about, how, colors, "DST" if url is not None else os.fspath(destination), scan=scan)
+    folder = local_path(destination) if url is None else upload.store_of(url, scratch)
+    opened = _open(
+        source, about, how, colors, "DST" if url is not None else os.fspath(destination),
+        spool=_spool(source, folder, storage_options), scan=scan,
+    )  # fmt: skip
     return PreparedPack(opened, recipe_for(opened, recipe), destination, how, scratch, storage_options)
 
 
@@ -163,7 +171,7 @@ def prepare_splits(
     colors, drawn = recipe.get("color") is not None, None
 
     def opened(one: Any) -> Source:
-        return _open(one, about, how, colors, os.fspath(destination), scan=scan)
+        return _open(one, about, how, colors, os.fspath(destination), spool=_spool(one, where), scan=scan)
 
     if divided is not None:
         sources = splits.one_numbering({name: opened(one) for name, one in divided.items()})
@@ -195,7 +203,8 @@ def prepare_append(
     append.open_store(Path(where), _paths(source))
     how = how.connected()
     other = ("rawpack", "append", "SRC", where)
-    opened = _open(source, about, how, colors=True, destination="NEW", other=other, scan=scan)
+    spool = _spool(source, Path(where))
+    opened = _open(source, about, how, colors=True, destination="NEW", other=other, spool=spool, scan=scan)
     return PreparedAppend(opened, Path(where), how, skip_existing, other_libraries)
 
 
@@ -233,7 +242,7 @@ def _check_recipe(source: Any, recipe: Mapping[str, Any]) -> None:
 def _paths(source: Any) -> list[str | Path]:
     """The paths that the destination must not overlap; a dataset has none."""
     if isinstance(source, str | os.PathLike):
-        return [os.fspath(source)]
+        return [] if is_url(source) else [os.fspath(source)]
     return list(source.info.paths) if isinstance(source, Source) else []
 
 
@@ -245,12 +254,13 @@ def _open(
     destination: str,
     *,
     other: Sequence[str] = (),
+    spool: Spool | None = None,
     scan: Scan | None = None,
 ) -> Source:
     """The source that a user gave, ready for workers. colors: whether the user has chosen the color. destination,
     other: of the command that an error names, see `DividedError`."""
     if isinstance(source, str | os.PathLike):
-        return open_path(source, about, destination=destination, other=other, scan=scan)
+        return open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
     given = {name: value for name, value in about.items() if value is not None and value is not False}
@@ -275,13 +285,26 @@ def open_path(
     *,
     destination: str = "DST",
     other: Sequence[str] = (),
+    spool: Spool | None = None,
     scan: Scan | None = None,
 ) -> Source:
-    """The source at a path. destination, other: of the command that an error names, see `DividedError`."""
+    """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
+    fetches archives behind URLs; None refuses URLs."""
     try:
-        return open_source(path, progress=scan, **about)
+        return open_source(path, spool=spool, progress=scan, **about)
     except DividedError as error:
         raise error.asked(destination, other) from None
+
+
+def _spool(source: Any, destination: Path, options: Mapping[str, Any] | None = None) -> Spool | None:
+    """What fetches a source behind URLs into the work folder of a destination; None for other sources."""
+    if not is_url(source):
+        return None
+    from rawpack_packer.sources.archives.spool import Spool
+
+    folder = destination / WORK / SPOOL
+    free = destinations.free_bytes(destination) + destinations.own_bytes(folder)
+    return Spool(folder, free // 2, options)
 
 
 def _check_travels(source: DatasetSource) -> None:

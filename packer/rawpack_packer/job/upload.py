@@ -111,6 +111,11 @@ def dry_run_to_url(
     return dry_run(source, _Scratch(url, scratch).store, recipe, how)
 
 
+def store_of(url: str, scratch: str | os.PathLike[str] | None) -> Path:
+    """The folder on this machine that a store for a URL is packed into."""
+    return _Scratch(url, scratch).store
+
+
 class _Scratch:
     """The folder on this machine of a job that packs to a URL."""
 

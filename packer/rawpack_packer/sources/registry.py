@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rawpack.errors import UsageError
-from rawpack.remote.url import refuse_url
+from rawpack.remote.url import is_url, refuse_url
+from rawpack_packer.sources.archives.files import first_fetched, named
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
 from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
@@ -31,7 +32,10 @@ from rawpack_packer.sources.stores.source import StoreSource, is_store
 from rawpack_packer.sources.video.filetype import is_video
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
 from rawpack_packer.sources.video.source import VideoSource
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.spool import Spool
 
 Progress = Callable[[int], None]
 _UNREAD_ARCHIVES = (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma")
@@ -61,6 +65,8 @@ class SourceKind:
     """Whether a folder is of this kind."""
     with_subfolders: bool = False
     """Whether it takes a folder with all that is below it, which may be splits."""
+    remote: bool = False
+    """Whether it takes URLs too: then it is opened with `spool=`."""
     splits: Callable[[Path], list[str]] = _none
     """The names of the splits at a path, if they are not known by their folders; empty where it is not divided."""
 
@@ -88,7 +94,9 @@ KINDS: dict[str, SourceKind] = {
         accepts_folder=has_tables,
         splits=splits_of,
     ),
-    "recordio": SourceKind(RecordIOSource, ("classes",), accepts_file=is_recordio, accepts_folder=is_recordio),
+    "recordio": SourceKind(
+        RecordIOSource, ("classes",), accepts_file=is_recordio, accepts_folder=is_recordio, remote=True
+    ),
     "store": SourceKind(StoreSource, accepts_folder=is_store),
     "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
     "webdataset": SourceKind(
@@ -96,10 +104,15 @@ KINDS: dict[str, SourceKind] = {
         ("fields", "classes", "prefix"),
         accepts_file=is_webdataset,
         accepts_folder=names_webdataset,
+        remote=True,
     ),
     "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
     "archive": SourceKind(
-        ArchiveSource, ("labels", "skip_unreadable"), accepts_file=is_archive, accepts_folder=names_archives
+        ArchiveSource,
+        ("labels", "skip_unreadable"),
+        accepts_file=is_archive,
+        accepts_folder=names_archives,
+        remote=True,
     ),
 }
 """Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""
@@ -109,11 +122,17 @@ OPTIONS: tuple[str, ...] = tuple(dict.fromkeys(option for kind in KINDS.values()
 
 
 def open_source(
-    path: str | os.PathLike[str], kind: str | None = None, *, progress: Progress | None = None, **options: Any
+    path: str | os.PathLike[str],
+    kind: str | None = None,
+    *,
+    spool: Spool | None = None,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Source:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
 
-    progress: called now and then with the number of entries of the source that were looked at.
+    spool: what fetches files behind URLs; without one, URLs are refused. progress: called now and then with
+        the number of entries of the source that were looked at.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
     DividedError, a UsageError, where `kind` is None and the folder is divided into splits.
@@ -121,19 +140,19 @@ def open_source(
     added = plugins()
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
     if kind is not None:
-        return _open(path, kind, added, given, progress)
-    found = _kind_of(path, added, given)
+        return _open(path, kind, added, given, spool, progress)
+    found = _kind_of(path, added, given, spool)
     if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
         images = found != "folder" or holds_image(Path(path))
         raise DividedError(os.fspath(path), names, found if images else "video")
     if found in KINDS and (names := KINDS[found].splits(Path(path))):
         raise DividedError(os.fspath(path), names, found)
     try:
-        source = _open(path, found, added, given, progress)
+        source = _open(path, found, added, given, spool, progress)
     except NoImageError as error:
         if not error.videos:
             raise
-        return _open(path, "video", added, given, progress)
+        return _open(path, "video", added, given, spool, progress)
     if isinstance(source, ArchiveSource) and (names := source.splits()):
         raise DividedError(os.fspath(path), names, found)
     return source
@@ -150,12 +169,14 @@ def _open(
     kind: str,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
+    spool: Spool | None,
     progress: Progress | None,
 ) -> Source:
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     row = KINDS.get(kind)
-    if row is not None:
+    fetched = row is not None and row.remote and spool is not None and is_url(path)
+    if row is not None and not fetched:
         refuse_url(path)
     for name in given:
         if row is None or name not in row.options:
@@ -166,7 +187,7 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        return row.open(path, progress=progress, **given)
+        return row.open(path, progress=progress, **given, **({"spool": spool} if fetched else {}))
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 
@@ -176,11 +197,20 @@ def plugins() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint], given: dict[str, Any]) -> str:
+def _kind_of(
+    path: str | os.PathLike[str], added: dict[str, EntryPoint], given: dict[str, Any], spool: Spool | None
+) -> str:
     for name, entry in added.items():
         opener = _loaded(entry)
         if isinstance(opener, RecognizesPaths) and opener.accepts(path):
             return name
+    if spool is not None and is_url(path):
+        first = first_fetched(os.fspath(path), spool)
+        for name, kind in KINDS.items():
+            if kind.remote and kind.accepts_file(first):
+                return name
+        kinds = listed([name for name, kind in KINDS.items() if kind.remote], 9)
+        raise UsageError(f"{named(path)} is none of what can be read from a URL: {kinds}; --source names which it is")
     refuse_url(path)
     where = Path(path)
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.

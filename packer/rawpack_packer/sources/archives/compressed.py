@@ -16,7 +16,6 @@ import numpy as np
 
 from rawpack.errors import DecodeError, MissingExtraError, UsageError
 from rawpack_packer.sources.archives.spans import Spans
-from rawpack_packer.text import plain
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""
@@ -34,10 +33,9 @@ def compression(first: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
 
 
-def check_readable(path: str, kind: str) -> None:
+def check_readable(shown: str, kind: str) -> None:
     """Raise UsageError where an archive that is compressed by `kind` cannot be read at any offset, and
     MissingExtraError where what reads it is not installed."""
-    shown = plain(os.fsencode(path))
     if kind in _PROGRAMS:
         program = _PROGRAMS[kind]
         raise UsageError(

@@ -1,4 +1,5 @@
-"""The archive files of a source: one path, `a.tar::b.tar`, a range such as `a-{000..123}.tar`, or a glob in quotes."""
+"""The archive files of a source: one path, `a.tar::b.tar`, a range such as `a-{000..123}.tar`, or a glob in quotes; the
+same with URLs."""
 
 from __future__ import annotations
 
@@ -7,18 +8,28 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
-from rawpack_packer.sources.files import opened, reason_of
+from rawpack.errors import DecodeError, UsageError
+from rawpack.remote.url import filesystem, is_url, refuse_url, shown
+from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
 from rawpack_packer.text import near_path, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.spool import RemoteArchive, Spool
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _GLOB = re.compile(r"[*?\[]")
+_ASKED = 16
+"""URLs that are asked about at the same time."""
 _MOST = 1_000_000
 """Files that a range may stand for."""
 
@@ -28,14 +39,63 @@ class ArchiveFiles:
     """Archive files in order. Plain data."""
 
     paths: tuple[str, ...]
-    """Absolute, as the operating system takes them."""
+    """Absolute, as the operating system takes them; of archives behind URLs, where they are in the spool."""
     states: NDArray[np.int64]
-    """(k, 2): size in bytes and mtime in ns when the source was opened."""
+    """(k, 2): size in bytes, and mtime in ns or a checksum, when the source was opened."""
     indexes: tuple[str, ...] = ()
     """Of compressed archives: the file that holds the index of each, see `compressed.py`; "" for one that is not."""
+    remotes: tuple[RemoteArchive, ...] = ()
+    """Of archives behind URLs: where each is fetched from."""
+    spool: Spool | None = None
+    """What fetches them."""
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def name(self, k: int) -> str:
+        """The path or URL of archive k, printable."""
+        return plain(str(self.remotes[k])) if self.remotes else plain(os.fsencode(self.paths[k]))
+
+    def base(self, k: int) -> str:
+        """The last part of the path or URL of archive k."""
+        where = str(self.remotes[k]).partition("?")[0] if self.remotes else self.paths[k]
+        return where.rpartition("/")[2]
+
+    @property
+    def on_disk(self) -> tuple[str, ...]:
+        """See `SourceInfo.paths`."""
+        return () if self.remotes else self.paths
+
+    @contextmanager
+    def opened(self, k: int, *, keep: bool = True) -> Iterator[int]:
+        """A descriptor of archive k, which is fetched if need be. keep: see `Spool.opened`.
+
+        Raises SourceChangedError where it is not the archive that was found, or changes meanwhile; OSError.
+        """
+        if self.spool is not None:
+            with self.spool.opened(self.remotes[k], keep=keep) as fd:
+                yield fd
+            return
+        with opened(self.paths[k]) as fd:
+            check_unchanged(fd, self.state(k), self.name(k))
+            yield fd
+            check_unchanged(fd, self.state(k), self.name(k))
+
+    def read(self, k: int, read: Callable[[int], bytes]) -> bytes:
+        """What `read` reads from a descriptor of archive k. Raises as `Samples.__getitem__` does."""
+        if self.spool is None:
+            return read_unchanged(self.paths[k], self.name(k), self.state(k), read)
+        with self.opened(k) as fd:
+            data = read(fd)
+        if not data:
+            raise DecodeError("empty", "the file has no bytes")
+        return data
+
+    @contextmanager
+    def looked_through(self) -> Iterator[None]:
+        """While in this block, archives behind URLs are fetched in advance, because each is opened in order."""
+        with nullcontext() if self.spool is None else self.spool.fetching(self.remotes):
+            yield
 
     def state(self, k: int) -> tuple[int, int]:
         """Size in bytes and mtime in ns of archive k."""
@@ -45,7 +105,15 @@ class ArchiveFiles:
     def pick(self, numbers: Sequence[int]) -> ArchiveFiles:
         """The archives with these numbers, in this order."""
         indexes = tuple(self.indexes[k] for k in numbers) if self.indexes else ()
-        return ArchiveFiles(tuple(self.paths[k] for k in numbers), self.states[list(numbers)], indexes)
+        remotes = tuple(self.remotes[k] for k in numbers) if self.remotes else ()
+        paths = tuple(self.paths[k] for k in numbers)
+        return ArchiveFiles(paths, self.states[list(numbers)], indexes, remotes, self.spool)
+
+
+def named(path: str | os.PathLike[str]) -> str:
+    """A path or URL as messages name it."""
+    text = os.fspath(path)
+    return plain(shown(text)) if is_url(text) else plain(os.path.abspath(text))  # noqa: PTH100 - keeps what pathlib would not
 
 
 def is_pattern(path: str) -> bool:
@@ -53,16 +121,58 @@ def is_pattern(path: str) -> bool:
     return ("::" in path or bool(_RANGE.search(path) or _GLOB.search(path))) and not os.path.lexists(path)
 
 
-def archive_files(path: str | os.PathLike[str]) -> ArchiveFiles:
-    """The archive files that a user named. Raises UsageError where one is missing, no file, or named twice."""
-    paths = [os.path.abspath(name) for name in expanded(os.fspath(path))]  # noqa: PTH100 - keeps what pathlib would not
+def archive_files(path: str | os.PathLike[str], spool: Spool | None = None) -> ArchiveFiles:
+    """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
+    file, or named twice."""
+    names = expanded(os.fspath(path), spool)
+    far = is_url(names[0])
+    paths = names if far else [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
     for name, again in itertools.pairwise(sorted(paths)):
         if name == again:
-            raise UsageError(f"{plain(os.fspath(path))} names {plain(name)} twice")
+            raise UsageError(f"{named(path)} names {plain(shown(name))} twice")
+    if any(is_url(name) != far for name in names):
+        raise UsageError(f"{named(path)} names files and URLs: pack them separately")
+    if far:
+        return _remote_files(names, spool)
     return ArchiveFiles(tuple(paths), np.array([_state(name) for name in paths], np.int64).reshape(-1, 2))
 
 
-def expanded(path: str) -> list[str]:
+def first_fetched(path: str, spool: Spool) -> Path:
+    """Where the first of the files that a URL names is in the spool. Raises as `archive_files`."""
+    first = _remote_files(expanded(path, spool)[:1], spool)
+    with first.opened(0):
+        return Path(first.paths[0])
+
+
+def _remote_files(urls: Sequence[str], spool: Spool | None) -> ArchiveFiles:
+    from rawpack_packer.sources.archives.spool import find_remote
+
+    if spool is None:
+        refuse_url(urls[0])
+    assert spool is not None
+
+    def found(url: str) -> RemoteArchive:
+        try:
+            return find_remote(url, spool.options)
+        except FileNotFoundError:
+            raise UsageError(f"there is no file {plain(shown(url))}: check the URL of the source") from None
+
+    with ThreadPoolExecutor(_ASKED) as threads:
+        remotes = tuple(threads.map(found, urls))
+    paths = tuple(str(spool.path(one)) for one in remotes)
+    return ArchiveFiles(paths, np.array([one.state for one in remotes], np.int64), (), remotes, spool)
+
+
+def _remote_glob(url: str, spool: Spool | None) -> list[str]:
+    system, path = filesystem(url, {} if spool is None else spool.options)
+    try:
+        return sorted(system.unstrip_protocol(name) for name in system.glob(path))
+    except Exception as error:  # each file system has its own
+        what = f"{plain(shown(url))} cannot be listed ({type(error).__name__})"
+        raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from None
+
+
+def expanded(path: str, spool: Spool | None = None) -> list[str]:
     """The files that a path stands for, in order. Raises UsageError for an empty path and a glob without files."""
     if not path:
         raise UsageError("the source is an empty path: name an archive")
@@ -71,10 +181,12 @@ def expanded(path: str) -> list[str]:
     found: list[str] = []
     for one in path.split("::"):
         for name in _ranges(one):
-            if not _GLOB.search(name) or os.path.lexists(name):
+            far = is_url(name)
+            # A URL may have a query, so that "?" is no pattern there.
+            if not ("*" in name if far else _GLOB.search(name)) or os.path.lexists(name):
                 found.append(name)
                 continue
-            names = sorted(glob.glob(name), key=os.fsencode)  # noqa: PTH207 - the name may be absolute
+            names = _remote_glob(name, spool) if far else sorted(glob.glob(name), key=os.fsencode)  # noqa: PTH207
             if not names:
                 raise UsageError(f"no file matches {plain(name)}: check the path of the source")
             found += names

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, BadArchiveError, Member, Read, is_tar, tar_members
 from rawpack_packer.sources.archives.tree import Tree
 from rawpack_packer.sources.archives.zip import ZipSpans, zip_members
-from rawpack_packer.sources.files import opened
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.text import count, plain
@@ -35,15 +35,6 @@ ZIP_MARKS = (b"PK\3\4", b"PK\5\6")
 """First bytes of a zip archive; the second is of an empty one."""
 Found = tuple[Member, tuple[int, int] | None, Fault | None]
 """A member; what `ZipSpans.packed` has; why it cannot be read, if so."""
-
-
-@dataclass(frozen=True)
-class _Inner:
-    """A tar archive in another one."""
-
-    archive: int
-    read: Read
-    member: Member
 
 
 class Index:
@@ -61,18 +52,17 @@ class Index:
         self._progress, self._seen = progress, 0
         self._images = False
         """Whether there is any, by its extension."""
-        self._inner: list[_Inner] = []
-        self._kinds = [_kind(path) for path in archives.paths]
-        if "zip" in self._kinds and len({*self._kinds}) > 1:
-            one, other = (plain(archives.paths[self._kinds.index(kind)]) for kind in sorted({*self._kinds})[:2])
-            raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
-        with ExitStack() as files:
-            indexes = [
-                self._add_archive(k, path, kind, files)
-                for k, (path, kind) in enumerate(zip(archives.paths, self._kinds, strict=True))
-            ]
-            for inner in () if self._images else self._inner:
-                self._add_inner(inner, archives.paths[inner.archive])
+        self._inner: list[tuple[int, Member]] = []
+        """Tar archives in others: the number of the outer one, and the member."""
+        self._kinds: list[str] = []
+        self._archives = archives
+        with archives.looked_through():
+            indexes = [self._add_archive(k) for k in range(len(archives))]
+        if not self._images:
+            for k, inner in itertools.groupby(self._inner, key=lambda found: found[0]):
+                with self._opened(k) as (fd, reader):
+                    for _, member in inner:
+                        self._add_inner(k, partial(_pread, fd) if reader is None else partial(read_at, reader), member)
         if progress is not None:
             progress(self._seen)
         self._archives = replace(archives, indexes=tuple(indexes) if any(indexes) else ())
@@ -91,40 +81,50 @@ class Index:
             return ZipSpans(*columns, packed=np.array(tree.packed, np.int64).reshape(-1, 2))
         return CompressedSpans(*columns) if self._archives.indexes else Spans(*columns)
 
-    def _add_archive(self, k: int, path: str, kind: str, files: ExitStack) -> str:
-        """Add archive k, which stays open in `files`. Returns the file with the index of a compressed one, or ""."""
-        fd = files.enter_context(opened(path))
-        name = os.fsencode(f"{k}/{Path(path).name}")
-        if kind == "zip":
-            self._add(zip_members(fd), k, name, path)
-            return ""
-        if kind == "tar":
-            self._add_tar(partial(_pread, fd), os.fstat(fd).st_size, k, name, path)
-            return ""
-        reader = open_compressed(path, fd, threads=0)
-        files.callback(reader.close)
-        self._add_tar(partial(read_at, reader), LONGEST, k, name, path)
-        try:
-            return save_index(reader)
-        except DecodeError as error:
-            self.problems.setdefault(name + b"/", f"{plain(path)}: {error.detail}")
-            return NO_INDEX
+    @contextmanager
+    def _opened(self, k: int) -> Iterator[tuple[int, Any]]:
+        """A descriptor of archive k; and, if it is compressed, what reads it."""
+        with self._archives.opened(k, keep=False) as fd:
+            if k == len(self._kinds):
+                self._kinds.append(_kind(fd, self._archives.paths[k].lower(), self._archives.name(k)))
+                if "zip" in self._kinds and len({*self._kinds}) > 1:
+                    one, other = (self._archives.name(self._kinds.index(kind)) for kind in sorted({*self._kinds})[:2])
+                    raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
+            if self._kinds[k] in ("zip", "tar"):
+                yield fd, None
+                return
+            with closing(open_compressed(self._archives.paths[k], fd, threads=0)) as reader:
+                yield fd, reader
 
-    def _add_tar(self, read: Read, stop: int, k: int, name: bytes, path: str) -> None:
-        tars = self._add(_in_tar(read, 0, stop), k, name, path)
-        self._inner += [_Inner(k, read, member) for member in tars]
+    def _add_archive(self, k: int) -> str:
+        """Add archive k. Returns the file with the index of a compressed one, or ""."""
+        shown = self._archives.name(k)
+        name = f"{k}/{shown.rpartition('/')[2]}".encode()
+        with self._opened(k) as (fd, reader):
+            if self._kinds[k] == "zip":
+                self._add(zip_members(fd), k, name, shown)
+                return ""
+            read: Read = partial(_pread, fd) if reader is None else partial(read_at, reader)
+            tars = self._add(_in_tar(read, 0, os.fstat(fd).st_size if reader is None else LONGEST), k, name, shown)
+            self._inner += [(k, member) for member in tars]
+            if reader is None:
+                return ""
+            try:
+                return save_index(reader)
+            except DecodeError as error:
+                self.problems.setdefault(name + b"/", f"{shown}: {error.detail}")
+                return NO_INDEX
 
-    def _add_inner(self, inner: _Inner, path: str) -> None:
-        member = inner.member
-        if is_tar(inner.read(member.offset, BLOCK)) and self.tree.remove(member.name):
+    def _add_inner(self, k: int, read: Read, member: Member) -> None:
+        if is_tar(read(member.offset, BLOCK)) and self.tree.remove(member.name):
             folder = member.name[: -len(b".tar")] + b"/"
-            self.tree.add(member._replace(name=folder, kind="folder"), inner.archive)
-            found = _in_tar(inner.read, member.offset, member.offset + member.size)
-            name = b"%d/%s" % (inner.archive, member.name)
-            self._add(found, inner.archive, name, f"{path}/{os.fsdecode(member.name)}", folder)
+            self.tree.add(member._replace(name=folder, kind="folder"), k)
+            found = _in_tar(read, member.offset, member.offset + member.size)
+            name = b"%d/%s" % (k, member.name)
+            self._add(found, k, name, f"{self._archives.name(k)}/{plain(member.name)}", folder)
 
-    def _add(self, found: Iterable[Found], k: int, name: bytes, path: str, folder: bytes = b"") -> list[Member]:
-        """Add members of archive k, below `folder`, and return those that are tar archives. name, path: of what is
+    def _add(self, found: Iterable[Found], k: int, name: bytes, shown: str, folder: bytes = b"") -> list[Member]:
+        """Add members of archive k, below `folder`, and return those that are tar archives. name, shown: of what is
         read, where it cannot be read to its end."""
         before, tars = self._seen, list[Member]()
         try:
@@ -140,7 +140,7 @@ class Index:
         except (BadArchiveError, DecodeError) as error:
             detail = error.detail if isinstance(error, DecodeError) else error
             intact = count(self._seen - before, "member")
-            self.problems[name + b"/"] = f"{plain(path)} cannot be read to its end: {detail}; {intact} before that"
+            self.problems[name + b"/"] = f"{shown} cannot be read to its end: {detail}; {intact} before that"
         return tars
 
 
@@ -152,15 +152,14 @@ def _pread(fd: int, offset: int, size: int) -> bytes:
     return os.pread(fd, size, offset)
 
 
-def _kind(path: str) -> str:
-    """ "zip", "tar", ".gz" or ".bz2". Raises UsageError for anything else."""
-    with opened(path) as fd:
-        first = os.read(fd, BLOCK)
-    if first.startswith(ZIP_MARKS) or (path.lower().endswith(".zip") and not is_tar(first)):
+def _kind(fd: int, path: str, shown: str) -> str:
+    """ "zip", "tar", ".gz" or ".bz2". path: in lower case. Raises UsageError for anything else."""
+    first = os.pread(fd, BLOCK, 0)
+    if first.startswith(ZIP_MARKS) or (path.endswith(".zip") and not is_tar(first)):
         return "zip"
     if (kind := compression(first)) != "":
-        check_readable(path, kind)
+        check_readable(shown, kind)
         return kind
-    if not is_tar(first) and not path.lower().endswith(".tar"):
-        raise UsageError(f"{plain(os.fsencode(path))} is no archive: tar and zip archives can be packed")
+    if not is_tar(first) and not path.endswith(".tar"):
+        raise UsageError(f"{shown} is no archive: tar and zip archives can be packed")
     return "tar"

@@ -6,16 +6,17 @@ import os
 from array import array
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files
+from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, named
 from rawpack_packer.sources.archives.records import RecordImages, records
 from rawpack_packer.sources.base import SourceInfo, given_options, numbered
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import check_unchanged, opened, reason_of, stop_if_of_any_file
+from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.numbers import is_small
@@ -29,6 +30,9 @@ from rawpack_packer.sources.listing.table import (
     texts_of,
 )
 from rawpack_packer.text import listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.spool import Spool
 
 _NOT_RECORDS = {
     ".bin": "a .bin is a pickle, which could run code when it is read, so rawpack does not read it: unpack it with "
@@ -55,21 +59,28 @@ class RecordIOSource(TableSource):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], /, *, classes: Classes | None = None, progress: Progress | None = None
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        classes: Classes | None = None,
+        spool: Spool | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        """path: see `archive_files`; or a folder with one file. classes: the names of labels. progress: called with the
-        number of records.
+        """path: see `archive_files`; or a folder with one file. classes: the names of labels. spool: for files behind
+        URLs. progress: called with the number of records.
 
         Raises UsageError where a file is no RecordIO file, is damaged, holds no images, or has an .idx of other
         records.
         """
-        where = plain(os.path.abspath(os.fspath(path)))  # noqa: PTH100 - keeps what pathlib would not
+        where = named(path)
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
-        files = archive_files(_in_folder(path, where) if os.path.isdir(path) else path)  # noqa: PTH112
+        files = archive_files(_in_folder(path, where) if os.path.isdir(path) else path, spool)  # noqa: PTH112
         found = _FoundRecords()
-        for number in range(len(files)):
-            found.read(files, number, progress)
+        with files.looked_through():
+            for number in range(len(files)):
+                found.read(files, number, progress)
         if progress is not None:
             progress(found.seen)
         found.check(where)
@@ -87,7 +98,7 @@ class RecordIOSource(TableSource):
         info = SourceInfo(
             kind="recordio",
             root=where,
-            paths=files.paths,
+            paths=files.on_disk,
             fields=fields,
             classes=names,
             empty_classes=empty,
@@ -156,40 +167,37 @@ class _FoundRecords:
         """Find the records of one file."""
         from rawpack_packer.images import sniff
 
-        path, state, starts = files.paths[number], files.state(number), array("q")
-        where = plain(os.fsencode(path))
-        if not state[0]:
+        where, size, starts = files.name(number), files.state(number)[0], array("q")
+        if not size:
             raise UsageError(f"{where} is empty: copy it again")
         try:
-            with opened(path) as fd:
-                try:
-                    for one in records(fd, state[0], where):
-                        self.seen += 1
-                        if progress is not None and self.seen % PROGRESS_EVERY == 0:
-                            progress(self.seen)
-                        starts.append(one.start)
-                        if one.several and not one.size:
-                            self.headers += 1
-                            continue
-                        if one.split:
-                            self._split[len(self._file)] = one.end - one.start, one.before
-                        self._file.append(number)
-                        self._offset.append(one.offset)
-                        self._size.append(one.size)
-                        self._labels += one.labels
-                        self._counts.append(len(one.labels) // 4)
-                        self._ids.append(one.id)
-                        self._high.append(one.high)
-                        self._some_image = self._some_image or sniff(one.first) is not None
-                        self._first = self._first or (one.size, one.first)
-                finally:
-                    check_unchanged(fd, state, where)
+            with files.opened(number, keep=False) as fd:
+                for one in records(fd, size, where):
+                    self.seen += 1
+                    if progress is not None and self.seen % PROGRESS_EVERY == 0:
+                        progress(self.seen)
+                    starts.append(one.start)
+                    if one.several and not one.size:
+                        self.headers += 1
+                        continue
+                    if one.split:
+                        self._split[len(self._file)] = one.end - one.start, one.before
+                    self._file.append(number)
+                    self._offset.append(one.offset)
+                    self._size.append(one.size)
+                    self._labels += one.labels
+                    self._counts.append(len(one.labels) // 4)
+                    self._ids.append(one.id)
+                    self._high.append(one.high)
+                    self._some_image = self._some_image or sniff(one.first) is not None
+                    self._first = self._first or (one.size, one.first)
         except DecodeError as error:
             raise UsageError(f"{where}: {error.detail}") from None
         except OSError as error:
             stop_if_of_any_file(error, where)
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        _check_index(path, np.array(starts, np.int64))
+        if not files.remotes:
+            _check_index(files.paths[number], np.array(starts, np.int64))
 
     def check(self, where: str) -> None:
         """Raise UsageError where there is no image."""

@@ -7,11 +7,13 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
 from rawpack_packer.sources.archives.files import archive_files, is_pattern
 from rawpack_packer.sources.archives.index import ZIP_MARKS, Index
 from rawpack_packer.sources.archives.labels import read_labels
@@ -24,6 +26,9 @@ from rawpack_packer.sources.files import opened
 from rawpack_packer.sources.folder import FolderSource, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS
 from rawpack_packer.text import count, listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.spool import Spool
 
 EXTENSIONS = (
     ".tar", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst",
@@ -72,20 +77,22 @@ class ArchiveSource(FolderSource):
         *,
         labels: str | os.PathLike[str] | None = None,
         skip_unreadable: bool = False,
+        spool: Spool | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Read the directory of each archive.
 
         labels: see `labels.py`; of archives without classes. skip_unreadable: pack what is intact of an archive that
-        is truncated or damaged. progress: called with the number of members so far, every 1,000 and at the end.
+        is truncated or damaged. spool: for archives behind URLs. progress: called with the number of members so far,
+        every 1,000 and at the end.
         Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
         MissingExtraError where one is compressed and nothing installed can read it.
         """
-        named, inside = _split(os.fspath(path))
-        archives = archive_files(named)
+        outer, inside = _split(os.fspath(path))
+        archives = archive_files(outer, spool)
         index = Index(archives, progress)
         tree, spans = index.tree, index.spans()
-        shown = plain(os.fsencode(archives.paths[0]))
+        shown = archives.name(0)
         if len(archives) > 1:
             shown += f" and {len(archives) - 1:,} more"
         folder = _folder(tree, os.fsencode(inside), shown)
@@ -101,7 +108,7 @@ class ArchiveSource(FolderSource):
         info = scan.info("archive", root)
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
-        self.info = replace(info, paths=archives.paths, problems=problems)
+        self.info = replace(info, paths=archives.on_disk, problems=problems)
         self._all = scan.files(spans)
         self._states = np.concatenate([self._all.states, archives.states])
         if labels is not None:
@@ -143,7 +150,7 @@ class ArchiveSource(FolderSource):
 
 def _split(path: str) -> tuple[str, str]:
     """A path as that of an archive, and of the folder in it: "" for a path that goes into no file."""
-    above = path
+    above = "" if is_url(path) else path
     while above and not os.path.lexists(above) and os.path.dirname(above) != above:  # noqa: PTH120
         above = os.path.dirname(above)  # noqa: PTH120
     if above != path and above and os.path.isfile(above):  # noqa: PTH113

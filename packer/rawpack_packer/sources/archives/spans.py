@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.archives.files import ArchiveFiles
-from rawpack_packer.sources.files import MAX_FILE_BYTES, opened, read_unchanged
-from rawpack_packer.text import plain
+from rawpack_packer.sources.files import MAX_FILE_BYTES
 
 Rows = NDArray[np.int64]
 Fault = tuple[str, str]
@@ -49,14 +48,13 @@ class Spans:
         size, k = int(self.states[i, 0]), int(self.archive[i])
         if size > MAX_FILE_BYTES:
             raise DecodeError("too_large", f"the file has {size} bytes: no decoder takes 2 GiB or more")
-        path = self.archives.paths[k]
-        return read_unchanged(path, plain(os.fsencode(path)), self.archives.state(k), self._reader(i))
+        return self.archives.read(k, self._reader(i))
 
     def head(self, i: int, most: int) -> bytes:
         """The first bytes of member i, `most` or fewer; none of one that cannot be read. Raises OSError."""
         if i in self.faults:
             return b""
-        with opened(self.archives.paths[int(self.archive[i])]) as fd, suppress(DecodeError):
+        with self.archives.opened(int(self.archive[i])) as fd, suppress(DecodeError):
             return self._reader(i, most)(fd)
         return b""
 

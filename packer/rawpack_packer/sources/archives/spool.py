@@ -15,8 +15,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +27,7 @@ from typing import Any
 import xxhash
 
 from rawpack.disk.manifest import FileRecord
-from rawpack.errors import PackError, StoreError
+from rawpack.errors import PackError, RawpackError, StoreError
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack_packer.sources.files import changed
@@ -36,6 +37,8 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 100
 _LAST_NAME = re.compile(r"(?P<folder>[^?#]*)/(?P<name>[^/?#]*)(?P<query>.*)", re.DOTALL)
 _LOOK_EVERY_S = 0.05
+_CONNECTIONS = 4
+"""Files that are fetched at the same time while archives are looked through."""
 
 
 @dataclass(frozen=True)
@@ -80,25 +83,56 @@ def find_remote(url: str, options: Mapping[str, Any] | None = None) -> RemoteArc
 class Spool:
     """One folder with its limit. Any number of processes may use it, and it may be pickled."""
 
-    def __init__(self, folder: Path, limit: int) -> None:
-        """limit: in bytes. It is exceeded only where the files that are being read right now need more."""
-        self.folder, self.limit = folder, limit
+    def __init__(self, folder: Path, limit: int, options: Mapping[str, Any] | None = None) -> None:
+        """limit: in bytes. It is exceeded only where the files that are being read right now need more. options:
+        fsspec's `storage_options`, for whoever looks for files."""
+        self.folder, self.limit, self.options = folder, limit, dict(options or {})
 
     @contextmanager
-    def opened(self, file: RemoteArchive) -> Iterator[int]:
+    def opened(self, file: RemoteArchive, *, keep: bool = True) -> Iterator[int]:
         """A descriptor of the file, which is fetched if it is not there. It stays as long as it is open.
 
+        keep: otherwise it takes nobody's place: where the spool is full, it is removed at the end.
         Raises SourceChangedError where the server has another version by now, PackError where the file cannot be
-        fetched, OSError where the spool cannot be written.
+        fetched or the spool cannot be written.
         """
-        descriptor = self._open(file)
+        try:
+            descriptor = self._open(file, make_room=keep)
+        except OSError as error:
+            what = f"{error.strerror or error}; fix that, or free some space, and run the same command again"
+            raise PackError(f"{file} cannot be kept in {self.folder}: {what}") from error
         try:
             yield descriptor
         finally:
             os.close(descriptor)
+        if not keep and self.is_full():
+            self.remove(file)
+
+    @contextmanager
+    def fetching(self, wanted: Sequence[RemoteArchive]) -> Iterator[None]:
+        """While in this block, fetch these files in order, several at once, until the spool is full."""
+        ended, left, lock = threading.Event(), iter(wanted), threading.Lock()
+
+        def fetch() -> None:
+            # What fails here fails again where the file is opened.
+            with suppress(RawpackError, OSError):
+                while not ended.is_set() and not self.is_full():
+                    with lock:
+                        file = next(left, None)
+                    if file is None:
+                        return
+                    os.close(self._open(file, make_room=False))
+
+        for _ in range(min(_CONNECTIONS, len(wanted) - 1)):
+            threading.Thread(target=fetch, daemon=True, name="rawpack-spool").start()
+        try:
+            yield
+        finally:
+            ended.set()
 
     def is_full(self) -> bool:
         """Whether what is there exceeds the limit."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         return sum(self._sizes().values()) > self.limit
 
     def remove(self, file: RemoteArchive) -> None:
@@ -127,7 +161,7 @@ class Spool:
     def _index(self, file: RemoteArchive) -> Path:
         return self.folder / f"{file.digest}.index"
 
-    def _open(self, file: RemoteArchive) -> int:
+    def _open(self, file: RemoteArchive, *, make_room: bool) -> int:
         path, moved, had = self.path(file), time.monotonic(), -1
         part = path.with_name(f"{path.name}.part")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -140,6 +174,8 @@ class Spool:
             if fetching is not None:
                 try:
                     if not path.exists():
+                        if make_room:
+                            self._make_room(file)
                         self._fetch(file, fetching)
                         part.replace(path)
                     else:
@@ -157,7 +193,6 @@ class Spool:
 
     def _fetch(self, file: RemoteArchive, descriptor: int) -> None:
         remote, name = _remote(file.url, file.options)
-        self._make_room(file)
         try:
             self._check_version(file)
             remote.download(name, FileRecord(name=name, bytes=file.bytes, xxh3=""), descriptor)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xxhash
@@ -23,13 +23,14 @@ from rawpack_packer.sources.archives.compressed import (
     save_index,
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern
+from rawpack_packer.sources.archives.files import named as shown_name
 from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
 from rawpack_packer.sources.archives.samples import Shards, is_shard
 from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, is_tar, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
+from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.kinds import Declared, declared_kind
 from rawpack_packer.sources.listing.columns import Classes, classes_of
@@ -43,6 +44,9 @@ from rawpack_packer.sources.listing.table import (
     texts_of,
 )
 from rawpack_packer.text import listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.spool import Spool
 
 Prefix = Literal["names", "numbers"]
 Progress = Callable[[int], None]
@@ -70,19 +74,20 @@ class WebDatasetSource(TableSource):
         fields: Mapping[str, Declared] | Sequence[str] = (),
         classes: Classes | None = None,
         prefix: Prefix | None = None,
+        spool: Spool | None = None,
         progress: Progress | None = None,
     ) -> None:
         """path: a shard, several (see `archive_files`), or a folder of shards.
 
         fields: what becomes a field, as `[NAME=]MEMBER[:DTYPE]`: ["caption=txt", "json.width"], or a mapping of what is
         before the colon to what is after it. NAME `image` chooses the image, `label` the label. classes: names of the
-        labels. prefix: what is put before keys: the name of the shard, or its number. progress: called with the number
-        of members seen.
+        labels. prefix: what is put before keys: the name of the shard, or its number. spool: for shards behind URLs.
+        progress: called with the number of members seen.
 
         Raises UsageError where a shard is damaged, has no samples, or keys are not unique.
         """
-        where = plain(os.path.abspath(os.fspath(path)))  # noqa: PTH100 - keeps what pathlib would not
-        files, paths = _files(path, where)
+        where = shown_name(path)
+        files, paths = _files(path, where, spool)
         named = named_fields(fields)
         default = None if any(one.suffix == "cls" for one in named.values()) else _CLS
         label = named.get("label", default)
@@ -154,12 +159,13 @@ def _read(
 ) -> tuple[Shards, ArchiveFiles]:
     """The samples of all shards, and the shards, with the index of each compressed one."""
     shards, indexes = Shards(fields, label), list[str]()
-    for number in range(len(files)):
-        with _shard(files, number) as (read, size, where):
-            for count in shards.read(read, size, number, where):
-                if progress is not None and count % PROGRESS_EVERY == 0:
-                    progress(count)
-            indexes.append(save_index(read.args[0]) if size == LONGEST else "")
+    with files.looked_through():
+        for number in range(len(files)):
+            with _shard(files, number) as (read, size, where):
+                for count in shards.read(read, size, number, where):
+                    if progress is not None and count % PROGRESS_EVERY == 0:
+                        progress(count)
+                indexes.append(save_index(read.args[0]) if size == LONGEST else "")
     if progress is not None:
         progress(shards.members)
     return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
@@ -171,17 +177,15 @@ def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], i
 
     Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
     """
-    path, state = files.paths[number], files.state(number)
-    where = plain(os.fsencode(path))
+    path, where = files.paths[number], files.name(number)
     try:
-        with opened(path) as fd, ExitStack() as readers:
-            readers.callback(check_unchanged, fd, state, where)
+        with files.opened(number, keep=False) as fd, ExitStack() as readers:
             if kind := compression(os.pread(fd, BLOCK, 0)):
-                check_readable(path, kind)
+                check_readable(where, kind)
                 reader = readers.enter_context(closing(open_compressed(path, fd, threads=0)))
                 yield partial(read_at, reader), LONGEST, where
             else:
-                yield partial(_pread, fd), state[0], where
+                yield partial(_pread, fd), os.fstat(fd).st_size, where
     except DecodeError as error:
         raise UsageError(f"{where} is damaged: {error.detail}; copy it again, or leave it out") from None
     except OSError as error:
@@ -193,12 +197,12 @@ def _pread(fd: int, offset: int, size: int) -> bytes:
     return os.pread(fd, max(size, 0), offset)  # of a truncated archive, the next header is asked for beyond the end
 
 
-def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tuple[str, ...]]:
+def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[ArchiveFiles, tuple[str, ...]]:
     """The shards at a path, and what they are read from. Raises UsageError where a folder has none, or several sets of
     them."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        files = archive_files(path)
-        return files, files.paths
+        files = archive_files(path, spool)
+        return files, files.on_disk
     shards = [os.fspath(file) for file in _shards_in(Path(path))]
     if not shards:
         raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
@@ -237,7 +241,7 @@ def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None
     if prefix == "numbers":
         begins = [f"{number}/" for number in range(len(files))]
     elif prefix == "names":
-        begins = [f"{_shard_name(path)}/" for path in files.paths]
+        begins = [f"{_shard_name(files.base(k))}/" for k in range(len(files))]
         if len(set(begins)) < len(begins):
             double = next(name for name in begins if begins.count(name) > 1)
             raise UsageError(f"several shards of {where} are named {double!r}: --prefix numbers tells them apart")
@@ -251,7 +255,7 @@ def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None
         before = first.setdefault(keys.raw(i), i)
         if before == i:
             continue
-        one, two = (plain(_shard_name(files.paths[shards.shard[rows[k]]])) for k in (before, i))
+        one, two = (plain(_shard_name(files.base(shards.shard[rows[k]]))) for k in (before, i))
         what = f"{where}: key {plain(keys.value(i))} is there twice, "
         if shards.shard[rows[before]] == shards.shard[rows[i]]:
             raise UsageError(
@@ -262,9 +266,8 @@ def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None
     return keys
 
 
-def _shard_name(path: str) -> str:
-    name = text_of(os.fsencode(Path(path).name))
-    return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", name, flags=re.IGNORECASE)
+def _shard_name(base: str) -> str:
+    return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", text_of(os.fsencode(base)), flags=re.IGNORECASE)
 
 
 def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
