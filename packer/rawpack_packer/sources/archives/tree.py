@@ -177,14 +177,14 @@ class Tree:
         return node if isinstance(node, int) else None
 
 
-class _State(NamedTuple):
+class _MemberState(NamedTuple):
     st_mode: int
     st_size: int
     st_mtime_ns: int
 
 
 @dataclass(slots=True)
-class _Entry:
+class _MemberEntry:
     name: str
     node: Node
     where: tuple[Node, ...]
@@ -245,20 +245,22 @@ class TreeScan(FolderScan):
     def _identity(self, folder: bytes) -> Identity:
         return 0, id(self._nodes(folder)[-1])
 
-    def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_Entry]]:
+    def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_MemberEntry]]:
         where, tree = self._nodes(folder), self._tree
         at = where[-1]
         assert isinstance(at, dict)  # the scan enters nothing else
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
-        return nullcontext(_Entry(os.fsdecode(name), node, where, tree.is_link(node)) for name, node in at.items())
+        return nullcontext(
+            _MemberEntry(os.fsdecode(name), node, where, tree.is_link(node)) for name, node in at.items()
+        )
 
-    def _stat(self, entry: Entry) -> _State:
+    def _stat(self, entry: Entry) -> _MemberState:
         node = self._followed(entry)
         if isinstance(node, dict):
-            return _State(stat.S_IFDIR, 0, 0)
+            return _MemberState(stat.S_IFDIR, 0, 0)
         mode = stat.S_IFIFO if self._tree.is_special(node) else stat.S_IFREG
-        return _State(mode, self._tree.size[node], node)
+        return _MemberState(mode, self._tree.size[node], node)
 
     def _first_bytes(self, entry: Entry) -> bytes:
         node = self._followed(entry)
@@ -266,7 +268,7 @@ class TreeScan(FolderScan):
         return b"" if node in self._tree.faults else self._read(node, self._wanted.sniff_bytes)
 
     def _followed(self, entry: Entry) -> Node:
-        assert isinstance(entry, _Entry)
+        assert isinstance(entry, _MemberEntry)
         return self._tree.resolve(entry.where, os.fsencode(entry.name))[-1] if entry.is_link else entry.node
 
     def _check_there(self, where: bytes) -> None:
