@@ -38,6 +38,7 @@ class Server:
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Request,), {"server_state": self}))
         self.http.daemon_threads = True
+        self.http.handle_error = lambda request, address: None  # of clients that were killed
 
     @property
     def url(self) -> str:

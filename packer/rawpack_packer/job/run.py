@@ -84,7 +84,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
     KeyboardInterrupt, with `Parts.kept`, after Ctrl-C.
     """
     began, path = time.monotonic(), job.destination
-    if check_free and len(job.source) and (how.restart or not _is_begun(job)):
+    if check_free and len(job.source) and (how.restart or job.begun is None):
         own = 0 if job.adds else destinations.own_bytes(path)
         check_space(path, [(job.source, job.recipe)], how.processes, destinations.free_bytes(path) + own)
     with files.refusals_named(path):
@@ -147,10 +147,6 @@ def check_sizes(path: Path, manifest: Manifest) -> None:
             raise PackError(
                 f"{path} was complete, but {name} {what}; `rawpack inspect --verify` shows what else is damaged"
             )
-
-
-def _is_begun(job: Job) -> bool:
-    return job.begun is not None if job.adds else destinations.is_begun(job.destination)
 
 
 def _make(path: Path) -> None:

@@ -124,22 +124,27 @@ def is_pattern(path: str) -> bool:
 def archive_files(path: str | os.PathLike[str], spool: Spool | None = None) -> ArchiveFiles:
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
+    names = _named_once(path, spool)
+    if is_url(names[0]):
+        return _remote_files(names, spool)
+    paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
+    return ArchiveFiles(tuple(paths), np.array([_state(name) for name in paths], np.int64).reshape(-1, 2))
+
+
+def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
+    """The files or URLs that a path stands for. Raises UsageError where one is named twice, or both are named."""
     names = expanded(os.fspath(path), spool)
-    far = is_url(names[0])
-    paths = names if far else [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
-    for name, again in itertools.pairwise(sorted(paths)):
+    for name, again in itertools.pairwise(sorted(name if is_url(name) else os.path.abspath(name) for name in names)):  # noqa: PTH100
         if name == again:
             raise UsageError(f"{named(path)} names {plain(shown(name))} twice")
-    if any(is_url(name) != far for name in names):
+    if len({is_url(name) for name in names}) > 1:
         raise UsageError(f"{named(path)} names files and URLs: pack them separately")
-    if far:
-        return _remote_files(names, spool)
-    return ArchiveFiles(tuple(paths), np.array([_state(name) for name in paths], np.int64).reshape(-1, 2))
+    return names
 
 
 def first_fetched(path: str, spool: Spool) -> Path:
     """Where the first of the files that a URL names is in the spool. Raises as `archive_files`."""
-    first = _remote_files(expanded(path, spool)[:1], spool)
+    first = _remote_files(_named_once(path, spool)[:1], spool)
     with first.opened(0):
         return Path(first.paths[0])
 

@@ -1,0 +1,189 @@
+"""Archives behind URLs: the store is that of the same archives on the disk, each is fetched once, and nothing stays."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from folders import files_of
+from pictures import picture, save
+from reading import wait_until
+from running import pack, run_here, started
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack_packer.sources.archives.spool import Spool
+from rawpack_packer.testing.engines import check_files, settled_files
+
+pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
+
+from store_server import Server, on, serving, slow, status
+
+SHARDS, SAMPLES = 6, 100
+"""Shards of a WebDataset, and the samples in each."""
+SMALL = ("--size", 32, "--shard-size", 1)
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with WebDataset shards, and with a tar and a zip of a folder."""
+    root = tmp_path_factory.mktemp("archives")
+    images = [save(tmp_path_factory.mktemp("one") / "x.jpg", picture(40, 60, k)).read_bytes() for k in range(10)]
+    for number in range(SHARDS):
+        with tarfile.open(root / f"train-{number:03}.tar", "w") as tar:
+            for i in range(number * SAMPLES, (number + 1) * SAMPLES):
+                for name, data in ((f"{i:06}.jpg", images[i % 10]), (f"{i:06}.cls", b"%d" % (i % 7))):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    with tarfile.open(root / "photos.tar", "w") as tar:
+        for i, image in enumerate(images):
+            info = tarfile.TarInfo(f"photos/{'ab'[i % 2]}/{i}.jpg")
+            info.size = len(image)
+            tar.addfile(info, io.BytesIO(image))
+    return root
+
+
+@pytest.fixture
+def server(archives: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """They behind HTTP, and behind S3 in a bucket."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
+        monkeypatch.delenv(name)
+    with serving() as started:
+        started.put_folder("bucket", files_of(archives))
+        monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", started.url)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame-open")
+        import fsspec.config
+
+        monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": started.url})
+        yield started
+
+
+def limit_spools(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Give every spool this limit in bytes, as if the disk were nearly full."""
+    make = Spool.__init__
+    monkeypatch.setattr(Spool, "__init__", lambda self, folder, _, options=None: make(self, folder, limit, options))
+
+
+@pytest.mark.parametrize("name", ["train-{000..005}.tar", "photos.tar"])
+def test_the_store_is_that_of_the_same_archives_on_the_disk(
+    server: Server, archives: Path, tmp_path: Path, name: str
+) -> None:
+    """Whatever kind of archive it is, detected by what it holds; each is fetched once, and no spool is left."""
+    pack(f"{server.url}/bucket/{name}", tmp_path / "far", *SMALL)
+    pack(archives / name, tmp_path / "near", *SMALL)
+    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    assert not (tmp_path / "far" / ".rawpack").exists()
+    fetched = [path for method, path in server.log if method == "GET"]
+    assert len(fetched) == len(set(fetched)) == (1 if name == "photos.tar" else SHARDS)
+
+
+def test_a_glob_in_a_bucket(server: Server, archives: Path, tmp_path: Path) -> None:
+    """`*` lists the bucket; workers share the spool."""
+    pack("s3://bucket/train-*.tar", tmp_path / "far", *SMALL, "--workers", 2)
+    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
+    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    assert all(server.asked(f"train-{k:03}.tar") == 1 for k in range(SHARDS))
+
+
+def test_a_killed_run_fetches_nothing_again(server: Server, archives: Path, tmp_path: Path) -> None:
+    """What the spool has is used by the run that resumes."""
+    url = f"{server.url}/bucket/train-{{000..005}}.tar"
+    server.faults.append(on("train-003", slow(1.0), 1))
+    with started("pack", *SMALL, "--workers", 1, url, tmp_path / "far") as process:
+        wait_until(lambda: server.asked("train-005") > 0, "the last shard")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    kept = {path.name.split(".", 2)[2] for path in (tmp_path / "far" / ".rawpack" / "spool").glob("*.tar")}
+    assert kept
+    server.log.clear()
+    pack(url, tmp_path / "far", *SMALL)
+    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
+    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    assert all(not server.asked(name) for name in kept)
+
+
+def test_a_spool_with_little_room(
+    server: Server, archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Archives that do not fit together are fetched again when they are packed; the store is the same."""
+    limit_spools(monkeypatch, 300_000)
+    pack(f"{server.url}/bucket/train-{{000..005}}.tar", tmp_path / "far", *SMALL)
+    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
+    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    assert all(1 <= server.asked(f"train-{k:03}.tar") <= 3 for k in range(SHARDS))
+
+
+def test_from_one_url_to_another(server: Server, archives: Path, tmp_path: Path) -> None:
+    """A store at a URL can be packed from archives behind URLs; from Python, with the options of both."""
+    rawpack_packer.pack(
+        "s3://bucket/photos.tar", "s3://bucket/store", scratch=tmp_path / "scratch", size=32, workers=0,
+        storage_options={"endpoint_url": server.url},
+    )  # fmt: skip
+    pack(archives / "photos.tar", tmp_path / "near", "--size", 32)
+    got = {name: data for name, data in server.files.items() if name.startswith("bucket/store/shard")}
+    assert list(got.values()) == [(tmp_path / "near" / "shard-00000.npy").read_bytes()]
+    assert not any((tmp_path / "scratch").rglob("*.tar"))
+
+
+def test_append(server: Server, archives: Path, tmp_path: Path) -> None:
+    """Archives behind URLs can be appended; the store has no work folder afterwards."""
+    pack(archives / "train-{000..002}.tar", tmp_path / "store", *SMALL)
+    rawpack_packer.append(f"{server.url}/bucket/train-{{003..005}}.tar", tmp_path / "store", workers=0)
+    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
+    assert (Reader(tmp_path / "store").column("label") == Reader(tmp_path / "near").column("label")).all()
+    assert not (tmp_path / "store" / ".rawpack").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("/bucket/none-{0..3}.tar", r"there is no file http\S+/bucket/none-0\.tar: check the URL"),
+        ("/bucket/train-000.tar?secret=1::x.tar", r"names files and URLs: pack them separately"),
+    ],
+)
+def test_what_is_not_there(server: Server, tmp_path: Path, source: str, message: str) -> None:
+    """The error names the URL, without its secrets, and nothing is left."""
+    with pytest.raises(UsageError, match=message) as error:
+        rawpack_packer.pack(f"{server.url}{source}", tmp_path / "store", workers=0)
+    assert "secret" not in str(error.value)
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_archive_that_changes_while_it_is_packed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive that is fetched again must be the one that was looked through."""
+    limit_spools(monkeypatch, 1)
+    first = server.files["bucket/train-000.tar"]
+
+    def replace(request: object) -> bool:
+        server.files["bucket/train-000.tar"] = first.replace(b"000000.cls", b"00000x.cls")
+        return False
+
+    server.faults.append(on("train-005", replace, 1))
+    ran = run_here("pack", *SMALL, "--workers", 0, f"{server.url}/bucket/train-{{000..005}}.tar", tmp_path / "store")
+    assert ran.code == 1
+    assert "train-000.tar changed since packing began: it was written to" in ran.err
+    assert not (tmp_path / "store" / "store.json").exists()
+
+
+def test_a_server_that_fails_now_and_then(server: Server, archives: Path, tmp_path: Path) -> None:
+    """Requests that fail are tried again."""
+    server.faults += [on("train-00", status(503), 5), on("train-00", status(500), 2, "HEAD")]
+    pack(f"{server.url}/bucket/train-{{000..005}}.tar", tmp_path / "far", *SMALL)
+    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
+    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+
+
+def test_plan_needs_local_files(server: Server) -> None:
+    """Commands without a destination have no spool, and say so."""
+    ran = run_here("plan", f"{server.url}/bucket/photos.tar")
+    assert ran.code == 2
+    assert "is a URL, but this needs local files" in ran.err
