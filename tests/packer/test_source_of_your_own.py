@@ -104,7 +104,7 @@ def added() -> Iterator[None]:
     vars(module)["TapeSource"] = TapeSource
     with (
         mock.patch.dict(sys.modules, {module.__name__: module}),
-        mock.patch.dict(registry.KINDS, {"tape": registry.SourceKind(TapeSource, ("speed",), is_tape)}),
+        mock.patch.dict(registry.KINDS, {"tape": registry.SourceKind("tapes", TapeSource, ("speed",), is_tape)}),
     ):
         yield
 

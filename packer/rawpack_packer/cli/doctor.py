@@ -28,7 +28,7 @@ _LABELS = {
 @click.command(cls=Subcommand)
 @json_option
 def doctor(as_json: bool) -> None:
-    """Show this machine's CPUs, memory, JPEG decoders and packages.
+    """Show this machine's CPUs, memory, JPEG decoders and packages, and what can be packed with them.
 
     \b
     Example:
@@ -59,9 +59,18 @@ def _as_text(about: dict[str, Any]) -> str:
             else (extra, f"not installed: pip install 'rawpack[{extra}]'")
             for extra, found in about["extras"].items()
         ],
+        "sources": [(name, _source(one)) for name, one in about["sources"].items()],
     }
     shown = [f"{name}\n{text.table(rows)}" for name, rows in blocks.items() if rows]
     return "\n\n".join([f"rawpack {about['rawpack']}", *shown])
+
+
+def _source(about: dict[str, Any]) -> str:
+    """What a kind of source reads, and what it lacks."""
+    if about["extra_installed"]:
+        return str(about["reads"])
+    only = f"for {about['extra_for']}: " if about["extra_for"] else ""
+    return f"{about['reads']} ({only}pip install 'rawpack[{about['extra']}]')"
 
 
 def _shown(name: str, value: Any) -> str:

@@ -13,13 +13,15 @@ import rawpack
 from rawpack import jpeg
 from rawpack.errors import RawpackError
 from rawpack.system import machine
+from rawpack_packer.sources import KINDS
 
 NONE = "none: "
 """Before the reason why no decoder is used."""
 
 
 def examine() -> dict[str, Any]:
-    """JPEG decoders and which one is used, the machine, packages and extras with their versions, GPUs."""
+    """JPEG decoders and which one is used, the machine, packages and extras with their versions, kinds of sources and
+    what they lack, GPUs."""
     try:
         chosen = jpeg.decoder().name
     except RawpackError as error:
@@ -38,6 +40,16 @@ def examine() -> dict[str, Any]:
         },
         "packages": extras.pop("", {}),
         "extras": extras,
+        "sources": {
+            name: {
+                "reads": kind.reads,
+                "extra": kind.extra or None,
+                "extra_for": kind.extra_for or None,
+                "extra_installed": all(extras.get(kind.extra, {}).values()),
+                "urls": kind.remote,
+            }
+            for name, kind in sorted(KINDS.items())
+        },
         "gpu": _gpu(),
     }
 

@@ -54,6 +54,8 @@ def _none(path: Path) -> list[str]:
 class SourceKind:
     """One kind of source."""
 
+    reads: str
+    """What it reads, in a few words."""
     open: Callable[..., Source]
     """Opens a path: `open(path, progress=..., **options)`."""
     options: tuple[str, ...] = ()
@@ -69,6 +71,10 @@ class SourceKind:
     """Whether it takes URLs too: then it is opened with `spool=`."""
     splits: Callable[[Path], list[str]] = _none
     """The names of the splits at a path, if they are not known by their folders; empty where it is not divided."""
+    extra: str = ""
+    """The extra that it needs."""
+    extra_for: str = ""
+    """What needs the extra, in a few words; empty if everything does."""
 
 
 @runtime_checkable
@@ -79,40 +85,76 @@ class RecognizesPaths(Protocol):
 
 
 KINDS: dict[str, SourceKind] = {
-    "arrays": SourceKind(ArraySource, accepts_file=is_arrays),
-    "coco": SourceKind(CocoSource, ("images",), accepts_file=lambda file: file.suffix.lower() == ".json"),
-    "folder": SourceKind(FolderSource, ("skip_unreadable",), with_subfolders=True),
+    "arrays": SourceKind("arrays: .npy, .npz, IDX (MNIST)", ArraySource, accepts_file=is_arrays),
+    "coco": SourceKind(
+        "COCO's JSON of images and boxes",
+        CocoSource,
+        ("images",),
+        accepts_file=lambda file: file.suffix.lower() == ".json",
+    ),
+    "folder": SourceKind(
+        "a folder of images, with a subfolder for each class", FolderSource, ("skip_unreadable",), with_subfolders=True
+    ),
     "listing": SourceKind(
+        "a table of paths and fields: .csv, .tsv, .jsonl",
         ListingSource,
         ("fields", "key", "images", "classes"),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
     ),
     "parquet": SourceKind(
+        "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
         ParquetSource,
         ("fields", "key", "classes", "image_column", "label_column", "columns"),
         accepts_file=is_table,
         accepts_folder=has_tables,
         splits=splits_of,
+        extra="parquet",
     ),
     "recordio": SourceKind(
-        RecordIOSource, ("classes",), accepts_file=is_recordio, accepts_folder=is_recordio, remote=True
+        "RecordIO files of MXNet and InsightFace: .rec",
+        RecordIOSource,
+        ("classes",),
+        accepts_file=is_recordio,
+        accepts_folder=is_recordio,
+        remote=True,
     ),
-    "store": SourceKind(StoreSource, accepts_folder=is_store),
-    "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
+    "store": SourceKind("a rawpack store", StoreSource, accepts_folder=is_store),
+    "video": SourceKind(
+        "a video, or a folder of videos with a subfolder for each class",
+        VideoSource,
+        (*VIDEO_OPTIONS, "skip_unreadable"),
+        accepts_file=is_video,
+        with_subfolders=True,
+        extra="video",
+    ),
     "webdataset": SourceKind(
+        "WebDataset shards: .tar, .tar.gz",
         WebDatasetSource,
         ("fields", "classes", "prefix"),
         accepts_file=is_webdataset,
         accepts_folder=names_webdataset,
         remote=True,
+        extra="archives",
+        extra_for="compressed shards",
     ),
-    "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
+    "yolo": SourceKind(
+        "a folder of images with YOLO's text files of boxes",
+        YoloSource,
+        ("classes", "skip_unreadable"),
+        accepts_folder=is_yolo,
+        with_subfolders=True,
+        extra="yolo",
+        extra_for="names of classes in data.yaml",
+    ),
     "archive": SourceKind(
+        "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
         ArchiveSource,
         ("labels", "skip_unreadable"),
         accepts_file=is_archive,
         accepts_folder=names_archives,
         remote=True,
+        extra="archives",
+        extra_for="compressed tar",
     ),
 }
 """Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Make docs/reference/sources.md from the table of sources.
+
+    python scripts/make_source_docs.py [--check]
+
+With --check nothing is written; the exit code is 1 where the page is not what the table says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+
+from rawpack_packer.sources import KINDS, SourceKind  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "sources.md"
+
+
+class Facts(NamedTuple):
+    """What the tests show of a kind of source: `tests/packer/test_sources_page.py` checks the first two."""
+
+    keeps: str
+    """Whether samples are image files, which `--quality keep` stores byte for byte."""
+    access: str
+    """How a sample is found."""
+    oracle: str
+    """What the tests compare its samples with."""
+    page: str
+    """The page of `docs/how-to/` that shows it."""
+
+
+FACTS = {
+    "archive": Facts(
+        "yes", "at its offset; in a compressed tar, by an index that is made once",
+        "the folder that `tar` unpacks, packed by the `folder` source: the stores are the same", "pack-archives",
+    ),
+    "arrays": Facts("no", "at its offset; `.npz` is loaded", "numpy", "pack-fields-and-arrays"),
+    "coco": Facts("yes", "by its file", "the JSON itself", "pack-a-listing"),
+    "folder": Facts("yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size"),
+    "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing"),
+    "parquet": Facts("yes", "by its row group", "Hugging Face datasets", "pack-hugging-face"),
+    "recordio": Facts("yes", "at its offset", "mxnet 1.9.1", "pack-recordio"),
+    "store": Facts("if the store has JPEG files", "at its offset", "numpy, h5py and lmdb", "work-with-stores"),
+    "video": Facts("no", "from the key frame before it", "PyAV and ffmpeg", "pack-video"),
+    "webdataset": Facts(
+        "yes", "at its offset; in compressed shards, by an index that is made once", "webdataset", "pack-webdataset"
+    ),
+    "yolo": Facts("yes", "by its file", "the text files themselves", "pack-a-listing"),
+}  # fmt: skip
+_INTRODUCTION = """\
+# Sources
+
+<!-- Made from the table of sources by scripts/make_source_docs.py. Change the table, not this page. -->
+
+What `rawpack pack SRC DST` can pack. It detects the kind of `SRC`; `--source KIND` names it. In Python, a source may
+also be any [dataset or dict of columns](../how-to/pack-fields-and-arrays.md), and other packages can [add
+kinds](../../CONTRIBUTING.md#where-things-are). `rawpack doctor` lists the kinds and the extras that they need here.
+
+| kind | what it reads | options | extra |
+|---|---|---|---|
+"""
+_PROOF = """
+How samples are read. *Kept*: whether `--quality keep` can store the image files byte for byte. *URL*: whether `SRC` may
+be one: each file is then fetched once, into the work folder of the destination.
+
+| kind | kept | URL | how a sample is found | the tests compare it with |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    rows = [_row(name, kind) for name, kind in sorted(KINDS.items())]
+    proof = [
+        f"| `{name}` | {FACTS[name].keeps} | {'yes' if kind.remote else 'no'} | {FACTS[name].access} "
+        f"| {FACTS[name].oracle} |\n"
+        for name, kind in sorted(KINDS.items())
+    ]
+    return "".join([_INTRODUCTION, *rows, _PROOF, *proof])
+
+
+def _row(name: str, kind: SourceKind) -> str:
+    options = ", ".join(f"`--{_OPTIONS.get(option, option).replace('_', '-')}`" for option in kind.options)
+    extra = f"`rawpack[{kind.extra}]`" if kind.extra else ""
+    extra += f" for {kind.extra_for}" if kind.extra_for else ""
+    link = f"[`{name}`](../how-to/{FACTS[name].page}.md)"
+    return f"| {link} | {kind.reads} | {options} | {extra} |\n"
+
+
+_OPTIONS = {"fields": "field"}
+"""Options whose name in the command is not that in Python."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make docs/reference/sources.md from the table of sources.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page is stale")
+    asked = parser.parse_args()
+    made = page()
+    if not asked.check:
+        PAGE.write_text(made, "utf-8")
+    elif not PAGE.exists() or PAGE.read_text("utf-8") != made:
+        sys.exit(f"{PAGE} is stale: run python scripts/make_source_docs.py")
+
+
+if __name__ == "__main__":
+    main()
