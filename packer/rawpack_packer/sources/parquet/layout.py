@@ -40,7 +40,7 @@ class _Name(msgspec.Struct):
     filename: str
 
 
-class _State(msgspec.Struct):
+class _SavedState(msgspec.Struct):
     data: list[_Name] = msgspec.field(name="_data_files")
     indices: list[Any] | None = msgspec.field(name="_indices_files", default=None)
 
@@ -109,7 +109,7 @@ def _splits(path: Path) -> Splits:
 def _saved(folder: Path) -> list[Path]:
     """The files of a folder of `save_to_disk`."""
     file = folder / _STATE
-    state = _read(file, _State)
+    state = _read(file, _SavedState)
     where = plain(os.fsencode(file))
     if state.indices:
         raise UsageError(
