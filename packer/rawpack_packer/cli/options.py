@@ -123,6 +123,10 @@ source_options = together(
         "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. May be repeated.",
     ),
     option(
+        "--path", "path_column", group="Source", metavar="COLUMN",
+        help="The column of paths of a listing. [default: path, file_name, filename, filepath or file]",
+    ),
+    option(
         "--key", group="Source", metavar="COLUMN",
         help="The column of a listing or Parquet file that names samples. [default: the paths]",
     ),

@@ -64,7 +64,8 @@ class SourceKeywords(TypedDict, total=False):
         `train` and `val` as classes.
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
-    key, images: of a listing, the column of keys, and the folder that relative paths start from.
+    path_column, key, images: of a listing, the column of paths, that of keys, and the folder that relative paths start
+        from.
     classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
     labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
@@ -86,6 +87,7 @@ class SourceKeywords(TypedDict, total=False):
     kind: str | None
     skip_unreadable: bool | None
     fields: Mapping[str, Declared] | Sequence[str] | None
+    path_column: str | None
     key: str | None
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
@@ -246,7 +248,7 @@ _OTHERS = {
 _MEASURING = dict.fromkeys(
     ("target", "disk", "memory", "budget", "tmp", "batch", "image_size", "transform", "rounds", "seconds"), str
 )
-_RENAMED = {"source": "kind", "field": "fields"}
+_RENAMED = {"source": "kind", "field": "fields", "path": "path_column"}
 _TAKES: dict[str, Callable[[str], Any]] = {
     "splits": lambda text: text.split(","),
     "holdout": lambda text: dict(one.split("=", 1) for one in text.split(",")),

@@ -78,7 +78,7 @@ KINDS: dict[str, SourceKind] = {
     "folder": SourceKind(FolderSource, ("skip_unreadable",), with_subfolders=True),
     "listing": SourceKind(
         ListingSource,
-        ("fields", "key", "images", "classes"),
+        ("fields", "path_column", "key", "images", "classes"),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
     ),
     "parquet": SourceKind(
