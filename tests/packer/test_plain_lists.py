@@ -108,7 +108,7 @@ def test_the_rest_of_a_line_is_a_text(listed: Callable[..., Path], tmp_path: Pat
 
 
 def test_several_numbers_are_a_vector(listed: Callable[..., Path], tmp_path: Path) -> None:
-    """A captcha's four labels, or attributes, are one array; where lines differ in length, it is ragged; where the first
+    """A captcha's four labels, or attributes, are one array; where lines differ in length, it is ragged; if the first
     line has one number only, the field is declared."""
     found = samples(pack(listed("0.jpg 3 1 4 1\n1.jpg 5 9 2 6\n"), tmp_path / "s", "--size", 8))
     np.testing.assert_array_equal([one["labels"] for one in found], [[3, 1, 4, 1], [5, 9, 2, 6]])

@@ -66,6 +66,7 @@ class SourceKeywords(TypedDict, total=False):
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     path_column, key, images: of a listing, the column of paths, that of keys, and the folder that relative paths start
         from.
+    key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
     labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
@@ -87,6 +88,7 @@ class SourceKeywords(TypedDict, total=False):
     kind: str | None
     skip_unreadable: bool | None
     fields: Mapping[str, Declared] | Sequence[str] | None
+    key_pattern: str | None
     path_column: str | None
     key: str | None
     images: str | os.PathLike[str] | None

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import refuse_url
+from rawpack_packer.sources.added import with_path_fields
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
 from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
@@ -27,6 +28,7 @@ from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_imag
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
+from rawpack_packer.sources.path_pattern import path_pattern
 from rawpack_packer.sources.stores.source import StoreSource, is_store
 from rawpack_packer.sources.video.filetype import is_video
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
@@ -75,10 +77,10 @@ class RecognizesPaths(Protocol):
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(ArraySource, accepts_file=is_arrays),
     "coco": SourceKind(CocoSource, ("images",), accepts_file=lambda file: file.suffix.lower() == ".json"),
-    "folder": SourceKind(FolderSource, ("skip_unreadable",), with_subfolders=True),
+    "folder": SourceKind(FolderSource, ("skip_unreadable", "key_pattern"), with_subfolders=True),
     "listing": SourceKind(
         ListingSource,
-        ("fields", "path_column", "key", "images", "classes"),
+        ("fields", "path_column", "key", "images", "classes", "key_pattern"),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
     ),
     "parquet": SourceKind(
@@ -90,7 +92,9 @@ KINDS: dict[str, SourceKind] = {
     ),
     "recordio": SourceKind(RecordIOSource, ("classes",), accepts_file=is_recordio, accepts_folder=is_recordio),
     "store": SourceKind(StoreSource, accepts_folder=is_store),
-    "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
+    "video": SourceKind(
+        VideoSource, (*VIDEO_OPTIONS, "skip_unreadable", "key_pattern"), accepts_file=is_video, with_subfolders=True
+    ),
     "webdataset": SourceKind(
         WebDatasetSource,
         ("fields", "classes", "prefix"),
@@ -99,7 +103,10 @@ KINDS: dict[str, SourceKind] = {
     ),
     "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
     "archive": SourceKind(
-        ArchiveSource, ("labels", "skip_unreadable"), accepts_file=is_archive, accepts_folder=names_archives
+        ArchiveSource,
+        ("labels", "skip_unreadable", "key_pattern"),
+        accepts_file=is_archive,
+        accepts_folder=names_archives,
     ),
 }
 """Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""
@@ -118,8 +125,15 @@ def open_source(
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
     DividedError, a UsageError, where `kind` is None and the folder is divided into splits.
     """
-    added = plugins()
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
+    source = _found(path, kind, given, progress)
+    return with_path_fields(source, given["key_pattern"]) if "key_pattern" in given else source
+
+
+def _found(path: str | os.PathLike[str], kind: str | None, given: dict[str, Any], progress: Progress | None) -> Source:
+    added = plugins()
+    if "key_pattern" in given:
+        path_pattern(given["key_pattern"])
     if kind is not None:
         return _open(path, kind, added, given, progress)
     found = _kind_of(path, added, given)
@@ -166,7 +180,7 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        return row.open(path, progress=progress, **given)
+        return row.open(path, progress=progress, **{k: v for k, v in given.items() if k != "key_pattern"})
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 

@@ -103,6 +103,11 @@ class ListingSource(TableSource):
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
         super().__init__(*columns.finish(where, str(file), options), state)
+        self._lines = columns.lines()
+
+    def line(self, i: int, /) -> int:
+        """See `HasColumns`."""
+        return int(self._lines[i])
 
 
 class _ListingColumns:
@@ -167,6 +172,10 @@ class _ListingColumns:
             if self._faults.enough:
                 break
 
+    def lines(self) -> Lines:
+        """(n,): the line of each row."""
+        return np.concatenate(self._lines)
+
     def finish(
         self, where: str, path: str, options: Mapping[str, str]
     ) -> tuple[SourceInfo, Texts, Files, dict[str, Column]]:
@@ -174,7 +183,7 @@ class _ListingColumns:
         if self._faults.enough or not self._lines:
             self._faults.stop()
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
-        images, lines = self._paths.files(), np.concatenate(self._lines)
+        images, lines = self._paths.files(), self.lines()
         keys = images.paths if self._keys is None else self._keys.finish()[1]
         self._check_unique(keys, lines)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()

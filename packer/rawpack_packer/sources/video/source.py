@@ -124,6 +124,10 @@ class VideoSource(VideoPart):
         names = [shot.file.key for shot in self._shots for _ in range(len(shot))]
         return Videos(np.repeat(np.arange(len(self._shots)), np.diff(self._ends)), names)
 
+    def path(self, i: int, /) -> str:
+        """The path of a frame's video below the folder."""
+        return self._find(i)[0].file.key
+
     def group(self, i: int, /) -> str:
         """The video of a frame: its frames go into one split."""
         return self._find(i)[0].file.key
