@@ -244,7 +244,9 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
 
 _OTHERS = {
     **dict.fromkeys(("skip_existing", "other_libraries", "numbered", "keep_labels"), bool),
-    **dict.fromkeys(("scratch", "seed", "prefix", "per_class", "limit", "splits", "holdout", "to", "split"), str),
+    **dict.fromkeys(
+        ("scratch", "seed", "prefix", "per_class", "limit", "splits", "holdout", "split_by", "to", "split"), str
+    ),
 }
 """Keywords of single functions."""
 _MEASURING = dict.fromkeys(
