@@ -102,7 +102,7 @@ Data = str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]
 """What is packed: see `pack`."""
 
 
-@from_python(PackKeywords, elsewhere=dict.fromkeys(("splits", "holdout", "seed"), "rawpack.pack_splits"))
+@from_python(PackKeywords, elsewhere=dict.fromkeys(("splits", "holdout", "seed", "split_by"), "rawpack.pack_splits"))
 def pack(
     source: Data,
     destination: Named,
@@ -141,13 +141,16 @@ def pack_splits(
     splits: Sequence[str] | str | None = None,
     holdout: Mapping[str, float | int | str] | str | None = None,
     seed: int | None = None,
+    split_by: str | None = None,
     **options: Unpack[PackKeywords],
 ) -> dict[str, Summary]:
     """Pack each split of `source` into a store of its own, `destination/train` and so on, with the same classes.
 
     source: a dict of split -> what `pack` takes; or a path and the names of its `splits`; or what `pack` takes, of
         which `holdout` is drawn, as `{"val": 0.1}` or "val=0.1": a share, or from 1 on a number, of each class.
-    seed: of the draw. The other keywords are those of `pack`, described below; they apply to all splits.
+    seed: of the draw. split_by: a column of a listing, or a field of key_pattern, whose values name the splits,
+        "fold"; or which values belong to which split, "subject=train:1-20,val:21+23".
+    The other keywords are those of `pack`, described below; they apply to all splits.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
@@ -159,7 +162,7 @@ def pack_splits(
     if amounts is not None and not isinstance(amounts, Mapping):
         raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
     prepared = prepare_splits(
-        source, destination, how, names=names, amounts=amounts, seed=seed, about=about, recipe=recipe
+        source, destination, how, names=names, amounts=amounts, seed=seed, by=split_by, about=about, recipe=recipe
     )
     return {name: job.run() for name, job in prepared.begin().items()}
 

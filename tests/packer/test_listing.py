@@ -348,7 +348,7 @@ def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
         ("path,a b\n0.jpg,1\n", ["line 1", "'a b' cannot be a field's name", "'a_b'"]),
         (",path\n0,0.jpg\n", ["line 1, column 1: the column has no name", "index=False"]),
         ("path,n,n\n0.jpg,1,2\n", ["line 1, column 3 (n): another column has the same name"]),
-        ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "rename"]),
+        ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "--path image"]),
         ("0.jpg,1\n1.jpg,2\n", ["no column is named path", "0.jpg, 1", "is the line of names missing?"]),
         ("path;label\n0.jpg;1\n", ["semicolons"]),
         ("path,label\n", ["lists no image"]),

@@ -123,6 +123,15 @@ source_options = together(
         "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. May be repeated.",
     ),
     option(
+        "--key-pattern", group="Source", metavar="PATTERN",
+        help="Fields in the paths of images or videos: S{subject:03d}A{label:03d}.avi, {person}/{label}_{n:d}.jpg. "
+        "{name} is a text, {name:d} a whole number, {name:f} a float, {} not stored; texts of label are classes.",
+    ),
+    option(
+        "--path", "path_column", group="Source", metavar="COLUMN",
+        help="The column of paths of a listing. [default: path, file_name, filename, filepath or file]",
+    ),
+    option(
         "--key", group="Source", metavar="COLUMN",
         help="The column of a listing or Parquet file that names samples. [default: the paths]",
     ),

@@ -32,6 +32,11 @@ _split_options = together(
         "what remains is DST/train.",
     ),
     option("--seed", group="Splits", type=int, help="Random seed for --holdout. [default: 0]"),
+    option(
+        "--split-by", group="Splits", metavar="COLUMN[=...]",
+        help="Divide by a column of a listing, or a field of --key-pattern, whose values name the splits: fold. Or say "
+        "which values belong to which split: subject=train:1-20,val:21+23.",
+    ),
 )  # fmt: skip
 
 
@@ -57,6 +62,7 @@ def pack(
     splits: str | None,
     holdout: tuple[str, ...],
     seed: int | None,
+    split_by: str | None,
     **options: Any,
 ) -> None:
     """Pack the images of SRC into a store at DST, a folder or a URL.
@@ -85,13 +91,14 @@ def pack(
     """  # fmt: skip
     how, out = take_job_options(options)
     about = take_source_options(options)
-    if splits is not None or holdout or seed is not None:
+    if splits is not None or holdout or seed is not None or split_by is not None:
         names = None if splits is None else [name.strip() for name in splits.split(",")]
         amounts = parse_holdout(holdout) if holdout else None
         with scanning(quiet=out.quiet) as scan:
             division = api.prepare_splits(
-                src, dst, how, names=names, amounts=amounts, seed=seed, about=about, recipe=options, scan=scan
-            )
+                src, dst, how, names=names, amounts=amounts, seed=seed, by=split_by, about=about, recipe=options,
+                scan=scan,
+            )  # fmt: skip
         _do_splits(division, dst, out, dry_run=dry_run)
         end_unread([one.source for one in division.jobs.values()])
         return

@@ -42,8 +42,8 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     names = sorted(path.name for path in destination.iterdir())
     if SPLITS in names:
         raise UsageError(
-            f"{destination} is a set of splits: give the same --splits or --holdout, name one of the splits, or "
-            "another folder"
+            f"{destination} is a set of splits: give the same --splits, --holdout or --split-by, name one of the "
+            "splits, or another folder"
         )
     if manifests.NAME in names or is_begun(destination):
         names = [name for name in names if not is_ours(name)]

@@ -156,7 +156,7 @@ def _other_splits(store: Store) -> tuple[list[Store], bool]:
     if found is None or own.name not in found.splits:
         return [], False
     try:
-        return [Store(own.parent / name) for name in found.splits if name != own.name], found.holdout is not None
+        return [Store(own.parent / name) for name in found.splits if name != own.name], found.divided_here
     except StoreError as error:
         raise UsageError(f"{store.path} is one of several splits, and not all of them are intact: {error}") from None
 

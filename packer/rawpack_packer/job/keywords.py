@@ -64,7 +64,9 @@ class SourceKeywords(TypedDict, total=False):
         `train` and `val` as classes.
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
-    key, images: of a listing, the column of keys, and the folder that relative paths start from.
+    path_column, key, images: of a listing, the column of paths, that of keys, and the folder that relative paths start
+        from.
+    key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
     labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
@@ -86,6 +88,8 @@ class SourceKeywords(TypedDict, total=False):
     kind: str | None
     skip_unreadable: bool | None
     fields: Mapping[str, Declared] | Sequence[str] | None
+    key_pattern: str | None
+    path_column: str | None
     key: str | None
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
@@ -240,13 +244,13 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
 
 _OTHERS = {
     **dict.fromkeys(("skip_existing", "other_libraries", "numbered", "keep_labels"), bool),
-    **dict.fromkeys(("scratch", "seed", "per_class", "limit", "splits", "holdout", "to", "split"), str),
+    **dict.fromkeys(("scratch", "seed", "per_class", "limit", "splits", "holdout", "split_by", "to", "split"), str),
 }
 """Keywords of single functions."""
 _MEASURING = dict.fromkeys(
     ("target", "disk", "memory", "budget", "tmp", "batch", "image_size", "transform", "rounds", "seconds"), str
 )
-_RENAMED = {"source": "kind", "field": "fields"}
+_RENAMED = {"source": "kind", "field": "fields", "path": "path_column"}
 _TAKES: dict[str, Callable[[str], Any]] = {
     "splits": lambda text: text.split(","),
     "holdout": lambda text: dict(one.split("=", 1) for one in text.split(",")),

@@ -24,6 +24,7 @@ from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.pack import DryRun
 from rawpack_packer.job.run import Summary
+from rawpack_packer.job.split_by import SplitBy, parse_split_by
 from rawpack_packer.job.subset import Choice, chosen
 from rawpack_packer.recipe.by_user import check_options, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
@@ -147,17 +148,22 @@ def prepare_splits(
     names: Sequence[str] | None = None,
     amounts: Mapping[str, float | int | str] | None = None,
     seed: int | None = None,
+    by: str | None = None,
     about: Mapping[str, Any],
     recipe: Mapping[str, Any],
     scan: Scan | None = None,
 ) -> PreparedSplits:
-    """See `api.pack_splits`. names: its `splits`. amounts: its `holdout`."""
+    """See `api.pack_splits`. names: its `splits`. amounts: its `holdout`. by: its `split_by`."""
     if isinstance(destination, str) and is_url(destination):
         raise UsageError(
             f"{shown(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
         )
     _check_recipe(source, recipe)
     is_path, divided = isinstance(source, str | os.PathLike), None
+    if by is not None:
+        if names is not None or amounts is not None or seed is not None:
+            raise UsageError("--split-by divides the source by itself: leave out --splits, --holdout and --seed")
+        return _divided_by(source, destination, how, parse_split_by(by), about=about, recipe=recipe, scan=scan)
     if isinstance(source, Mapping) and ("image" not in source or amounts is None):
         if names is not None or amounts is not None:
             raise UsageError("a dict has the splits already: leave out splits= and holdout=")
@@ -180,10 +186,35 @@ def prepare_splits(
     else:
         source = opened(source)
         sources, drawn = splits.draw(source, chosen_set)
+    prepared = _prepared(sources, where, chosen_set, how, recipe)
+    return prepared if drawn is None else replace(prepared, source=source, drawn=drawn)
+
+
+def _divided_by(
+    source: Any,
+    destination: Named,
+    how: RunOptions,
+    by: SplitBy,
+    *,
+    about: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    scan: Scan | None,
+) -> PreparedSplits:
+    """Splits by the values of a field, whose names only the source says."""
+    where, how = Path(destination), how.connected()
+    opened = _open(source, about, how, recipe.get("color") is not None, os.fspath(destination), scan=scan)
+    sources, chosen_set = splits.divide(opened, by)
+    splits.check(where, _paths(source), chosen_set, restart=how.restart)
+    return _prepared(sources, where, chosen_set, how, recipe)
+
+
+def _prepared(
+    sources: Mapping[str, Source], where: Path, chosen_set: SplitSet, how: RunOptions, recipe: Mapping[str, Any]
+) -> PreparedSplits:
     jobs = {
         name: PreparedPack(one, recipe_for(one, recipe), os.fspath(where / name), how) for name, one in sources.items()
     }
-    return PreparedSplits(jobs, where, chosen_set, how, source if drawn is not None else None, drawn)
+    return PreparedSplits(jobs, where, chosen_set, how)
 
 
 def prepare_append(

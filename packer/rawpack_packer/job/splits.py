@@ -19,9 +19,10 @@ from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.job import differences, holdout
+from rawpack_packer.job import differences, holdout, split_by
 from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.split_by import SplitBy
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
@@ -80,6 +81,13 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
     return {name: View(source, classes=union) for name, source in sources.items()}
 
 
+def divide(source: Source, by: SplitBy) -> tuple[dict[str, Source], SplitSet]:
+    """The splits that the values of a field make of a source, and their set."""
+    rows = split_by.divide(source, by)
+    chosen = SplitSet(splits=_checked(list(rows), "--split-by"), split_by=by.text)
+    return {name: View(source, found) for name, found in rows.items()}, chosen
+
+
 def draw(source: Source, chosen: SplitSet) -> tuple[dict[str, Source], holdout.Draw]:
     """The splits that are drawn from a source, and what is to be said about the draw."""
     found = holdout.draw(source, chosen.holdout or {}, chosen.seed or 0)
@@ -106,7 +114,7 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
     others = sorted(there - {SPLITS, *before.splits})
     if others:
         raise UsageError(f"{destination} holds other files ({listed(others, 3)}); name another folder")
-    not_drawn = before.holdout is None and chosen.holdout is None
+    not_drawn = not before.divided_here and not chosen.divided_here
     if not restart and chosen != before and not (not_drawn and set(before.splits) <= set(chosen.splits)):
         what = f"with other splits ({_shown(before)} then, {_shown(chosen)} now)"
         raise differences.set_at(destination).refusal(what, resume=True)
@@ -197,6 +205,8 @@ def class_problems(stores: Mapping[str, Manifest]) -> list[tuple[str, str]]:
 
 
 def _shown(chosen: SplitSet) -> str:
+    if isinstance(chosen.split_by, str):
+        return f"--split-by {chosen.split_by}"
     if chosen.holdout is None:
         return f"--splits {','.join(chosen.splits)}"
     amounts = ",".join(f"{name}={amount}" for name, amount in chosen.holdout.items())

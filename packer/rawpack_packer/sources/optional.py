@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import Samples, Source
+from rawpack_packer.sources.fields import Value
 from rawpack_packer.sources.video_numbers import Videos
 
 Rows = NDArray[np.int64]
@@ -49,6 +50,25 @@ class HasVideos(Protocol):
 
 
 @runtime_checkable
+class HasColumns(Protocol):
+    """A source that has the values of fields in memory before samples are read."""
+
+    def column(self, name: str, /) -> Column | None:
+        """The values of a field; None where they are not known."""
+
+    def line(self, i: int, /) -> int:
+        """The line of sample i in the file that lists it, from 1; 0 where there is none."""
+
+
+@runtime_checkable
+class HasPaths(Protocol):
+    """A source of files whose keys may be something else than their paths."""
+
+    def path(self, i: int, /) -> str:
+        """The path of the file that sample i is in, below the source or as it is listed."""
+
+
+@runtime_checkable
 class CanPick(Protocol):
     """A source that makes one small part of samples that are not neighbors."""
 
@@ -63,6 +83,16 @@ class HasImageFiles(Protocol):
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """The file that image i is read from, by its path, and the first byte and the number of bytes that are read;
         None where it is in no file, or only bytes before it tell where it is."""
+
+
+class Column(Protocol):
+    """The values of one field. Plain data."""
+
+    def value(self, i: int, /) -> Value:
+        """The value of sample i. Raises as `Samples.__getitem__` does."""
+
+    def pick(self, rows: Rows, /) -> Column:
+        """The values of the samples at `rows`, in their order, and nothing else."""
 
 
 class Images(Protocol):
@@ -100,6 +130,21 @@ def unread_of(source: Source) -> Rows:
 def videos_of(source: Source) -> Videos | None:
     """See `HasVideos`."""
     return source.videos() if isinstance(source, HasVideos) else None
+
+
+def column_of(source: Source, name: str) -> Column | None:
+    """See `HasColumns`."""
+    return source.column(name) if isinstance(source, HasColumns) else None
+
+
+def line_of(source: Source, i: int) -> int:
+    """See `HasColumns`."""
+    return source.line(i) if isinstance(source, HasColumns) else 0
+
+
+def path_of(source: Source, i: int) -> str:
+    """See `HasPaths`; without paths, the key."""
+    return source.path(i) if isinstance(source, HasPaths) else source.key(i)
 
 
 def image_file_of(samples: Samples, i: int) -> tuple[str, int, int] | None:

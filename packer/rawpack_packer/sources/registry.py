@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
+from rawpack_packer.sources.added import with_path_fields
 from rawpack_packer.sources.archives.files import first_fetched, named
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
 from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
@@ -28,6 +29,7 @@ from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_imag
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
+from rawpack_packer.sources.path_pattern import path_pattern
 from rawpack_packer.sources.stores.source import StoreSource, is_store
 from rawpack_packer.sources.video.filetype import is_video
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
@@ -93,12 +95,15 @@ KINDS: dict[str, SourceKind] = {
         accepts_file=lambda file: file.suffix.lower() == ".json",
     ),
     "folder": SourceKind(
-        "a folder of images, with a subfolder for each class", FolderSource, ("skip_unreadable",), with_subfolders=True
+        "a folder of images, with a subfolder for each class",
+        FolderSource,
+        ("skip_unreadable", "key_pattern"),
+        with_subfolders=True,
     ),
     "listing": SourceKind(
-        "a table of paths and fields: .csv, .tsv, .jsonl",
+        "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list",
         ListingSource,
-        ("fields", "key", "images", "classes"),
+        ("fields", "path_column", "key", "images", "classes", "key_pattern"),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
     ),
     "parquet": SourceKind(
@@ -122,7 +127,7 @@ KINDS: dict[str, SourceKind] = {
     "video": SourceKind(
         "a video, or a folder of videos with a subfolder for each class",
         VideoSource,
-        (*VIDEO_OPTIONS, "skip_unreadable"),
+        (*VIDEO_OPTIONS, "skip_unreadable", "key_pattern"),
         accepts_file=is_video,
         with_subfolders=True,
         extra="video",
@@ -149,7 +154,7 @@ KINDS: dict[str, SourceKind] = {
     "archive": SourceKind(
         "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
         ArchiveSource,
-        ("labels", "skip_unreadable"),
+        ("labels", "skip_unreadable", "key_pattern"),
         accepts_file=is_archive,
         accepts_folder=names_archives,
         remote=True,
@@ -179,8 +184,21 @@ def open_source(
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
     DividedError, a UsageError, where `kind` is None and the folder is divided into splits.
     """
-    added = plugins()
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
+    source = _found(path, kind, given, spool, progress)
+    return with_path_fields(source, given["key_pattern"]) if "key_pattern" in given else source
+
+
+def _found(
+    path: str | os.PathLike[str],
+    kind: str | None,
+    given: dict[str, Any],
+    spool: Spool | None,
+    progress: Progress | None,
+) -> Source:
+    added = plugins()
+    if "key_pattern" in given:
+        path_pattern(given["key_pattern"])
     if kind is not None:
         return _open(path, kind, added, given, spool, progress)
     found = _kind_of(path, added, given, spool)
@@ -229,7 +247,8 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        return row.open(path, progress=progress, **given, **({"spool": spool} if fetched else {}))
+        options = {name: value for name, value in given.items() if name != "key_pattern"}
+        return row.open(path, progress=progress, **options, **({"spool": spool} if fetched else {}))
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 

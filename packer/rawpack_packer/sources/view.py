@@ -136,12 +136,7 @@ class View:
     def part(self, start: int, stop: int, /) -> ViewPart:
         """Samples start <= i < stop."""
         check_part(self, start, stop)
-        rows = self._rows[start:stop]
-        if isinstance(self._source, CanPick):
-            pieces: tuple[Samples, ...] = (self._source.pick(rows),)
-        else:
-            runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-            pieces = tuple(self._source.part(int(run[0]), int(run[-1]) + 1) for run in runs if len(run))
+        pieces = _pieces(self._source, self._rows[start:stop])
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         first = None if self._first is None else self._first + start
         videos = None if self._videos is None else self._videos[start:stop]
@@ -154,6 +149,20 @@ class View:
         if len(states) < samples:
             return states  # files hold several samples, and any of them matters to all
         return np.concatenate([states[self._rows], states[samples:]])
+
+
+def picked(source: Source, rows: Rows) -> ViewPart:
+    """Samples at `rows`, ascending, as one part."""
+    pieces = _pieces(source, rows)
+    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+    return ViewPart(pieces, tuple(ends.tolist()), None, None, None)
+
+
+def _pieces(source: Source, rows: Rows) -> tuple[Samples, ...]:
+    if isinstance(source, CanPick):
+        return (source.pick(rows),)
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+    return tuple(source.part(int(run[0]), int(run[-1]) + 1) for run in runs if len(run))
 
 
 def positions(names: Sequence[str], among: Sequence[str]) -> Rows:

@@ -31,6 +31,13 @@ class SplitSet(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     draw: int | None = None
     """Version of the draw."""
+    split_by: str | msgspec.UnsetType | None = msgspec.UNSET
+    """The field whose values divided the source, and which, as the user wrote it; left out where none did."""
+
+    @property
+    def divided_here(self) -> bool:
+        """Whether the splits were made from one source, so that no sample may be in two of them."""
+        return self.holdout is not None or isinstance(self.split_by, str)
 
 
 def read_splits(path: Path) -> SplitSet | None:

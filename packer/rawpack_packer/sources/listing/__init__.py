@@ -2,7 +2,7 @@
 
 | file | holds |
 |---|---|
-| `reading.py` | a CSV, TSV or JSON-lines file as a source |
+| `reading.py` | a CSV, TSV or JSON-lines file, or a plain list of paths, as a source |
 | `lines.py` | its rows and cells: a row of `READERS` for each kind of file |
 | `columns.py`, `numbers.py`, `paths.py` | its columns: what they hold, declared or inferred |
 | `faults.py` | what is wrong with it, the first twenty faults at once |
@@ -15,11 +15,8 @@ from __future__ import annotations
 
 from rawpack_packer.sources.listing.coco import CocoSource
 from rawpack_packer.sources.listing.faults import BadListingError
-from rawpack_packer.sources.listing.lines import READERS
+from rawpack_packer.sources.listing.lines import SUFFIXES
 from rawpack_packer.sources.listing.reading import ListingSource
 from rawpack_packer.sources.listing.yolo import YoloSource, is_yolo
-
-SUFFIXES = tuple(READERS)
-"""How the names of listing files end."""
 
 __all__ = ["SUFFIXES", "BadListingError", "CocoSource", "ListingSource", "YoloSource", "is_yolo"]

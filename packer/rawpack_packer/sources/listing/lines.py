@@ -1,12 +1,13 @@
-"""Reads the rows and cells of a listing file: CSV, TSV and JSON Lines."""
+"""Reads the rows and cells of a listing file: CSV, TSV, JSON Lines, and plain lists of paths."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ _CELL = 1 << 30
 """Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may exceed."""
 _INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_BLANK = re.compile(r" +")
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _LONG = 1000
@@ -137,13 +139,71 @@ class JsonRows:
         return None if lone else row
 
 
+class PlainRows:
+    """A plain list: a path in each line, perhaps a blank or a tab and a label, without a line of names.
+
+    The first line decides whether there are labels, and whether each is one value, `label`, or several numbers,
+    `labels`. A field that the user declares by one of these names decides instead.
+    """
+
+    cells = True
+
+    def __init__(self, file: BinaryIO, faults: Faults, *, root: str, declared: Container[str]) -> None:
+        """root: the folder that relative paths start from, where a path with blanks is looked for."""
+        self._root = root
+        self._numbered = ((number, line.strip()) for number, line in enumerate(_lines(file, faults), 1))
+        first = next(((number, line) for number, line in self._numbered if line), None)
+        self._rest = chain([] if first is None else [first], self._numbered)
+        self.names: Sequence[str] = [] if first is None else ["path", *self._label(first[1], declared)]
+
+    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
+        labels = self.names[-1]
+        for line, text in self._rest:
+            if not text:
+                continue
+            if labels == "path":
+                yield line, [text]
+                continue
+            path, label = _divided(text, self._root)
+            yield line, [path, f"[{','.join(label.split())}]" if labels == "labels" and label else label]
+
+    def _label(self, line: str, declared: Container[str]) -> list[str]:
+        for name in ("label", "labels"):
+            if name in declared:
+                return [name]
+        words = _divided(line, self._root)[1].split()
+        several = len(words) > 1 and all(_INT.fullmatch(word) or _FLOAT.fullmatch(word) for word in words)
+        return (["labels"] if several else ["label"]) if words else []
+
+
+def begins_with_file(line: str, root: str) -> bool:
+    """Whether the first line of a file is one of a plain list: a path that exists below `root`, perhaps a label."""
+    path, label = _divided(line.strip(), root)
+    return bool(path and label) and os.path.isfile(os.path.join(root, path))  # noqa: PTH113, PTH118 - as below
+
+
+def _divided(line: str, root: str) -> tuple[str, str]:
+    """The path and the label of a line: up to the first tab; without one, the shortest beginning that is a file."""
+    path, tab, label = line.partition("\t")
+    if tab or not (blanks := [found.start() for found in _BLANK.finditer(line)]):
+        return path.strip(), label.strip()
+    for end in (*blanks, len(line)):
+        if os.path.isfile(os.path.join(root, line[:end])):  # noqa: PTH113, PTH118 - for each of a million
+            return line[:end], line[end:].strip()
+    return line[: blanks[0]], line[blanks[0] :].strip()
+
+
 READERS: dict[str, Callable[[BinaryIO, Faults], ListingRows]] = {
     ".csv": partial(CellRows, delimiter=","),
     ".tsv": partial(CellRows, delimiter="\t"),
     ".jsonl": JsonRows,
     ".ndjson": JsonRows,
 }
-"""Suffix of a listing file -> what reads its rows."""
+"""Suffix of a listing file with named columns -> what reads its rows."""
+PLAIN_SUFFIX = ".txt"
+"""Of a plain list, see `PlainRows`."""
+SUFFIXES = (*READERS, PLAIN_SUFFIX)
+"""How the names of listing files end."""
 
 
 @contextmanager

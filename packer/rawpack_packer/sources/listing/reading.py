@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import xxhash
@@ -28,7 +28,15 @@ from rawpack_packer.sources.listing.columns import (
     parser_for,
 )
 from rawpack_packer.sources.listing.faults import MOST, CellPosition, Faults, Lines
-from rawpack_packer.sources.listing.lines import READERS, ListingRows, long_cells
+from rawpack_packer.sources.listing.lines import (
+    PLAIN_SUFFIX,
+    READERS,
+    SUFFIXES,
+    ListingRows,
+    PlainRows,
+    begins_with_file,
+    long_cells,
+)
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.listing.table import (
     Column,
@@ -51,7 +59,7 @@ Progress = Callable[[int], None]
 
 
 class ListingSource(TableSource):
-    """A CSV, TSV or JSON-lines file as a `Source`."""
+    """A CSV, TSV or JSON-lines file, or a plain list, as a `Source`."""
 
     def __init__(
         self,
@@ -59,13 +67,15 @@ class ListingSource(TableSource):
         /,
         *,
         fields: Mapping[str, Declared] | Sequence[str] = (),
+        path_column: str | None = None,
         key: str | None = None,
         images: str | os.PathLike[str] | None = None,
         classes: Classes | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"]. key: the
-        column of keys; None uses the paths. images: the folder that relative paths start from; None is the listing's
+        """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
+        path_column: the column of paths; None takes the first of `PATH_NAMES`. key: the column of keys; None uses the
+        paths. images: the folder that relative paths start from; None is the listing's
         own. classes: of the labels, or of the boxes if there is no column of labels. progress: called with the number
         of rows read so far.
 
@@ -73,26 +83,31 @@ class ListingSource(TableSource):
         """
         named = classes if isinstance(classes, str | os.PathLike) else None
         words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
-        options = given_options(field=tuple(words), key=key, images=images, classes=named)
+        options = given_options(field=tuple(words), path=path_column, key=key, images=images, classes=named)
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
-        reader = READERS.get(file.suffix.lower())
-        if reader is None:
-            raise UsageError(f"{where}: a listing's name ends in {', '.join(READERS)}: rename it by what it holds")
+        if file.suffix.lower() not in SUFFIXES:
+            raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it holds")
         faults = Faults(where)
         declared = declared_fields(fields)
         root = folder_of(images, file.parent)
         names = None if classes is None else classes_of(classes)
+        given = sorted(declared.items(), key=lambda item: item[0]), names
         try:
-            state = state_of(file, repr((sorted(declared.items(), key=lambda item: item[0]), names)))
+            state = state_of(file, repr((*given, *([path_column] if path_column else []))))
             with file.open("rb") as opened, long_cells():
-                rows = reader(opened, faults)
+                rows = _rows(file.suffix.lower(), opened, faults, root, declared)
                 faults.stop()
-                columns = _ListingColumns(rows, declared, key, root, names, faults, where)
+                columns = _ListingColumns(rows, declared, path_column, key, root, names, faults, where)
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
         super().__init__(*columns.finish(where, str(file), options), state)
+        self._lines = columns.lines()
+
+    def line(self, i: int, /) -> int:
+        """See `HasColumns`."""
+        return int(self._lines[i])
 
 
 class _ListingColumns:
@@ -102,6 +117,7 @@ class _ListingColumns:
         self,
         rows: ListingRows,
         declared: Mapping[str, FieldKind | None],
+        path: str | None,
         key: str | None,
         root: str,
         classes: Sequence[str] | None,
@@ -109,7 +125,9 @@ class _ListingColumns:
         where: str,
     ) -> None:
         names = list(rows.names)
-        path = next((name for name in PATH_NAMES if name in names), None)
+        if path is not None and path not in names:
+            raise UsageError(f"--path {path!r}: {where} has no such column: it has {_listed(names)}")
+        path = path or next((name for name in PATH_NAMES if name in names), None)
         if path is None:
             raise UsageError(_no_path(where, names))
         if key is not None and key not in names:
@@ -154,6 +172,10 @@ class _ListingColumns:
             if self._faults.enough:
                 break
 
+    def lines(self) -> Lines:
+        """(n,): the line of each row."""
+        return np.concatenate(self._lines)
+
     def finish(
         self, where: str, path: str, options: Mapping[str, str]
     ) -> tuple[SourceInfo, Texts, Files, dict[str, Column]]:
@@ -161,7 +183,7 @@ class _ListingColumns:
         if self._faults.enough or not self._lines:
             self._faults.stop()
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
-        images, lines = self._paths.files(), np.concatenate(self._lines)
+        images, lines = self._paths.files(), self.lines()
         keys = images.paths if self._keys is None else self._keys.finish()[1]
         self._check_unique(keys, lines)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
@@ -238,6 +260,16 @@ class _ListingColumns:
                 return
 
 
+def _rows(suffix: str, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
+    """The rows of a listing whose name ends in `suffix`."""
+    if suffix == PLAIN_SUFFIX:
+        return PlainRows(file, faults, root=root, declared=declared)
+    rows = READERS[suffix](file, faults)
+    if len(rows.names) == 1 and begins_with_file(rows.names[0], root):
+        return PlainRows(file, faults, root=root, declared=declared)  # which some tools call .csv
+    return rows
+
+
 def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, FieldKind | None]:
     """The declared kinds of fields; None for masks, whose kind the first one shows. Raises UsageError."""
     if isinstance(fields, Mapping):
@@ -276,10 +308,10 @@ def _check_header(names: Sequence[str], fields: Sequence[str], faults: Faults) -
 
 def _no_path(where: str, names: Sequence[str]) -> str:
     if not names:
-        return f"{where} is empty: its first line names the columns, one of them path"
-    cure = "is the line of names missing? Write one, such as path,label"
-    if any(name in ("image", "img", "images") for name in names):
-        cure = "rename the one with the paths to 'path' (every sample has a field 'image' already)"
+        return f"{where} is empty: a listing has a path in each line"
+    cure = "is the line of names missing? Write one, such as path,label. Or name the column of paths: --path COLUMN"
+    if (image := next((name for name in names if name in ("image", "img", "images")), None)) is not None:
+        cure = f"if {image!r} has the paths, add --path {image}"
     elif len(names) == 1 and (";" in names[0] or "\t" in names[0]):
         cure = "a .csv has commas between values, not semicolons or tabs (with tabs, name it .tsv)"
     wanted = f"{', '.join(PATH_NAMES[:-1])} or {PATH_NAMES[-1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,21 +14,12 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
 from rawpack_packer.sources.fields import Boxes, BoxForm, Value
 from rawpack_packer.sources.files import read_file
+from rawpack_packer.sources.optional import Column as Column
 from rawpack_packer.sources.optional import Images
 
 Rows = NDArray[np.int64]
 CLASS = 4
 """The position of the class number in a box that is not yolo's."""
-
-
-class Column(Protocol):
-    """The values of one field. Plain data."""
-
-    def value(self, i: int, /) -> Value:
-        """The value of sample i. Raises as `Samples.__getitem__` does."""
-
-    def pick(self, rows: Rows, /) -> Column:
-        """The values of the samples at `rows`, in their order, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,6 +172,19 @@ class TableSource(BaseSource):
     def pick(self, rows: Rows, /) -> TablePart:
         """See `CanPick`."""
         return self._all.pick(rows)
+
+    def column(self, name: str, /) -> Column | None:
+        """See `HasColumns`."""
+        return self._all.columns.get(name)
+
+    def line(self, i: int, /) -> int:
+        """See `HasColumns`."""
+        return 0
+
+    def path(self, i: int, /) -> str:
+        """See `HasPaths`."""
+        images = self._all.images
+        return images.paths.value(i) if isinstance(images, Files) else self.key(i)
 
     def labels(self) -> Rows | None:
         """See `HasLabels`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,82 @@ _COUNTS = ("frames_left_out", "videos_without_frames", *NOTES)
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")
 
 
-class VideoSource(VideoPart):
+class FrameSource(VideoPart):
+    """The frames of some videos, as a `Source`."""
+
+    def __init__(
+        self,
+        files: VideoFiles,
+        selections: Sequence[Selection],
+        options: Mapping[str, str],
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        """selections: what is taken of each video. options: by which it was selected."""
+        shots, counts = _shots(files, selections, progress)
+        super().__init__(shots)
+        self._paths = files.paths
+        times = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
+        self.info = replace(
+            files.info,
+            fields={**files.info.fields, **times},
+            noun="frame",
+            options=options,
+            counts={**files.info.counts, **{name: counts[name] for name in _COUNTS}},
+        )
+        if not len(self):
+            raise UsageError(
+                f"no frame of {files.info.root} is within --start, --end and the other options: widen them"
+            )
+
+    def __getitem__(self, i: int, /) -> Item:
+        """Frame i by itself. To read many, take a `part`, which keeps a video open."""
+        return self.part(i, i + 1)[0]
+
+    def part(self, start: int, stop: int, /) -> VideoPart:
+        """Frames start <= i < stop, with the packets of their videos that it takes to decode them."""
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
+        first, behind = int(np.searchsorted(self._ends, start, "right")) - 1, int(np.searchsorted(self._ends, stop))
+        shots = []
+        for number in range(first, behind):
+            begin, shot = int(self._ends[number]), self._shots[number]
+            low, high = max(start - begin, 0), min(stop - begin, len(shot))
+            if low < high:
+                shots.append(shot.part(low, high))
+        return VideoPart(shots)
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """(n,): the label of each frame."""
+        if self.info.classes is None:
+            return None
+        return np.repeat([-1 if shot.label is None else shot.label for shot in self._shots], np.diff(self._ends))
+
+    def unread(self) -> NDArray[np.int64]:
+        """See `HasUnread`."""
+        unread = [shot.file.state[0] == NOT_SCANNED for shot in self._shots]
+        return np.asarray(self._ends[:-1][np.array(unread, bool)], np.int64)
+
+    def videos(self) -> Videos:
+        """The video of each frame."""
+        names = [shot.file.key for shot in self._shots for _ in range(len(shot))]
+        return Videos(np.repeat(np.arange(len(self._shots)), np.diff(self._ends)), names)
+
+    def path(self, i: int, /) -> str:
+        """The path of a frame's video, below the folder or as it is listed."""
+        return text_of(self._paths[self._find(i)[0].video])
+
+    def group(self, i: int, /) -> str:
+        """The file of a frame's video: its frames go into one split."""
+        return self.path(i)
+
+    def states(self) -> NDArray[np.int64]:
+        """(videos, 2), read-only: size in bytes and mtime in ns of each video when it was found."""
+        states = np.array([shot.file.state for shot in self._shots], np.int64)
+        states.flags.writeable = False
+        return states
+
+
+class VideoSource(FrameSource):
     """The frames of all videos below a folder, or of one file, as a `Source`.
 
     Videos are in path order, and the frames of each one in the order in which they are shown. Every sample has `video`,
@@ -69,74 +144,27 @@ class VideoSource(VideoPart):
         root = plain(os.fsencode(where))
         need_av(root)
         selection = make_selection(fps, every, start, end, max_frames)
-        options = given_options(
-            fps=selection.fps,
-            every=every,
-            start=None if start is None else f"{float(selection.start):g}",
-            end=None if selection.end is None else f"{float(selection.end):g}",
-            max_frames=max_frames,
-        )
         one = os.path.isfile(where)
         files = _one_file(where, root) if one else _folder(where, root, skip_unreadable=skip_unreadable)
-        shots, counts = _shots(files, selection, progress)
-        super().__init__(shots)
-        times = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
-        self.info = replace(
-            files.info,
-            fields={**files.info.fields, **times},
-            noun="frame",
-            options=options,
-            counts={**files.info.counts, **{name: counts[name] for name in _COUNTS}},
-        )
-        if not len(self):
-            raise UsageError(f"no frame of {root} is within --start, --end and the other options: widen them")
+        options = selection_options(selection, every=every, start=start, max_frames=max_frames)
+        super().__init__(files, [selection] * len(files.paths), options, progress)
 
-    def __getitem__(self, i: int, /) -> Item:
-        """Frame i by itself. To read many, take a `part`, which keeps a video open."""
-        return self.part(i, i + 1)[0]
 
-    def part(self, start: int, stop: int, /) -> VideoPart:
-        """Frames start <= i < stop, with the packets of their videos that it takes to decode them."""
-        if not 0 <= start <= stop <= len(self):
-            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
-        first, behind = int(np.searchsorted(self._ends, start, "right")) - 1, int(np.searchsorted(self._ends, stop))
-        shots = []
-        for number in range(first, behind):
-            begin, shot = int(self._ends[number]), self._shots[number]
-            low, high = max(start - begin, 0), min(stop - begin, len(shot))
-            if low < high:
-                shots.append(shot.part(low, high))
-        return VideoPart(shots)
-
-    def labels(self) -> NDArray[np.int64] | None:
-        """(n,): the label of each frame."""
-        if self.info.classes is None:
-            return None
-        return np.repeat([-1 if shot.label is None else shot.label for shot in self._shots], np.diff(self._ends))
-
-    def unread(self) -> NDArray[np.int64]:
-        """See `HasUnread`."""
-        unread = [shot.file.state[0] == NOT_SCANNED for shot in self._shots]
-        return np.asarray(self._ends[:-1][np.array(unread, bool)], np.int64)
-
-    def videos(self) -> Videos:
-        """The video of each frame."""
-        names = [shot.file.key for shot in self._shots for _ in range(len(shot))]
-        return Videos(np.repeat(np.arange(len(self._shots)), np.diff(self._ends)), names)
-
-    def group(self, i: int, /) -> str:
-        """The video of a frame: its frames go into one split."""
-        return self._find(i)[0].file.key
-
-    def states(self) -> NDArray[np.int64]:
-        """(videos, 2), read-only: size in bytes and mtime in ns of each video when it was found."""
-        states = np.array([shot.file.state for shot in self._shots], np.int64)
-        states.flags.writeable = False
-        return states
+def selection_options(
+    selection: Selection, *, every: int | None, start: str | float | None, max_frames: int | None
+) -> dict[str, str]:
+    """The options that made a selection, see `SourceInfo.options`."""
+    return given_options(
+        fps=selection.fps,
+        every=every,
+        start=None if start is None else f"{float(selection.start):g}",
+        end=None if selection.end is None else f"{float(selection.end):g}",
+        max_frames=max_frames,
+    )
 
 
 @dataclass
-class _VideoFiles:
+class VideoFiles:
     """The video files of a source, before any is opened."""
 
     root: str
@@ -146,16 +174,18 @@ class _VideoFiles:
     labels: list[int | None]
     info: SourceInfo
     """About the files, before the frames are known."""
+    names: list[str] | None = None
+    """The name of each video, unique, if that is not its path."""
 
 
-def _one_file(where: str, shown: str) -> _VideoFiles:
+def _one_file(where: str, shown: str) -> VideoFiles:
     folder, name = os.path.split(where)
     found = os.stat(where)
     info = replace(FolderScan(folder, _WANTED, None).info("video", shown), paths=(where,), flat=False)
-    return _VideoFiles(folder, [os.fsencode(name)], [(found.st_size, found.st_mtime_ns)], [None], info)
+    return VideoFiles(folder, [os.fsencode(name)], [(found.st_size, found.st_mtime_ns)], [None], info)
 
 
-def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _VideoFiles:
+def _folder(where: str, shown: str, *, skip_unreadable: bool) -> VideoFiles:
     check_folder(where, shown)
     scanned = FolderScan(where, _WANTED, None)
     scanned.run()
@@ -166,24 +196,27 @@ def _folder(where: str, shown: str, *, skip_unreadable: bool) -> _VideoFiles:
     paths = [files.path(i) for i in range(len(files))]
     states = [(size, mtime) for size, mtime in files.states.tolist()]
     labels = [None if files.labels is None else int(files.labels[folder]) for folder in files.folder_of]
-    return _VideoFiles(where, paths, states, labels, scanned.info("video", shown))
+    return VideoFiles(where, paths, states, labels, scanned.info("video", shown))
 
 
 def _shots(
-    files: _VideoFiles, selection: Selection, progress: Callable[[int], None] | None
+    files: VideoFiles, selections: Sequence[Selection], progress: Callable[[int], None] | None
 ) -> tuple[list[Shot], Counter[str]]:
-    """The frames that a selection takes of each video, and the counts of a summary."""
+    """The frames that selections take of each video, and the counts of a summary."""
     from rawpack_packer.sources.video.scan import make_indexes
 
+    names = files.names or [text_of(path) for path in files.paths]
     videos = [
-        VideoFile(os.path.join(files.root, os.fsdecode(path)), text_of(path), state)
-        for path, state in zip(files.paths, files.states, strict=True)
+        VideoFile(os.path.join(files.root, os.fsdecode(path)), name, state)
+        for path, name, state in zip(files.paths, names, files.states, strict=True)
     ]
     faults = [not_scanned(state) or bad_name(path) for path, state in zip(files.paths, files.states, strict=True)]
-    indexes = iter(make_indexes([file for file, fault in zip(videos, faults, strict=True) if not fault], progress))
+    # A listing may name several parts of one file, which is read through once.
+    read = {file.path: file for file, fault in zip(videos, faults, strict=True) if not fault}
+    indexes = dict(zip(read, make_indexes(list(read.values()), progress), strict=True))
     shots, counts = [], Counter[str]()
-    for video, (file, label, fault) in enumerate(zip(videos, files.labels, faults, strict=True)):
-        found = fault or next(indexes)
+    for video, (file, selection, fault) in enumerate(zip(videos, selections, faults, strict=True)):
+        found, label = fault or indexes[file.path], files.labels[video]
         if isinstance(found, DecodeError):
             shots.append(Shot(file, video, label, found, range(1)))
             continue

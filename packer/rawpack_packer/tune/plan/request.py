@@ -110,7 +110,7 @@ def _seconds(written: str) -> float:
 
 def _words(about: Mapping[str, Any]) -> tuple[str, ...]:
     """The words of a command line that describe the source so."""
-    names = {"kind": "source", "fields": "field"}
+    names = {"kind": "source", "fields": "field", "path_column": "path"}
     words = list[str]()
     for name, value in about.items():
         option = f"--{names.get(name, name).replace('_', '-')}"

@@ -1,0 +1,164 @@
+"""Patterns of paths: 'S{subject:03d}C{camera:03d}A{label:03d}.avi' finds fields in a path.
+
+A pattern is matched against the end of a path, folder by folder. Each part of it between two slashes is one regular
+expression made here, of at most three texts, so the time that a match takes is bounded whatever a path holds.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.table import Column, Numbers, texts_of
+
+_WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
+"""The type of a whole number, perhaps with the number of its digits."""
+_TEXT, _ANY_WHOLE, _FLOAT = r"[^/]+?", r"-?[0-9]{1,19}+", r"-?[0-9]{1,19}+(?:\.[0-9]{1,19}+)?+"
+_MOST_TEXTS = 3
+"""In one part: the time of a match grows with the length of the name to this power."""
+_LONGEST = 255
+"""Characters of a file's name; in an archive it may have more."""
+
+
+@dataclass(frozen=True)
+class PathPattern:
+    """A pattern, ready to be matched."""
+
+    text: str
+    """As it was written."""
+    dtypes: Mapping[str, str]
+    """Field -> "str", "int64" or "float64", in the order of the pattern."""
+    parts: tuple[re.Pattern[str], ...]
+    """One for each part of the path that it is matched against."""
+
+    def match(self, path: str) -> dict[str, str | int | float] | None:
+        """The values in the last parts of a path, which "/" divides; None where it does not match."""
+        found: dict[str, str | int | float] = {}
+        names = path.split("/")[-len(self.parts) :]
+        if len(names) < len(self.parts):
+            return None
+        for part, name in zip(self.parts, names, strict=True):
+            match = part.fullmatch(name) if len(name) <= _LONGEST else None
+            if match is None:
+                return None
+            for field, value in match.groupdict().items():
+                dtype = self.dtypes[field]
+                found[field] = value if dtype == "str" else int(value) if dtype == "int64" else float(value)
+        whole = [value for value in found.values() if isinstance(value, int)]
+        return None if any(not -(1 << 63) <= value < 1 << 63 for value in whole) else found
+
+
+@dataclass(frozen=True, eq=False)
+class FoundFields:
+    """The fields that a pattern found in paths."""
+
+    kinds: Mapping[str, FieldKind]
+    columns: Mapping[str, Column]
+    """A value for each path."""
+    classes: tuple[str, ...] | None
+    """Those of a `label` that is a text, sorted."""
+
+
+def path_pattern(text: str) -> PathPattern:
+    """A pattern as a user wrote it. Raises UsageError."""
+    dtypes: dict[str, str] = {}
+    parts: list[list[str]] = [[]]
+    try:
+        pieces = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise _wrong(text, f"{error}; {{{{ and }}}} stand for braces") from None
+    before = ""
+    for literal, name, spec, conversion in pieces:
+        for k, piece in enumerate(literal.split("/")):
+            if k:
+                parts.append([])
+            if piece:
+                parts[-1].append(re.escape(piece))
+        if name is None:
+            continue
+        dtype, matched = _field(text, name, spec or "", conversion)
+        inside = f"(?P<{name}>{matched})" if name else f"(?:{matched})"
+        if found := _clash(literal, before, matched):
+            raise _wrong(text, f"{{{name}}} comes right after {found}, so where it begins is not clear")
+        if name in dtypes:
+            raise _wrong(text, f"{{{name}}} occurs twice: {{}} stands for a text that is not stored")
+        if name:
+            dtypes[name] = dtype
+        parts[-1].append(inside)
+        before = matched
+    if not dtypes:
+        raise _wrong(text, "it has no field, such as {label}")
+    if not all(parts):
+        raise _wrong(text, "a folder in it has no name: it is the end of a path, without // or a / at either end")
+    if any(sum(_TEXT in one for one in part) > _MOST_TEXTS for part in parts):
+        raise _wrong(text, f"one name in it has more than {_MOST_TEXTS} texts")
+    check_names(dtypes)
+    return PathPattern(text, dtypes, tuple(re.compile("".join(part), re.DOTALL) for part in parts))
+
+
+def found_in(paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str) -> FoundFields:
+    """The fields in paths, each with its line in a listing, or 0. where: the source, printable.
+
+    Raises BadListingError with the first twenty paths that do not match.
+    """
+    values: dict[str, list[Any]] = {name: [] for name in pattern.dtypes}
+    faults = Faults(where)
+    for line, path in paths:
+        found = pattern.match(path)
+        if found is None:
+            faults.add(line, 0, "", f"{path} does not match --key-pattern {pattern.text!r}")
+            if faults.enough:
+                break
+            continue
+        for name, value in found.items():
+            values[name].append(value)
+    faults.stop()
+    kinds = {name: FieldKind(dtype) for name, dtype in pattern.dtypes.items()}
+    columns: dict[str, Column] = {}
+    classes = None
+    for name, dtype in pattern.dtypes.items():
+        if dtype != "str":
+            columns[name] = Numbers(np.array(values[name], dtype))
+        elif name == "label":
+            classes = tuple(sorted(set(values[name])))
+            number = {one: k for k, one in enumerate(classes)}
+            columns[name], kinds[name] = Numbers(np.array([number[one] for one in values[name]])), FieldKind("int64")
+        else:
+            columns[name] = texts_of(values[name])
+    return FoundFields(kinds, columns, classes)
+
+
+def _field(text: str, name: str, spec: str, conversion: str | None) -> tuple[str, str]:
+    """The dtype of a field, and the regular expression of its value."""
+    if conversion:
+        raise _wrong(text, f"!{conversion} has no meaning in it")
+    if not spec:
+        return "str", _TEXT
+    if not name:
+        raise _wrong(text, f"{{:{spec}}} has no name")
+    if spec == "f":
+        return "float64", _FLOAT
+    if whole := _WHOLE.fullmatch(spec):
+        return "int64", _ANY_WHOLE if whole[1] is None else f"[0-9]{{{whole[1]}}}"
+    raise _wrong(text, f"{{{name}:{spec}}}: a field is {{name}}, {{name:d}}, {{name:03d}} or {{name:f}}")
+
+
+def _clash(literal: str, before: str, matched: str) -> str:
+    """What makes a field ambiguous: the one right before it; "" where nothing does. literal: between the two."""
+    if literal or not before:
+        return ""
+    if before == _TEXT:
+        return "another text" if matched == _TEXT else ""
+    return "a number of any length" if before in (_ANY_WHOLE, _FLOAT) else ""
+
+
+def _wrong(text: str, what: str) -> UsageError:
+    return UsageError(f"--key-pattern {text!r}: {what}")

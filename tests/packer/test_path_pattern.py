@@ -1,0 +1,279 @@
+"""`--key-pattern`: fields in the paths of images and videos.
+
+The oracle is what the files were named after.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pictures import picture, save
+from running import pack, run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import BadListingError, open_source
+from rawpack_packer.sources.path_pattern import path_pattern
+
+PEOPLE = {"Ann Lee": ("smile", "great_laugh"), "bob": ("frown", "smile")}
+LABELS = ("frown", "great_laugh", "smile")
+
+
+def faces(root: Path) -> Path:
+    """person/label_number.jpg, of two labels each."""
+    for person, labels in PEOPLE.items():
+        for label in labels:
+            for n in (7, 12):
+                save(root / person / f"{label}_{n}.jpg", picture(8, 8, n))
+    return root
+
+
+def samples(store: Path) -> list[dict[str, Any]]:
+    reader = Reader(store)
+    return [reader[i] for i in range(len(reader))]
+
+
+def expected() -> dict[str, tuple[str, str, int]]:
+    return {
+        f"{person}/{label}_{n}.jpg": (person, label, n)
+        for person, labels in PEOPLE.items()
+        for label in labels
+        for n in (7, 12)
+    }
+
+
+# ---------------------------------------------------------------------------------------------- the grammar
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "found"),
+    [
+        ("S{s:03d}A{label:03d}.avi", "x/y/S001A060.avi", {"s": 1, "label": 60}),
+        ("S{s:03d}A{label:03d}.avi", "S0001A060.avi", None),
+        ("S{s:03d}A{label:03d}.avi", "xS001A060.avi", None),
+        ("{a}_{b}.jpg", "x_y_z.jpg", {"a": "x", "b": "y_z"}),
+        ("{label}_{n:d}.jpg", "great_pyrenees_12.jpg", {"label": "great_pyrenees", "n": 12}),
+        ("{label}{n:d}.jpg", "cat007.jpg", {"label": "cat", "n": 7}),
+        ("{year:04d}{month:02d}.png", "200912.png", {"year": 2009, "month": 12}),
+        ("{n:d}.png", "-3.png", {"n": -3}),
+        ("{n:d}.png", "1403636579763555584.png", {"n": 1403636579763555584}),
+        ("{n:d}.png", "9999999999999999999.png", None),
+        ("{n:d}.png", "\u0663.png", None),
+        ("{x:f}.png", "-0.25.png", {"x": -0.25}),
+        ("{x:f}.png", "3.png", {"x": 3.0}),
+        ("{a}/{}/{b}.jpg", "p/q/r/s.jpg", {"a": "q", "b": "s"}),
+        ("{a}/{b}.jpg", "s.jpg", None),
+        ("{{{a}}}.jpg", "{x}.jpg", {"a": "x"}),
+        ("{a}.jpg", "x.jpg.jpg", {"a": "x.jpg"}),
+        ("{a}.j+", "x.jj", None),
+        ("{a}.jpg", "line\nend.jpg", {"a": "line\nend"}),
+        ("{a}.jpg", ".jpg", None),
+        ("{a}", "x" * 256, None),
+    ],
+)
+def test_a_pattern_finds_what_its_words_say(pattern: str, path: str, found: dict[str, Any] | None) -> None:
+    """Literal text is literal; a number has the digits that it says; the end of the path counts, folder by folder."""
+    assert path_pattern(pattern).match(path) == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("", "it has no field"),
+        ("a.jpg", "it has no field"),
+        ("{}.jpg", "it has no field"),
+        ("{a", "{{ and }} stand for braces"),
+        ("a}", "{{ and }} stand for braces"),
+        ("{a}{b}", "{b} comes right after another text"),
+        ("{a:d}{b}", "{b} comes right after a number of any length"),
+        ("{a:d}{b:02d}", "{b} comes right after a number of any length"),
+        ("{a}-{a}", "{a} occurs twice: {} stands for a text that is not stored"),
+        ("{a:x}", "{a:x}: a field is {name}, {name:d}, {name:03d} or {name:f}"),
+        ("{a:099d}", "a field is"),
+        ("{a:{b}}", "a field is"),
+        ("{a!r}", "!r has no meaning"),
+        ("{:d}", "has no name"),
+        ("{a.b}", "cannot be a field's name"),
+        ("{a[0]}", "cannot be a field's name"),
+        ("{key}", "every sample has a field 'key' already"),
+        ("/{a}", "a folder in it has no name"),
+        ("{a}//{b}", "a folder in it has no name"),
+        ("{a}-{b}-{c}-{d}", "more than 3 texts"),
+    ],
+)
+def test_a_pattern_that_makes_no_sense_is_refused(pattern: str, words: str) -> None:
+    """With the pattern and the cure."""
+    with pytest.raises(UsageError) as caught:
+        path_pattern(pattern)
+    assert words in str(caught.value)
+
+
+def test_no_path_takes_long() -> None:
+    """The worst pattern that can be written, against names that match it nearly everywhere, ends soon."""
+    pattern = path_pattern("/".join(["{}-{}-{}{n:d}x"] + ["{}-{}-{}x"] * 3))
+    start = time.perf_counter()
+    assert pattern.match("/".join(["-1" * 127] * 4)) is None
+    assert pattern.match("/".join(["-" * 100_000] * 4)) is None
+    assert pattern.match("/" * 100_000) is None
+    assert time.perf_counter() - start < 10
+
+
+# ---------------------------------------------------------------------------------------------- what is packed
+
+
+PATTERN = "{person}/{label}_{n:d}.jpg"
+
+
+def test_fields_come_from_the_paths_of_a_folder(tmp_path: Path) -> None:
+    """Texts and numbers are fields, `label` is a class among the sorted ones, and replaces the folders."""
+    faces(tmp_path / "faces")
+    reader = Reader(pack(tmp_path / "faces", tmp_path / "s", "--size", 8, "--key-pattern", PATTERN))
+    assert reader.classes == LABELS
+    assert {name: field.dtype for name, field in reader.fields.items() if name != "image"} == {
+        "person": "str", "label": "int64", "n": "int64", "key": "str",
+    }  # fmt: skip
+    found = {one["key"]: (one["person"], LABELS[one["label"]], one["n"]) for one in samples(tmp_path / "s")}
+    assert found == expected()
+
+
+def test_numbers_stay_numbers_and_folders_stay_classes(tmp_path: Path) -> None:
+    """A label of digits has no classes; without a label in the pattern, folders are the classes as ever."""
+    save(tmp_path / "in" / "a" / "S003A011.jpg", picture(8, 8, 1))
+    save(tmp_path / "in" / "b" / "S004A012.jpg", picture(8, 8, 2))
+    reader = Reader(pack(tmp_path / "in", tmp_path / "s", "--size", 8, "--key-pattern", "S{s:03d}A{label:03d}.jpg"))
+    assert reader.classes is None
+    assert [(reader[i]["s"], reader[i]["label"]) for i in range(2)] == [(3, 11), (4, 12)]
+    reader = Reader(pack(tmp_path / "in", tmp_path / "t", "--size", 8, "--key-pattern", "S{s:03d}A{a:f}.jpg"))
+    assert reader.classes == ("a", "b")
+    assert [(reader[i]["label"], reader[i]["a"]) for i in range(2)] == [(0, 11.0), (1, 12.0)]
+
+
+def test_an_archive_is_as_its_folder(tmp_path: Path) -> None:
+    """The members of a zip file have paths too."""
+    faces(tmp_path / "faces")
+    with zipfile.ZipFile(tmp_path / "faces.zip", "w") as file:
+        for path in sorted((tmp_path / "faces").rglob("*.jpg")):
+            file.write(path, path.relative_to(tmp_path / "faces"))
+    made = [tmp_path / "s", tmp_path / "t"]
+    for source, store in zip((tmp_path / "faces", tmp_path / "faces.zip"), made, strict=True):
+        rawpack_packer.pack(source, store, size=8, key_pattern=PATTERN, workers=0)
+    first, second = ([(one["key"], one["person"], one["label"], one["n"]) for one in samples(one)] for one in made)
+    assert first == second
+
+
+def test_a_listing_has_both(tmp_path: Path) -> None:
+    """Columns and the pattern's fields go together, whatever the keys are; a name that both have is refused."""
+    faces(tmp_path / "faces")
+    lines = [f"{key},{k},k{k}\n" for k, key in enumerate(expected())]
+    (tmp_path / "faces" / "list.csv").write_text("path,score,id\n" + "".join(lines))
+    listing = tmp_path / "faces" / "list.csv"
+    found = samples(pack(listing, tmp_path / "s", "--size", 8, "--key", "id", "--key-pattern", PATTERN))
+    assert [(one["key"], one["score"]) for one in found] == [(f"k{k}", k) for k in range(8)]
+    assert [(one["person"], LABELS[one["label"]], one["n"]) for one in found] == list(expected().values())
+    ran = run_here("pack", "--key-pattern", "{score}.jpg", listing, tmp_path / "t")
+    assert ran.code == 2
+    assert "has a field 'score' already" in ran.err
+
+
+def test_a_listed_path_that_does_not_match_has_its_line(tmp_path: Path) -> None:
+    """So it is found in a long listing."""
+    faces(tmp_path / "in")
+    save(tmp_path / "in" / "odd.jpg", picture(8, 8, 1))
+    (tmp_path / "in" / "list.txt").write_text("bob/smile_7.jpg\n\nodd.jpg\n")
+    with pytest.raises(BadListingError, match=r"line 3: odd\.jpg does not match --key-pattern"):
+        open_source(tmp_path / "in" / "list.txt", key_pattern=PATTERN)
+
+
+def test_paths_that_do_not_match_are_faults(tmp_path: Path) -> None:
+    """The first twenty at once, and nothing is written; the Python call names its keyword."""
+    faces(tmp_path / "in")
+    for k in range(30):
+        save(tmp_path / "in" / "cat" / f"odd{k:02d}.jpg", picture(8, 8, k))
+    ran = run_here("pack", "--key-pattern", PATTERN, tmp_path / "in", tmp_path / "s")
+    assert ran.code == 2
+    assert "at least 20 faults" in ran.err
+    assert ran.err.count("does not match --key-pattern") == 20
+    assert "cat/odd00.jpg does not match" in ran.err
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(UsageError, match=re.escape(f"does not match key_pattern={PATTERN!r}")):
+        rawpack_packer.pack(tmp_path / "in", tmp_path / "s", key_pattern=PATTERN)
+
+
+def test_what_is_rejected_needs_fields_only_by_its_name(tmp_path: Path) -> None:
+    """A file that is no image is rejected as ever, and the others keep their own fields."""
+    faces(tmp_path / "in")
+    (tmp_path / "in" / "bob" / "none_1.jpg").write_text("no image")
+    store = tmp_path / "s"
+    rawpack_packer.pack(tmp_path / "in", store, size=8, key_pattern=PATTERN, workers=0, max_rejects=1)
+    reader = Reader(store)
+    assert reader.classes == ("frown", "great_laugh", "none", "smile")
+    found = {one["key"]: (one["person"], reader.classes[one["label"]], one["n"]) for one in samples(store)}
+    assert found == expected()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
+def test_a_folder_that_cannot_be_read_is_no_fault(tmp_path: Path) -> None:
+    """With --skip-unreadable it is a reject."""
+    (faces(tmp_path / "in") / "closed").mkdir(mode=0)
+    ran = run_here(
+        "pack", "--workers", 0, "--size", 8, "--skip-unreadable", "--max-rejects", 5, "--key-pattern", PATTERN,
+        tmp_path / "in", tmp_path / "s",
+    )  # fmt: skip
+    assert ran.code == 1
+    assert len(samples(tmp_path / "s")) == 8
+
+
+def test_splits_subsets_and_appends_keep_the_fields(tmp_path: Path) -> None:
+    """--holdout draws by the classes of the pattern, and an append finds the same fields."""
+    faces(tmp_path / "in")
+    sets = tmp_path / "sets"
+    pack(tmp_path / "in", sets, "--size", 8, "--key-pattern", PATTERN, "--holdout", "val=1")
+    found = {}
+    for name in ("train", "val"):
+        for one in samples(sets / name):
+            found[one["key"]] = (one["person"], LABELS[one["label"]], one["n"])
+    assert found == expected()
+    assert sorted(int(one["label"]) for one in samples(sets / "val")) == [0, 1, 2]
+    store = pack(tmp_path / "in" / "bob", tmp_path / "s", "--size", 8, "--key-pattern", PATTERN.partition("/")[2])
+    save(tmp_path / "in" / "bob" / "awe_1.jpg", picture(8, 8, 1))
+    rawpack_packer.append(
+        tmp_path / "in" / "bob", store, key_pattern="{label}_{n:d}.jpg", skip_existing=True, workers=0
+    )
+    reader = Reader(store)
+    assert reader.classes == ("frown", "smile", "awe")
+    assert (reader[4]["key"], reader[4]["label"], reader[4]["n"]) == ("awe_1.jpg", 2, 1)
+
+
+def test_another_pattern_is_another_source(tmp_path: Path) -> None:
+    """Even with the same fields: a run over other values does not resume."""
+    save(tmp_path / "in" / "1_2.jpg", picture(8, 8, 1))
+    pack(tmp_path / "in", tmp_path / "s", "--size", 8, "--key-pattern", "{a:d}_{b:d}.jpg")
+    again = run_here("pack", "--size", 8, "--key-pattern", "{a:d}_{b:d}.jpg", tmp_path / "in", tmp_path / "s")
+    assert (again.code, "complete already" in again.out) == (0, True)
+    ran = run_here("pack", "--size", 8, "--key-pattern", "{b:d}_{a:d}.jpg", tmp_path / "in", tmp_path / "s")
+    assert ran.code == 2
+    assert "--key-pattern was {a:d}_{b:d}.jpg, now {b:d}_{a:d}.jpg" in ran.err
+
+
+def test_workers_pack_the_same_store(tmp_path: Path) -> None:
+    """The fields travel to workers with their own samples only."""
+    faces(tmp_path / "in")
+    digests = {
+        rawpack_packer.pack(tmp_path / "in", tmp_path / f"{n}", size=8, key_pattern=PATTERN, workers=n).digest
+        for n in (0, 2)
+    }
+    assert len(digests) == 1
+
+
+def test_a_kind_without_paths_takes_no_pattern(tmp_path: Path) -> None:
+    """The error says which kinds do."""
+    pack(faces(tmp_path / "in"), tmp_path / "s", "--size", 8)
+    ran = run_here("pack", "--key-pattern", PATTERN, tmp_path / "s", tmp_path / "t")
+    assert ran.code == 2
+    assert "takes no option key-pattern: it belongs to folder and listing and video and archive sources" in ran.err

@@ -1,0 +1,195 @@
+"""`--split-by`: the values of a column, or of a field in the paths, divide a source into splits.
+
+The oracle is which sample was written with which value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import files_of
+from pictures import picture, save
+from running import run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack_packer.job.split_by import parse_split_by
+
+SMALL = ("--quiet", "--workers", 0, "--size", 8)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve images of subjects 1 to 6, named after them, in a folder, with a listing."""
+    root = tmp_path_factory.mktemp("split")
+    lines = ["path,label,subject,set,good\n"]
+    for i in range(12):
+        subject = i // 2 + 1
+        name = f"S{subject:03d}A{i % 2}.jpg"
+        save(root / "img" / name, picture(8, 8, i))
+        kind = "val" if subject > 4 else "train"
+        lines.append(f"img/{name},{'ab'[i % 2]},{subject},{kind},{'true' if i % 3 else 'false'}\n")
+    (root / "list.csv").write_text("".join(lines))
+    return root
+
+
+def subjects(sets: Path) -> dict[str, list[int]]:
+    """Split -> the subjects of its samples, by their keys."""
+    names = json.loads((sets / "splits.json").read_bytes())["splits"]
+    readers = {name: Reader(sets, split=name) for name in names}
+    return {
+        name: sorted({int(str(reader[i]["key"]).rpartition("S")[2][:3]) for i in range(len(reader))})
+        for name, reader in readers.items()
+    }
+
+
+def counts(sets: Path) -> dict[str, int]:
+    names = json.loads((sets / "splits.json").read_bytes())["splits"]
+    return {name: len(Reader(sets, split=name)) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("set", {"train": [1, 2, 3, 4], "val": [5, 6]}),
+        ("subject=train:1-4,val:5-6", {"train": [1, 2, 3, 4], "val": [5, 6]}),
+        ("subject=test:1+3-4,train:2,train:5+6", {"test": [1, 3, 4], "train": [2, 5, 6]}),
+        ("set=fit:train,check:val", {"fit": [1, 2, 3, 4], "check": [5, 6]}),
+        ("subject", {str(k): [k] for k in range(1, 7)}),
+        ("label", {"a": [1, 2, 3, 4, 5, 6], "b": [1, 2, 3, 4, 5, 6]}),
+    ],
+)
+def test_values_name_the_splits_or_are_listed(
+    by: str, expected: Mapping[str, list[int]], place: Path, tmp_path: Path
+) -> None:
+    """A text, a whole number or a class divides; every sample is in one split, with all fields and the same classes."""
+    sets = tmp_path / "sets"
+    ran = run_here("pack", *SMALL, "--split-by", by, place / "list.csv", sets)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert subjects(sets) == expected
+    assert sum(counts(sets).values()) == 12
+    for name in expected:
+        reader = Reader(sets, split=name)
+        assert reader.classes == ("a", "b")
+        assert "subject" in reader.fields
+    about = json.loads((sets / "splits.json").read_bytes())
+    assert about["split_by"] == by
+    assert (about["holdout"], about["seed"], about["draw"]) == (None, None, None)
+
+
+def test_true_and_false_are_values(place: Path, tmp_path: Path) -> None:
+    """As they are written in the listing."""
+    rawpack_packer.pack_splits(
+        place / "list.csv", tmp_path / "s", split_by="good=train:true,val:false", size=8, workers=0
+    )
+    assert counts(tmp_path / "s") == {"train": 8, "val": 4}
+
+
+def test_a_field_of_the_paths_divides_a_folder(place: Path, tmp_path: Path) -> None:
+    """The protocol of NTU RGB+D: subjects are in the names of the files."""
+    made = rawpack_packer.pack_splits(
+        place / "img", tmp_path / "s", key_pattern="S{subject:03d}A{label:d}.jpg",
+        split_by="subject=train:1-2+4,val:3+5-6", size=8, workers=0,
+    )  # fmt: skip
+    assert {name: one.manifest.samples for name, one in made.items()} == {"train": 6, "val": 6}
+    assert subjects(tmp_path / "s") == {"train": [1, 2, 4], "val": [3, 5, 6]}
+
+
+def test_the_same_command_resumes_and_another_is_refused(place: Path, tmp_path: Path) -> None:
+    """A set that is complete or lost a split is completed to the same bytes; other splits need --restart."""
+    sets, command = tmp_path / "sets", ("pack", *SMALL, "--split-by", "set", place / "list.csv", tmp_path / "sets")
+    assert run_here(*command).code == 0
+    before = {name: data for name, data in files_of(sets).items() if "provenance" not in name}
+    for path in sorted((sets / "val").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert run_here(*command).code == 0
+    assert {name: data for name, data in files_of(sets).items() if "provenance" not in name} == before
+    for other in (("--split-by", "subject=train:1-4,val:5-6"), ("--holdout", "val=0.2")):
+        ran = run_here("pack", *SMALL, *other, place / "list.csv", sets)
+        assert ran.code == 2, ran
+        assert "--split-by set then" in ran.err
+    ran = run_here("pack", *SMALL, "--restart", "--split-by", "subject=train:1-3,val:4-6", place / "list.csv", sets)
+    assert ran.code == 0
+    assert subjects(sets) == {"train": [1, 2, 3], "val": [4, 5, 6]}
+
+
+def test_an_append_never_puts_a_sample_into_a_second_split(place: Path, tmp_path: Path) -> None:
+    """As for splits that were drawn."""
+    sets = tmp_path / "sets"
+    assert run_here("pack", *SMALL, "--split-by", "set", place / "list.csv", sets).code == 0
+    ran = run_here("append", "--quiet", "--workers", 0, "--skip-existing", place / "list.csv", sets / "val")
+    assert ran.code == 0, ran.err
+    assert counts(sets) == {"train": 8, "val": 4}
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("subject=train:1-4,val:5", ["line 12: subject is 6, which is in no split", "has 2 faults"]),
+        ("subject=train:1-4,val:4-6", ["line 8: subject is 4, which is in train and in val"]),
+        ("set=train:train", ["line 10: set is 'val', which is in no split"]),
+        ("subject=train:1-6,val:7", ["val gets no sample", "subject has the values 1, 2, 3"]),
+        ("nothing", ["--split-by 'nothing': ", "no such column", "it has label, subject, set, good"]),
+        ("subject=", ["must be SPLIT:VALUES"]),
+        ("subject=train", ["must be SPLIT:VALUES"]),
+        ("subject=train:1+", ["must be SPLIT:VALUES"]),
+        ("subject=train:4-1,val:5", ["4-1 is empty: write the lower number first"]),
+        ("=train:1", ["write COLUMN or COLUMN=SPLIT:VALUES"]),
+        ("subject=../x:1-6", ["'../x' cannot be the name of a split"]),
+        ("subject=a:1-3,A:4-6", ["differ by more than case"]),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(by: str, words: list[str], place: Path, tmp_path: Path) -> None:
+    """Every sample is in exactly one split, or its line is named; nothing is written."""
+    ran = run_here("pack", *SMALL, "--split-by", by, place / "list.csv", tmp_path / "sets")
+    assert ran.code == 2, ran
+    for word in words:
+        assert word in ran.err
+    assert not (tmp_path / "sets").exists()
+
+
+@pytest.mark.parametrize("value", ["", "a/b", ".."])
+def test_a_value_that_is_no_name_is_a_fault(value: str, place: Path, tmp_path: Path) -> None:
+    """An empty cell puts a sample into no split, and no value leads out of the set's folder."""
+    (place / "odd.csv").write_text(f"path,set\nimg/S001A0.jpg,train\nimg/S001A1.jpg,{value}\n")
+    ran = run_here("pack", *SMALL, "--split-by", "set", place / "odd.csv", tmp_path / "sets")
+    assert ran.code == 2
+    assert f"line 3: set is {value!r}, which cannot be the name of a split" in ran.err
+
+
+@pytest.mark.parametrize(("column", "words"), [("x", "neither texts nor whole numbers"), ("v", "neither texts")])
+def test_floats_and_arrays_do_not_divide(column: str, words: str, place: Path, tmp_path: Path) -> None:
+    """They are refused by name."""
+    (place / "floats.csv").write_text('path,x,v\nimg/S001A0.jpg,0.5,"[1,2]"\nimg/S001A1.jpg,1.5,"[3,4]"\n')
+    ran = run_here("pack", *SMALL, "--split-by", column, place / "floats.csv", tmp_path / "sets")
+    assert ran.code == 2
+    assert words in ran.err
+
+
+def test_a_source_without_columns_says_so(place: Path, tmp_path: Path) -> None:
+    """A folder has none without a pattern; a dataset's values are known only once they are read."""
+    with pytest.raises(UsageError, match="use a listing, or key_pattern="):
+        rawpack_packer.pack_splits(place / "img", tmp_path / "s", split_by="subject", workers=0)
+    data: Any = [{"image": picture(8, 8, 1), "fold": 1}] * 4
+    with pytest.raises(UsageError, match="split_by='fold': "):
+        rawpack_packer.pack_splits(data, tmp_path / "s", split_by="fold", workers=0)
+    with pytest.raises(UsageError, match="leave out splits=, holdout= and seed="):
+        rawpack_packer.pack_splits(place / "list.csv", tmp_path / "s", split_by="set", seed=1, workers=0)
+
+
+def test_the_words_of_an_option() -> None:
+    """A split may come more than once, and values may hold colons and blanks."""
+    by = parse_split_by(" who = train : Ann Lee + x:y , val : -3--1 , train : z")
+    assert (by.column, by.values) == ("who", {"train": ("Ann Lee", "x:y", "z"), "val": ("-3--1",)})
+
+
+def test_sets_of_before_stay_byte_for_byte(place: Path, tmp_path: Path) -> None:
+    """splits.json has no entry `split_by` unless a field divided the source."""
+    assert run_here("pack", *SMALL, "--holdout", "val=0.2", place / "list.csv", tmp_path / "s").code == 0
+    assert list(json.loads((tmp_path / "s" / "splits.json").read_bytes())) == [
+        "splits", "holdout", "seed", "draw", "checksum",
+    ]  # fmt: skip
