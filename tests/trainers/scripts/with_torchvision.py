@@ -2,14 +2,15 @@
 
     with_torchvision.py SCRIPT [FILE]
 
-PyPI's torchvision is built for CUDA, and cannot be imported with a CPU build of torch. Its operators are declared first,
-and nms, the only one that the trainers call, is computed in Python. Where the operators load, nothing is replaced.
+PyPI's torchvision is built for CUDA, and cannot be imported with a CPU build of torch. Its operators are declared
+first, and nms, the only one that the trainers call, is computed in Python. Where they load, nothing is replaced.
 
-FILE: gets a line of JSON for each batch that Ultralytics trains on. Any connection to another machine is an error.
+FILE: gets a line of JSON for each batch that Ultralytics trains on. The first connection ends the process.
 """
 
 import importlib.util
 import json
+import os
 import runpy
 import socket
 import sys
@@ -39,7 +40,8 @@ def nms(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> torch.Te
 def make_torchvision_importable() -> torch.library.Library | None:
     """Declare the operators unless they load. They exist as long as the result, which is kept."""
     spec = importlib.util.find_spec("torchvision")
-    assert spec is not None and spec.submodule_search_locations
+    assert spec is not None
+    assert spec.submodule_search_locations
     try:
         torch.ops.load_library(Path(spec.submodule_search_locations[0]) / "_C.so")
     except OSError:
@@ -55,12 +57,14 @@ def make_torchvision_importable() -> torch.library.Library | None:
     return None
 
 
-def refuse(self: socket.socket, address: object) -> NoReturn:
-    raise AssertionError(f"a connection to {address}")
+def end(*address: object) -> NoReturn:
+    """End at once, as an error might be caught."""
+    os.write(2, f"a connection: {address}\n".encode())
+    os._exit(97)
 
 
 def write_down_batches(file: Path) -> None:
-    """Write down, for each batch that Ultralytics trains on, its files, classes, and the colors at the boxes' centers."""
+    """Write down the files of each batch that Ultralytics trains on, and classes and central colors of its boxes."""
     from ultralytics.models.yolo.detect import DetectionTrainer
 
     plain = DetectionTrainer.preprocess_batch
@@ -80,7 +84,8 @@ def write_down_batches(file: Path) -> None:
 
 if __name__ == "__main__":
     make_torchvision_importable()
-    socket.socket.connect = refuse  # type: ignore[method-assign,assignment]
+    socket.socket.connect = socket.getaddrinfo = end  # type: ignore[method-assign,assignment]
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # Ultralytics behaves differently in its own tests
     if len(sys.argv) > 2:
         write_down_batches(Path(sys.argv[2]))
     script = sys.argv[1]
