@@ -1,0 +1,296 @@
+"""Ultralytics trains from a store: `train_yolo.py` of docs/how-to/train-with-timm-and-ultralytics.md, run as it is.
+
+Boxes are red (class 0) and blue (class 1) on gray, so that pixels say whether a box is where it belongs. Otherwise,
+Ultralytics' own dataset, which reads the files, says what is right.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import random
+import re
+import shutil
+import sys
+from contextlib import chdir
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from running import pack, run_here
+from trained import run_script
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(find_spec("ultralytics") is None, reason="needs ultralytics"),
+    pytest.mark.filterwarnings(*(f"ignore::Warning:{name}" for name in ("ultralytics", "torchvision", "torch"))),
+]
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-with-timm-and-ultralytics.md"
+WITH_TORCHVISION = Path(__file__).parent / "scripts" / "with_torchvision.py"
+TRAIN, VAL = 12, 5
+LARGE = 40 * 480 * 640 * 3
+"""Bytes of the images whose memory is measured."""
+COLORS = ((220, 30, 30), (30, 30, 220))
+TURNED = "006.jpg"
+"""A picture that its EXIF data turns by a quarter, as phones write them."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a data set in `set/`, `store/`, packed by the command of the page, and `train_yolo.py`."""
+    folder = tmp_path_factory.mktemp("ultralytics")
+    for split, numbers in (("train", range(TRAIN)), ("val", range(TRAIN, TRAIN + VAL))):
+        for number in numbers:
+            save_sample(folder / "set", split, number)
+    settings = f"path: {folder / 'set'}\ntrain: images/train\nval: images/val\nnames:\n  0: red\n  1: blue\n"
+    (folder / "set" / "data.yaml").write_text(settings)
+    text = PAGE.read_text("utf-8")
+    [command] = re.findall(r"^\$ rawpack (pack --source yolo .*)$", text, re.MULTILINE)
+    with chdir(folder):
+        ran = run_here(*command.split(), "--workers", 0)
+    assert ran.code == 0, ran
+    [code] = re.findall(r"^```python needs=ultralytics notest\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (folder / "train_yolo.py").write_text(code)
+    return folder
+
+
+def save_sample(root: Path, split: str, number: int) -> None:
+    """A picture with 0 to 2 boxes, in other places in each, and its file of labels."""
+    shape = 5 * number % TRAIN  # in the order of their names, their proportions rise and fall
+    height, width = 200 + 9 * shape, 320 - 13 * shape
+    pixels = np.full((height, width, 3), 90 + number, np.uint8)
+    lines = []
+    for k in range(number % 3):
+        left, top = 8 + 90 * k + number, 20 + 30 * k + 3 * number
+        wide, high = 40 + number, 50 + 2 * number
+        pixels[top : top + high, left : left + wide] = COLORS[(k + number) % 2]
+        center = (left + wide / 2) / width, (top + high / 2) / height
+        lines.append(" ".join(map(str, [(k + number) % 2, *center, wide / width, high / height])))
+    for kind in ("images", "labels"):
+        (root / kind / split).mkdir(parents=True, exist_ok=True)
+    name = f"{number:03}.png"
+    if f"{number:03}.jpg" == TURNED:
+        name, exif = TURNED, Image.Exif()
+        exif[0x0112] = 6  # shown turned to the right, so it is saved turned to the left
+        Image.fromarray(np.rot90(pixels)).save(root / "images" / split / name, quality=95, exif=exif)
+    else:
+        Image.fromarray(pixels).save(root / "images" / split / name)
+    (root / "labels" / split / f"{number:03}.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture(scope="module")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables of the page for work without a network, with a font in its folder."""
+    import matplotlib
+
+    folder = tmp_path_factory.mktemp("config")
+    (folder / "Ultralytics").mkdir()
+    font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+    shutil.copy(font, folder / "Ultralytics" / "Arial.ttf")
+    return {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_CONFIG_DIR": str(folder)}
+
+
+@pytest.fixture
+def page(place: Path, offline: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, in its folder."""
+    from trainers.scripts.with_torchvision import make_torchvision_importable
+
+    make_torchvision_importable()
+    for name, value in offline.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(place)
+    import train_yolo
+
+    return train_yolo
+
+
+def both(page: ModuleType, place: Path, split: str, **options: Any) -> tuple[Any, Any]:
+    """Ultralytics' dataset over the files, and that of the page."""
+    from ultralytics.cfg import get_cfg
+    from ultralytics.data import YOLODataset
+
+    options = {"imgsz": 160, "hyp": get_cfg(), "augment": False, "batch_size": 4} | options
+    options |= {"data": {"path": place / "set", "names": {0: "red", 1: "blue"}, "nc": 2}, "task": "detect"}
+    images = str(place / "set" / "images" / split)
+    return YOLODataset(images, cache=options.pop("cache", False), **options), page.StoreDataset(
+        "store/", images, **options
+    )
+
+
+def tolerance(sample_file: str) -> int:
+    """How far values may differ: two decoders of JPEG round differently, PNG is exact."""
+    return 3 if Path(sample_file).name == TURNED else 0
+
+
+def assert_same(ours: dict[str, Any], theirs: dict[str, Any], atol: int) -> None:
+    """Two samples are the same, but for differences of the pixels up to `atol`."""
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        one, other = np.asarray(ours[name]), np.asarray(value)
+        assert (one.shape, one.dtype) == (other.shape, other.dtype), name
+        if name == "img":
+            assert np.abs(one.astype(int) - other).max() <= atol
+        else:
+            assert np.array_equal(one, other), name
+
+
+@pytest.mark.parametrize("options", [{}, {"rect": True, "pad": 0.5}, {"imgsz": 400}, {"classes": [1]}], ids=str)
+def test_samples_are_those_of_the_files(page: ModuleType, place: Path, options: dict[str, Any]) -> None:
+    """Without augmentation, each sample is that of Ultralytics' own dataset: pixels, boxes, shapes, file. Also in
+    validation, which sorts by shape, where images are enlarged, and with a choice of classes."""
+    theirs, ours = both(page, place, "train", **options)
+    assert len(ours) == len(theirs) == TRAIN
+    for i in range(TRAIN):
+        assert_same(ours[i], theirs[i], tolerance(theirs.im_files[i]))
+        for rect_mode in (True, False):
+            image, before, after = ours.load_image(i, rect_mode)
+            expected, *shapes = theirs.load_image(i, rect_mode)
+            assert [before, after] == shapes
+            difference = np.abs(image.astype(int) - expected.astype(int))
+            assert difference.max() <= tolerance(theirs.im_files[i])
+
+
+def test_augmented_samples_are_those_of_the_files(page: ModuleType, place: Path) -> None:
+    """With a mosaic, colors, scale and flips, and the same random numbers, samples are those of cache=True."""
+    import torch
+
+    theirs, ours = both(page, place, "train", augment=True, cache="ram")
+    mosaics = 0
+    for i in range(TRAIN):
+        samples = []
+        for dataset in (ours, theirs):
+            random.seed(i), np.random.seed(i), torch.manual_seed(i)
+            samples.append(dataset[i])
+        assert_same(*samples, atol=4)
+        mosaics += len(samples[0]["cls"]) > i % 3
+    assert mosaics > 3
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_dataloader(page: ModuleType, place: Path, method: str) -> None:
+    """Two workers of torch's DataLoader read the store, whether they are forked or get a pickled dataset."""
+    from torch.utils.data import DataLoader
+
+    theirs, ours = both(page, place, "val")
+    loader = DataLoader(ours, 2, num_workers=2, multiprocessing_context=method, collate_fn=list)
+    read = [sample for batch in loader for sample in batch]
+    assert len(read) == VAL
+    for sample, expected in zip(read, theirs, strict=True):
+        assert_same(sample, expected, 0)
+
+
+def test_an_image_that_is_not_in_the_store(page: ModuleType, place: Path, tmp_path: Path) -> None:
+    """A data set with an image more than the store is refused, by the name of the image."""
+    for folder in ("images", "labels"):
+        shutil.copytree(place / "set" / folder / "val", tmp_path / "set" / folder / "val")
+    shutil.copy(tmp_path / "set" / "images" / "val" / "013.png", tmp_path / "set" / "images" / "val" / "new.png")
+    with pytest.raises(KeyError, match=r"images/val/new\.png"):
+        both(page, tmp_path, "val")
+
+
+def test_the_script_of_the_page(place: Path, offline: dict[str, str], tmp_path: Path) -> None:
+    """Trains and validates for an epoch without any connection, on each image once, and writes weights. Each box that
+    the model is given has the color of its class, though the files are black by then: pixels come from the store."""
+    run = shutil.copytree(place, tmp_path / "run")
+    (run / "set" / "data.yaml").write_text((place / "set" / "data.yaml").read_text().replace(str(place), str(run)))
+    for image in (run / "set" / "images").rglob("*.*"):
+        Image.new("RGB", Image.open(image).size).save(image, exif=Image.open(image).getexif())
+    with chdir(run):
+        [printed] = run_script(WITH_TORCHVISION, "train_yolo.py", "batches.jsonl", timeout=280, **offline)
+    batches = [json.loads(line) for line in (run / "batches.jsonl").read_text().splitlines()]
+    assert [len(batch["files"]) for batch in batches] == [4, 4, 4]
+    trained = sorted(name for batch in batches for name in batch["files"])
+    assert trained == sorted(path.name for path in (run / "set" / "images" / "train").iterdir())
+    boxes = [box for batch in batches for box in batch["boxes"]]
+    assert len(boxes) >= 6
+    assert {label for _, label, *_ in boxes} == {0, 1}
+    for _, label, red, _, blue in boxes:
+        assert (red > blue + 50) if label == 0 else (blue > red + 50)
+    assert re.search(rf"all +{VAL} +4 ", printed), printed
+    assert len(list(run.rglob("weights/last.pt"))) == 1
+
+
+def test_the_trainer_survives_its_pickle(place: Path, offline: dict[str, str], tmp_path: Path) -> None:
+    """Ultralytics pickles the class of the trainer for the process of each GPU. One such process trains on the CPU,
+    with the class of the script, which is not in any module there."""
+    classes, _ = (place / "train_yolo.py").read_text().split('if __name__ == "__main__":\n')
+    (tmp_path / "store").symlink_to(place / "store")
+    script = tmp_path / "launch.py"
+    script.write_text(
+        f"""{classes}
+from ultralytics.utils.dist import generate_ddp_file
+
+options = dict(model="yolo11n.yaml", data={str(place / "set" / "data.yaml")!r}, imgsz=64, batch=4, epochs=1)
+options |= dict(device="cpu", plots=False, val=False)
+print(generate_ddp_file(StoreTrainer(overrides=options)))
+"""
+    )
+    with chdir(tmp_path):
+        [printed] = run_script(WITH_TORCHVISION, script, timeout=280, **offline)
+        script.unlink()
+        run_script(WITH_TORCHVISION, printed.split()[-1], "batches.jsonl", timeout=280, **offline)
+    assert len((tmp_path / "batches.jsonl").read_text().splitlines()) == 3
+
+
+# ---------------------------------------------------------------------------------------------- memory
+
+
+def grown(place: str, barrier: Any, results: Any) -> None:
+    """In one of several processes: load all images from the store, then with cache=True, and put how much memory (PSS)
+    each of these took."""
+    from trainers.scripts.with_torchvision import make_torchvision_importable
+
+    make_torchvision_importable()
+    sys.path.insert(0, place)
+    import train_yolo
+
+    theirs, _ = both(train_yolo, Path(place), "val")
+    theirs[0]  # what is imported and allocated first does not count
+    kept, sizes = [], []
+    for kind in ("nothing", "store", "cache"):
+        if kind != "nothing":
+            dataset = both(train_yolo, Path(place), "train", imgsz=640, cache=kind == "cache")[kind == "store"]
+            kept.append(dataset)
+            assert sum(dataset.load_image(i)[0].nbytes for i in range(len(dataset))) == LARGE
+        gc.collect()
+        barrier.wait(120)
+        [pss] = re.findall(r"^Pss: +(\d+) kB$", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
+        sizes.append(int(pss) * 1024)
+        barrier.wait(120)
+    results.put((sizes[1] - sizes[0], sizes[2] - sizes[1]))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's smaps_rollup")
+def test_processes_share_one_copy(
+    place: Path, offline: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that have loaded all images share one copy of a memmap store. With cache=True, they have two."""
+    for split, count in (("train", 40), ("val", 1)):
+        for kind in ("images", "labels"):
+            (tmp_path / "set" / kind / split).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.full((480, 640, 3), (number, 99, 5), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "set" / "images" / split / f"{number:03}.png")
+            (tmp_path / "set" / "labels" / split / f"{number:03}.txt").write_text("0 0.5 0.5 0.2 0.2")
+    shutil.copy(place / "train_yolo.py", tmp_path)
+    for name, value in offline.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    pack(Path("set/"), Path("store/"), "--source", "yolo", "--size", "keep")
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=grown, args=(str(tmp_path), barrier, results)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    store, cache = (sum(sizes) / LARGE for sizes in zip(*found, strict=True))
+    assert store < 1.5 < 1.9 < cache, found
