@@ -10,7 +10,8 @@ import pytest
 from rooms import FOLDERS, ROOMS, imports, level_of, modules, room_of, rooms_in
 
 KNOWN: dict[tuple[str, str], str] = {
-    ("rawpack.batching.batches", "rawpack.faces.torch"): "Batches.torch() loads it when it is called, and no sooner"
+    ("rawpack.batching.batches", "rawpack.faces.jax"): "Batches.jax() loads it when it is called, and no sooner",
+    ("rawpack.batching.batches", "rawpack.faces.torch"): "Batches.torch() loads it when it is called, and no sooner",
 }
 """Imports that climb, and why they may: (module, what it imports) -> the reason."""
 

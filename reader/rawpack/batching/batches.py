@@ -33,6 +33,7 @@ from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
+    from rawpack.faces.jax import JaxBatches
     from rawpack.faces.torch import TorchBatches
     from rawpack.transforms.pipeline import Pipeline
 
@@ -54,6 +55,8 @@ class BatchField:
     """numpy's name; None where it is a list."""
     channels_last: bool
     """Whether it is images (n, H, W, C), or clips of them."""
+    shape: tuple[int, ...] | None = None
+    """Of one sample; None where it is a list, or differs from batch to batch."""
 
 
 class Batches(Iterable[Batch]):
@@ -183,7 +186,7 @@ class Batches(Iterable[Batch]):
         if self._library.fetcher is not None:
             self._library.fetcher.restore()  # new workers open what is in the cache
         with self._taking:
-            start = self._next_start()
+            start = self.next_start()
             worker_set = self._pool_cache.acquire(start) or self._new_worker_set()
             try:
                 setup = self._setup(start, worker_set)
@@ -232,7 +235,7 @@ class Batches(Iterable[Batch]):
         elif self._state is not None:
             start, position = self._state
         else:
-            start = self._next_start()
+            start = self.next_start()
             position = start.position
         if after_batches is not None:
             position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
@@ -253,7 +256,7 @@ class Batches(Iterable[Batch]):
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
                     "the same samples, seed, shuffle and rawpack's order version"
                 )
-        if "worker" in state and state["worker"] != (here := self._next_start().worker_identity.get("worker")):
+        if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(
                 f"this state is from worker {state['worker']}, of a DataLoader; this is {here or 'no such worker'}: "
                 "resume with the same num_workers, batch size and ranks, or take states with num_workers=0"
@@ -299,6 +302,22 @@ class Batches(Iterable[Batch]):
 
         return torch_batches(self, device, channels, dtype, depth, as_tuple)
 
+    def jax(self, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None) -> JaxBatches:
+        """The same batches as arrays of JAX: an object to loop over in a training script, with a position of its own.
+
+        sharding: a `jax.sharding.Sharding` or a `jax.Device`; None: JAX's default device. Where it is over the devices
+            of several processes, each of them reads its own rank, and a batch is that of all ranks together: pass
+            `rank=` and `world_size=` to `Reader.batches`.
+        depth: batches whose copies are begun in advance, 1 or more. On the CPU nothing is copied, nor in advance.
+        as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
+
+        Texts, and ragged fields as lists, stay what they are in the batch. Raises MissingExtraError without JAX, and
+        UsageError for arguments that make no sense, and for batches that the sharding does not divide.
+        """
+        from rawpack.faces.jax import jax_batches
+
+        return jax_batches(self, sharding, depth, as_tuple)
+
     def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
         """Called by a face: the same batches from the same position, with another pipeline."""
         options = replace(self.options, pipeline=pipeline)
@@ -319,7 +338,7 @@ class Batches(Iterable[Batch]):
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.options.planes
-            described[field.name] = BatchField(kind, field.dtype, channels_last)
+            described[field.name] = BatchField(kind, field.dtype, channels_last, field.shape)
         for name in self._ragged_fields.names:
             stored, padded = self._library.fields[name], self.options.ragged != "list"
             listed = stored.kind == "text" or not padded
@@ -352,8 +371,8 @@ class Batches(Iterable[Batch]):
     def _begin_at(self, epoch: int, position: int, loaded: bool = False) -> None:
         self._epoch, self._position, self._loaded, self._state = epoch, position, loaded, None
 
-    def _next_start(self) -> EpochStart:
-        """Where the next iterator begins."""
+    def next_start(self) -> EpochStart:
+        """Called by a face: where the next iterator begins."""
         return self._start(self._epoch, self._position)
 
     def _start(self, epoch: int, position: int) -> EpochStart:
