@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -33,6 +33,7 @@ from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
+    from rawpack.faces.data_iter import DataIter, Names
     from rawpack.faces.jax import JaxBatches
     from rawpack.faces.torch import TorchBatches
     from rawpack.transforms.pipeline import Pipeline
@@ -318,6 +319,22 @@ class Batches(Iterable[Batch]):
 
         return jax_batches(self, sharding, depth, as_tuple)
 
+    def data_iter(
+        self, data: Names = "image", label: Names = "label", place: Callable[[NDArray[Any]], Any] | None = None
+    ) -> DataIter:
+        """The same batches by the protocol of MXNet's `DataIter`, for `Module.fit` and loops like it.
+
+        data, label: the field, which MXNet gets as "data" and "softmax_label", or a dict: MXNet's name -> field. None:
+            there are none.
+        place: makes MXNet's arrays, such as `lambda array: mx.nd.array(array, ctx=mx.gpu(0))`; None leaves numpy's.
+
+        Images and masks become (n, C, H, W), clips (n, T, C, H, W). All batches have `batch_size` rows. Raises
+        UsageError for fields that have no fixed shape.
+        """
+        from rawpack.faces.data_iter import DataIter
+
+        return DataIter(self, data, label, place)
+
     def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
         """Called by a face: the same batches from the same position, with another pipeline."""
         options = replace(self.options, pipeline=pipeline)
@@ -342,9 +359,15 @@ class Batches(Iterable[Batch]):
         for name in self._ragged_fields.names:
             stored, padded = self._library.fields[name], self.options.ragged != "list"
             listed = stored.kind == "text" or not padded
-            described[name] = BatchField(stored.kind, None if listed else stored.dtype, False)
+            length = self.options.ragged
+            shape = (
+                (*self._axes(name), length, *(n or 0 for n in stored.shape[1:])) if isinstance(length, int) else None
+            )
+            described[name] = BatchField(
+                stored.kind, None if listed else stored.dtype, False, None if listed else shape
+            )
             if not listed:
-                described[f"{name}.length"] = BatchField("number", "int64", False)
+                described[f"{name}.length"] = BatchField("number", "int64", False, self._axes(name))
         return described
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:

@@ -74,7 +74,9 @@ class _JaxCopies:
         }
         """Fields that JAX makes narrower, and their dtype there."""
         self._check(
-            batches.options.batch_size, "the batches", "choose another batch_size=, or leave it out with fields="
+            batches.next_start().split.batch_size,
+            "the batches",
+            "choose another batch_size=, or leave it out with fields=",
         )
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
