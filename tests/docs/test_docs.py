@@ -29,6 +29,8 @@ from running import Ran, environment, run_here
 import rawpack
 import rawpack.transforms
 from rawpack import errors
+from rawpack.faces.data_iter import DataIter
+from rawpack.faces.placed import PlacedBatches
 from rawpack.faces.torch import TorchBatches
 from rawpack_packer.cli import cli
 from rawpack_packer.destination.rejects import REASONS
@@ -42,7 +44,7 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_pipeline", "described"}
+FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_pipeline", "described", "next_start"}
 """Methods of `Batches` and its faces that only they and their iterators call."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 
@@ -249,7 +251,7 @@ def test_every_public_name_is_documented() -> None:
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
     for name in rawpack.__all__:
         assert name in page, name
-    for kind in (rawpack.Reader, rawpack.Batches, TorchBatches):
+    for kind in (rawpack.Reader, rawpack.Batches, PlacedBatches, TorchBatches, DataIter):
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_ITERATORS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"

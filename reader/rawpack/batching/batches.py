@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -33,6 +33,8 @@ from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
+    from rawpack.faces.data_iter import DataIter, Names
+    from rawpack.faces.jax import JaxBatches
     from rawpack.faces.torch import TorchBatches
     from rawpack.transforms.pipeline import Pipeline
 
@@ -54,6 +56,8 @@ class BatchField:
     """numpy's name; None where it is a list."""
     channels_last: bool
     """Whether it is images (n, H, W, C), or clips of them."""
+    shape: tuple[int, ...] | None = None
+    """Of one sample; None where it is a list, or differs from batch to batch."""
 
 
 class Batches(Iterable[Batch]):
@@ -183,7 +187,7 @@ class Batches(Iterable[Batch]):
         if self._library.fetcher is not None:
             self._library.fetcher.restore()  # new workers open what is in the cache
         with self._taking:
-            start = self._next_start()
+            start = self.next_start()
             worker_set = self._pool_cache.acquire(start) or self._new_worker_set()
             try:
                 setup = self._setup(start, worker_set)
@@ -232,7 +236,7 @@ class Batches(Iterable[Batch]):
         elif self._state is not None:
             start, position = self._state
         else:
-            start = self._next_start()
+            start = self.next_start()
             position = start.position
         if after_batches is not None:
             position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
@@ -253,7 +257,7 @@ class Batches(Iterable[Batch]):
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
                     "the same samples, seed, shuffle and rawpack's order version"
                 )
-        if "worker" in state and state["worker"] != (here := self._next_start().worker_identity.get("worker")):
+        if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(
                 f"this state is from worker {state['worker']}, of a DataLoader; this is {here or 'no such worker'}: "
                 "resume with the same num_workers, batch size and ranks, or take states with num_workers=0"
@@ -299,6 +303,38 @@ class Batches(Iterable[Batch]):
 
         return torch_batches(self, device, channels, dtype, depth, as_tuple)
 
+    def jax(self, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None) -> JaxBatches:
+        """The same batches as arrays of JAX: an object to loop over in a training script, with a position of its own.
+
+        sharding: a `jax.sharding.Sharding` or a `jax.Device`; None: JAX's default device. Where it is over the devices
+            of several processes, each of them reads its own rank, and a batch is that of all ranks together: pass
+            `rank=` and `world_size=` to `Reader.batches`.
+        depth: batches whose copies are begun in advance, 1 or more. On the CPU nothing is copied, nor in advance.
+        as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
+
+        Texts, and ragged fields as lists, stay what they are in the batch. Raises MissingExtraError without JAX, and
+        UsageError for arguments that make no sense, and for batches that the sharding does not divide.
+        """
+        from rawpack.faces.jax import jax_batches
+
+        return jax_batches(self, sharding, depth, as_tuple)
+
+    def data_iter(
+        self, data: Names = "image", label: Names = "label", place: Callable[[NDArray[Any]], Any] | None = None
+    ) -> DataIter:
+        """The same batches by the protocol of MXNet's `DataIter`, for `Module.fit` and loops like it.
+
+        data, label: the field, which MXNet gets as "data" and "softmax_label", or a dict: MXNet's name -> field. None:
+            there are none.
+        place: makes MXNet's arrays, such as `lambda array: mx.nd.array(array, ctx=mx.gpu(0))`; None leaves numpy's.
+
+        Images and masks become (n, C, H, W), clips (n, T, C, H, W). All batches have `batch_size` rows. Raises
+        UsageError for fields that have no fixed shape.
+        """
+        from rawpack.faces.data_iter import DataIter
+
+        return DataIter(self, data, label, place)
+
     def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
         """Called by a face: the same batches from the same position, with another pipeline."""
         options = replace(self.options, pipeline=pipeline)
@@ -319,13 +355,19 @@ class Batches(Iterable[Batch]):
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.options.planes
-            described[field.name] = BatchField(kind, field.dtype, channels_last)
+            described[field.name] = BatchField(kind, field.dtype, channels_last, field.shape)
         for name in self._ragged_fields.names:
             stored, padded = self._library.fields[name], self.options.ragged != "list"
             listed = stored.kind == "text" or not padded
-            described[name] = BatchField(stored.kind, None if listed else stored.dtype, False)
+            length = self.options.ragged
+            shape = (
+                (*self._axes(name), length, *(n or 0 for n in stored.shape[1:])) if isinstance(length, int) else None
+            )
+            described[name] = BatchField(
+                stored.kind, None if listed else stored.dtype, False, None if listed else shape
+            )
             if not listed:
-                described[f"{name}.length"] = BatchField("number", "int64", False)
+                described[f"{name}.length"] = BatchField("number", "int64", False, self._axes(name))
         return described
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
@@ -352,8 +394,8 @@ class Batches(Iterable[Batch]):
     def _begin_at(self, epoch: int, position: int, loaded: bool = False) -> None:
         self._epoch, self._position, self._loaded, self._state = epoch, position, loaded, None
 
-    def _next_start(self) -> EpochStart:
-        """Where the next iterator begins."""
+    def next_start(self) -> EpochStart:
+        """Called by a face: where the next iterator begins."""
         return self._start(self._epoch, self._position)
 
     def _start(self, epoch: int, position: int) -> EpochStart:

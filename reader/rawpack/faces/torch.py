@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.batching.batches import Batches
-from rawpack.batching.iterator import Batch, BatchIterator
-from rawpack.batching.options import names, one_of
+from rawpack.batching.options import one_of
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.faces.cuda import CudaCopies, CudaRuntime, Tensors, TorchRuntime
+from rawpack.faces.placed import BatchCopies, PlacedBatches, tuples
 from rawpack.order.keys import whole_number
 from rawpack.transforms.plan import cut_tails
 from rawpack.transforms.values import Tail
 
-TensorBatch = dict[str, Any] | tuple[Any, ...]
-"""Tensors, and lists where the numpy batch has lists."""
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -50,11 +45,7 @@ def torch_batches(
             pipeline, tails = cut_tails(batches.options.pipeline)
             batches = batches.with_pipeline(pipeline) if tails else batches
     described = batches.described()
-    if as_tuple is not None:
-        as_tuple = tuple(names("as_tuple", as_tuple))
-        for name in as_tuple:
-            if name not in described:
-                raise UsageError(f"as_tuple: there is no field {name!r} in a batch, only {', '.join(described)}")
+    form, shown = tuples(batches, as_tuple)
     converters = {}
     for name, field in described.items():
         if field.dtype is None:
@@ -76,23 +67,7 @@ def torch_batches(
         copies = CudaCopies(runtime, partial(_converted, converters), register=not limited)
     else:
         copies, depth = _PlainCopies(torch, target, partial(_converted, converters)), 0
-    return TorchBatches(batches, copies, depth, as_tuple, f"{target}, channels {channels}")
-
-
-class BatchCopies(Protocol):
-    """How the arrays of a batch become tensors on a device."""
-
-    counts: dict[str, int]
-    """What `TorchBatches.stats` adds."""
-
-    def begin(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """Begin to make the tensors."""
-
-    def finish(self, begun: Any) -> Tensors:
-        """The tensors of a batch, to be handed over."""
-
-    def close(self) -> None:
-        """Let go of everything."""
+    return TorchBatches(batches, copies, depth, form, f"{target}, channels {channels}{shown}")
 
 
 class _PlainCopies:
@@ -158,39 +133,12 @@ class EpochSetter:
         self._batches.set_epoch(epoch)
 
 
-class TorchBatches(Iterable[TensorBatch]):
+class TorchBatches(PlacedBatches):
     """Batches of one reader as tensors: each iterator is the next epoch, as with `Batches`.
 
-    An iterator takes its epoch, and starts workers, at its first `next()`. It is used by one thread at a time. On the
-    CPU, tensors share the memory of the batch, which is yours for as long as you hold any of them or a view of one; on
-    other devices they are copies. This is no `DataLoader`, so that trainers do not wrap it and shard it again.
+    On the CPU, tensors share the memory of the batch, which is yours for as long as you hold any of them or a view of
+    one; on other devices they are copies. This is no `DataLoader`, so that trainers do not wrap it and shard it again.
     """
-
-    def __init__(
-        self, batches: Batches, copies: BatchCopies, depth: int, as_tuple: tuple[str, ...] | None, title: str
-    ) -> None:
-        """Made by `Batches.torch`. depth: how many batches are begun in advance. title: the device and the order of
-        channels, to be shown."""
-        self._batches, self._copies, self._depth = batches, copies, depth
-        self._as_tuple, self._title = as_tuple, title
-        self._latest: weakref.ref[TorchIterator] | None = None
-        self._state: dict[str, Any] | None = None
-        """Where the caller is; None where it is where the numpy batches are."""
-        weakref.finalize(self, copies.close).atexit = False
-
-    def __repr__(self) -> str:
-        fields = "" if self._as_tuple is None else f", tuples ({', '.join(self._as_tuple)})"
-        return f"{type(self).__name__}({self._title}{fields}; {self._batches!r})"
-
-    def __reduce__(self) -> NoReturn:
-        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
-
-    def __len__(self) -> int:
-        """The number of batches that this rank gets in the epoch that comes next, from its start."""
-        return len(self._batches)
-
-    def __iter__(self) -> TorchIterator:
-        return TorchIterator(self, self._batches, self._copies, self._depth, self._as_tuple)
 
     @property
     def sampler(self) -> EpochSetter:
@@ -199,120 +147,6 @@ class TorchBatches(Iterable[TensorBatch]):
 
     # Lightning expects that what has one of them has the other.
     batch_sampler = sampler
-
-    def set_epoch(self, epoch: int) -> None:
-        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
-        self._batches.set_epoch(epoch)
-        self._state = self._batches.state_dict()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the caller of the latest iterator is, for `load_state_dict`: plain values that JSON can hold.
-
-        Batches that are being copied in advance do not count. States of `Batches` and of this object are the same.
-        """
-        return self._batches.state_dict() if self._state is None else dict(self._state)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
-        order."""
-        self._batches.load_state_dict(state)
-        self._state = self._batches.state_dict()
-
-    def stats(self) -> dict[str, Any]:
-        """As `Batches.stats`. On CUDA also `registered_slots`, the slots that CUDA reads directly, and
-        `staged_batches`, the batches that went through other memory first."""
-        return self._batches.stats() | self._copies.counts
-
-    def close(self) -> None:
-        """End the latest iterator, wait for copies, and give memory back to CUDA. Another `iter()` may follow."""
-        latest = None if self._latest is None else self._latest()
-        if latest is not None:
-            latest.close()
-        self._copies.close()
-
-    def begun(self, iterator: TorchIterator) -> None:
-        """Called by an iterator at its first `next()`."""
-        # Until it has handed over a batch: that more may have been prepared must not count.
-        self._state = self.state_dict()
-        self._latest = weakref.ref(iterator)
-
-    def handed_over(self, iterator: TorchIterator, state: dict[str, Any] | None) -> None:
-        """Called by an iterator that has handed over a batch. state: after it; None where the numpy batches have it."""
-        if self._latest is not None and self._latest() is iterator:
-            self._state = state
-
-
-@dataclass(frozen=True)
-class _BegunBatch:
-    """A batch on its way to the caller."""
-
-    copying: Any
-    batch: Batch
-    """Arrays as None: what holds a slot is not held here."""
-    state: dict[str, Any] | None
-    """After it; None where it is that of the numpy batches."""
-
-
-class TorchIterator(Iterator[TensorBatch]):
-    """One pass over one epoch."""
-
-    def __init__(
-        self,
-        owner: TorchBatches,
-        batches: Batches,
-        copies: BatchCopies,
-        depth: int,
-        as_tuple: tuple[str, ...] | None,
-    ) -> None:
-        self._owner, self._batches, self._copies, self._depth = owner, batches, copies, depth
-        self._as_tuple = as_tuple
-        self._source: BatchIterator | None = None
-        self._begun: deque[_BegunBatch] = deque()
-        self._handed = 0
-        self._ended = False
-        """Whether no more batches are begun."""
-        self._failure: Exception | None = None
-        """What to raise after the batches that are begun."""
-
-    def __next__(self) -> TensorBatch:
-        if self._source is None and not self._ended:
-            self._owner.begun(self)
-            self._source = iter(self._batches)
-        # The first batches are handed over as soon as they are there; those in advance become more from step to step.
-        while not self._ended and len(self._begun) <= min(self._depth, self._handed):
-            self._begin()
-        if not self._begun:
-            failure, self._failure = self._failure, None
-            raise StopIteration if failure is None else failure
-        begun = self._begun.popleft()
-        batch = begun.batch | self._copies.finish(begun.copying)
-        self._handed += 1
-        self._owner.handed_over(self, begun.state)
-        return batch if self._as_tuple is None else tuple(batch[name] for name in self._as_tuple)
-
-    def close(self) -> None:
-        """End the iteration early."""
-        self._ended = True
-        self._begun.clear()
-        if self._source is not None:
-            self._source.close()
-
-    def _begin(self) -> None:
-        """Begin the next batch; what fails is raised in its place."""
-        assert self._source is not None
-        try:
-            batch = next(self._source)
-            # With nothing in advance, the caller is where the numpy batches are.
-            state = self._batches.state_dict() if self._depth else None
-            arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray)}
-            copying = self._copies.begin(arrays)
-        except StopIteration:
-            self._ended = True
-        except Exception as error:
-            self._ended, self._failure = True, error
-            self._source.close()
-        else:
-            self._begun.append(_BegunBatch(copying, batch | dict.fromkeys(arrays), state))
 
 
 def _torch() -> Any:

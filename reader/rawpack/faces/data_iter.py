@@ -1,0 +1,222 @@
+"""Batches by the protocol of MXNet's `DataIter`, for `Module.fit` and loops like it. MXNet itself is not imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.batching.batches import Batches
+from rawpack.batching.iterator import Batch, BatchIterator
+from rawpack.errors import UsageError
+from rawpack.store.concatenated import INDEX
+
+Names = str | Mapping[str, str] | None
+
+
+class _NameAndShape(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+
+
+class DataDesc(_NameAndShape):
+    """What an iterator provides: a pair of name and shape, with `dtype` and `layout`, as MXNet has it."""
+
+    dtype: Any
+    layout: str
+
+    def __new__(cls, name: str, shape: tuple[int, ...], dtype: Any, layout: str) -> DataDesc:
+        self = super().__new__(cls, name, shape)
+        self.dtype, self.layout = dtype, layout
+        return self
+
+
+@dataclass(frozen=True)
+class DataBatch:
+    """A batch, with MXNet's attributes."""
+
+    data: list[Any]
+    label: list[Any]
+    pad: int
+    """How many rows at the end repeat others, to be ignored in an evaluation."""
+    index: NDArray[np.int64]
+    """The rows of the samples in the reader, with those that are repeated."""
+    source: NDArray[np.int64]
+    """The `index` of the numpy batch, by which `state_dict(after=)` recognizes it."""
+    bucket_key: Any = None
+    provide_data: list[DataDesc] | None = None
+    provide_label: list[DataDesc] | None = None
+
+
+class DataIter(Iterator[DataBatch]):
+    """An iterator that is reset for each epoch: until then, it has ended when the epoch has.
+
+    All batches have `batch_size` rows. A last one with fewer is filled up with the first rows of the epoch, as MXNet's
+    iterators do by `last_batch_handle="pad"`. Used by one thread at a time.
+    """
+
+    def __init__(
+        self, batches: Batches, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None
+    ) -> None:
+        """Made by `Batches.data_iter`, with its arguments."""
+        self._batches, self._place = batches, place
+        self.batch_size = batches.next_start().split.batch_size
+        self._data, self._label = _named("data", data, "data"), _named("label", label, "softmax_label")
+        described = batches.described()
+        self._described = {}
+        for name in (*self._data.values(), *self._label.values()):
+            if name not in described:
+                raise UsageError(f"there is no field {name!r} in a batch, only {', '.join(described)}")
+            if described[name].shape is None:
+                raise UsageError(
+                    f"{name!r} has no fixed shape, which MXNet needs: name other fields, or pass ragged=, a number"
+                )
+            self._described[name] = described[name]
+        self._iterator: BatchIterator | None = None
+        self._first: Batch = {}
+        """Copies of the first rows of this epoch, which fill up the last batch."""
+        self._pad = 0
+        """How many rows the last batch needs."""
+        self._current: DataBatch | None = None
+        self._provided: tuple[list[Any], list[Any]] | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._data}, {self._label}; {self._batches!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
+
+    def __len__(self) -> int:
+        """The number of batches in the epoch that comes next, from its start."""
+        return len(self._batches)
+
+    @property
+    def provide_data(self) -> list[Any]:
+        """Name, shape, dtype and layout of each array in `data`: MXNet's own `DataDesc` where MXNet is imported."""
+        return self._provide()[0]
+
+    @property
+    def provide_label(self) -> list[Any]:
+        """As `provide_data`, of `label`."""
+        return self._provide()[1]
+
+    def reset(self) -> None:
+        """The next epoch comes, or stays where none of its batches were read."""
+        iterator, self._iterator = self._iterator, None
+        self._current, self._first = None, {}
+        if iterator is not None:
+            iterator.close()
+
+    def iter_next(self) -> bool:
+        """Go to the next batch. False at the end of the epoch."""
+        self._current = None  # its slot may be needed
+        if self._iterator is None:
+            start = self._batches.next_start()
+            self._pad = self.batch_size - len(start.span(len(start) - 1)) if len(start) else 0
+            self._iterator = iter(self._batches)
+        batch = next(self._iterator, None)
+        if batch is None:
+            return False
+        if self._pad and not self._first:
+            self._first = {name: batch[name][: self._pad].copy() for name in (*self._described, INDEX)}
+        pad = self.batch_size - len(batch[INDEX])
+        filled = {name: self._filled(name, batch[name], pad) for name in (*self._described, INDEX)}
+        data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
+        self._current = DataBatch(data, label, pad, filled[INDEX], batch[INDEX])
+        return True
+
+    def next(self) -> DataBatch:
+        """The next batch. Raises StopIteration at the end of the epoch, until `reset()`."""
+        if not self.iter_next():
+            raise StopIteration
+        return self._here()
+
+    def __next__(self) -> DataBatch:
+        return self.next()
+
+    def getdata(self) -> list[Any]:
+        """The data of the current batch."""
+        return self._here().data
+
+    def getlabel(self) -> list[Any]:
+        """The labels of the current batch."""
+        return self._here().label
+
+    def getpad(self) -> int:
+        """How many rows at the end of the current batch repeat others."""
+        return self._here().pad
+
+    def getindex(self) -> NDArray[np.int64]:
+        """The rows of the samples in the reader."""
+        return self._here().index
+
+    def set_epoch(self, epoch: int) -> None:
+        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
+        self.reset()
+        self._batches.set_epoch(epoch)
+
+    def state_dict(self, *, after: DataBatch | None = None) -> dict[str, Any]:
+        """The state after all batches that were handed over, or after this one: `Module.fit` takes each batch before it
+        calls back for the one before."""
+        return self._batches.state_dict(after=None if after is None else {INDEX: after.source})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next batch is the one after `state`. Raises UsageError where it belongs to another order."""
+        self._batches.load_state_dict(state)
+        self.reset()
+
+    def stats(self) -> dict[str, Any]:
+        """As `Batches.stats`."""
+        return self._batches.stats()
+
+    def _here(self) -> DataBatch:
+        if self._current is None:
+            raise UsageError("there is no current batch: call next(), or iter_next() while it returns True")
+        return self._current
+
+    def _filled(self, name: str, array: NDArray[Any], pad: int) -> NDArray[Any]:
+        """With `pad` rows of the epoch's first: all of them again and again where it has fewer."""
+        if not pad:
+            return array
+        first = self._first[name]
+        return np.concatenate([array, first[np.arange(pad) % len(first)]])
+
+    def _placed(self, arrays: Batch, name: str) -> Any:
+        array = arrays[name]
+        if self._described[name].channels_last:
+            array = np.moveaxis(array, -1, -3)
+        return array if self._place is None else self._place(array)
+
+    def _provide(self) -> tuple[list[Any], list[Any]]:
+        if self._provided is None:
+            mxnet = sys.modules.get("mxnet")
+            kind = DataDesc if mxnet is None else mxnet.io.DataDesc
+            self._provided = (
+                [self._desc(kind, *pair) for pair in self._data.items()],
+                [self._desc(kind, *pair) for pair in self._label.items()],
+            )
+        return self._provided
+
+    def _desc(self, kind: Any, shown: str, name: str) -> Any:
+        """What `place` makes of zeros is what it makes of a batch."""
+        field = self._described[name]
+        assert field.shape is not None
+        zeros = {name: np.zeros((self.batch_size, *field.shape), field.dtype)}
+        placed = self._placed(zeros, name)
+        shape = tuple(int(n) for n in placed.shape)
+        layout = "NTCHW" if len(shape) == 5 else "NCHW"[: len(shape)]
+        return kind(shown, shape, np.dtype(placed.dtype).type, layout)
+
+
+def _named(parameter: str, given: Names, default: str) -> dict[str, str]:
+    """MXNet's name -> the field."""
+    if given is None:
+        return {}
+    named = {default: given} if isinstance(given, str) else given
+    if not isinstance(named, Mapping) or not all(isinstance(name, str) for pair in named.items() for name in pair):
+        raise UsageError(f"{parameter}={given!r} must be the name of a field, or a dict: MXNet's name -> field")
+    return dict(named)

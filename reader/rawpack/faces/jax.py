@@ -1,0 +1,161 @@
+"""Batches as arrays of JAX: on one device, on several by a sharding, or on those of several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.batching.batches import Batches
+from rawpack.batching.steps import EpochStart
+from rawpack.errors import MissingExtraError, UsageError
+from rawpack.faces.placed import PlacedBatches, PlacedIterator, tuples
+from rawpack.order.keys import whole_number
+
+_CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
+
+
+def jax_batches(
+    batches: Batches, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
+) -> JaxBatches:
+    """What `Batches.jax` returns, with its arguments."""
+    jax = _jax()
+    form, shown = tuples(batches, as_tuple)
+    depth = whole_number("depth", depth, 1)
+    if not (sharding is None or isinstance(sharding, jax.Device | jax.sharding.Sharding)):
+        raise UsageError(
+            f"sharding={sharding!r} must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
+            'PartitionSpec("data")), or a jax.Device'
+        )
+    spans = isinstance(sharding, jax.sharding.Sharding) and not sharding.is_fully_addressable
+    if spans:
+        _check_processes(batches)
+    limited = batches.options.max_slots is not None
+    copies = _JaxCopies(jax, sharding, batches, spans, copied=limited)
+    if "cpu" in copies.platforms:
+        depth = 0  # nothing is copied
+    if depth and not limited:
+        batches.held = 1 + depth
+    title = f"{'jax default device' if sharding is None else sharding}{shown}"
+    return JaxBatches(batches, copies, depth, form, title)
+
+
+class JaxBatches(PlacedBatches):
+    """Batches of one reader as arrays of JAX: each iterator is the next epoch, as with `Batches`.
+
+    On the CPU, arrays share the memory of the batch wherever JAX allows it. That memory is not reused while JAX has any
+    of them.
+    """
+
+    _copies: _JaxCopies
+
+    def begun(self, iterator: PlacedIterator) -> None:
+        """As in every face; UsageError where the last batch of the epoch cannot be sharded."""
+        self._copies.check_last(self._batches.next_start())
+        super().begun(iterator)
+
+
+class _JaxCopies:
+    """Puts batches on the devices of a sharding."""
+
+    def __init__(self, jax: Any, sharding: Any, batches: Batches, spans: bool, *, copied: bool) -> None:
+        """spans: whether other processes have some of the devices. copied: whether slots are free at once."""
+        self._jax, self._sharding, self._batches, self._spans, self._copied = jax, sharding, batches, spans, copied
+        self.counts = dict[str, int]()
+        devices = getattr(sharding, "device_set", None) or jax.device_put(np.empty(0), sharding).devices()
+        self.platforms = {device.platform for device in devices}
+        self._narrow = {
+            name: dtype
+            for name, field in batches.described().items()
+            if field.dtype in ("int64", "uint64")
+            and (dtype := np.dtype(jax.dtypes.canonicalize_dtype(field.dtype))).itemsize < 8
+        }
+        """Fields that JAX makes narrower, and their dtype there."""
+        self._check(
+            batches.next_start().split.batch_size,
+            "the batches",
+            "choose another batch_size=, or leave it out with fields=",
+        )
+
+    def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        for name, dtype in self._narrow.items():
+            limits, array = np.iinfo(dtype), arrays[name]
+            if array.size and (array.min() < limits.min or array.max() > limits.max):
+                raise UsageError(
+                    f"{name!r} has numbers that JAX would cut to {dtype}: call "
+                    'jax.config.update("jax_enable_x64", True) before batches.jax(), or leave it out with fields='
+                )
+        if self._copied:
+            arrays = {name: np.array(array) for name, array in arrays.items()}
+        if not self._spans:
+            return dict(self._jax.device_put(dict(arrays), self._sharding))
+        return {name: self._global(array) for name, array in arrays.items()}
+
+    def finish(self, begun: dict[str, Any]) -> dict[str, Any]:
+        return begun
+
+    def close(self) -> None:
+        pass
+
+    def check_last(self, start: EpochStart) -> None:
+        """Raise UsageError where the last batch of an epoch cannot be sharded, before its first one is read."""
+        if len(start):
+            self._check(len(start.span(len(start) - 1)), f"the last batch of epoch {start.epoch}", f"pass {_CURE}")
+
+    def _check(self, rows: int, words: str, cure: str) -> None:
+        """Raise UsageError where batches of this many rows cannot be sharded. words: which batches."""
+        if not isinstance(self._sharding, self._jax.sharding.Sharding):
+            return
+        ranks = self._batches.next_start().split.world_size if self._spans else 1
+        every = rows * ranks
+        shape: tuple[int, ...] = ()
+        for name, field in self._batches.described().items():
+            if field.dtype is None or field.shape is None:
+                continue
+            shape = (every, *field.shape)
+            try:
+                self._sharding.shard_shape(shape)
+            except (IndexError, ValueError) as error:
+                why = str(error).splitlines()[0]
+                raise UsageError(f"the sharding does not fit {words}, for {name!r} {shape}: {cure} ({why})") from error
+        if ranks > 1:
+            placed = self._sharding.addressable_devices_indices_map(shape)
+            here = sum(len(range(*part)) for part in {indices[0].indices(every) for indices in placed.values()})
+            if here not in (rows, every):
+                raise UsageError(
+                    f"this process has {here} of the {every} rows that {ranks} ranks read, not {rows}: the processes "
+                    "must share the sharding's data axis as the ranks share an epoch; pass rank= and world_size= of "
+                    "that axis"
+                )
+
+    def _global(self, array: NDArray[Any]) -> Any:
+        """The rows of all ranks as one array, of which this process has its own."""
+        ranks = self._batches.next_start().split.world_size
+        shape = (len(array) * ranks, *array.shape[1:])
+        return self._jax.make_array_from_process_local_data(self._sharding, array, shape)
+
+
+def _check_processes(batches: Batches) -> None:
+    """Raise UsageError where batches of several processes may have different shapes."""
+    split = batches.next_start().split
+    if split.uneven == "keep" and not split.drop_last:
+        raise UsageError(
+            'uneven="keep" gives some ranks fewer samples in the last step, and the sharding is over several '
+            f'processes: pass uneven="pad", or {_CURE}'
+        )
+    padded = [name for name, field in batches.described().items() if field.kind == "ragged" and field.dtype is not None]
+    if padded and batches.options.ragged == "pad":
+        raise UsageError(
+            f'ragged="pad" pads {padded[0]!r} to the longest of each batch, which differs between processes: pass a '
+            "number, the length to pad to"
+        )
+
+
+def _jax() -> Any:
+    try:
+        import jax
+    except ImportError:
+        raise MissingExtraError("batches.jax() needs JAX: pip install jax, or see docs.jax.dev") from None
+    return jax

@@ -1,0 +1,249 @@
+"""MXNet's `DataIter` protocol, by loops in the shape of MXNet's own, and by MXNet where it is installed.
+
+What is expected comes from the numpy batches and from the order of the samples.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import Frames, pack_frames
+from pictures import picture
+from reading import WAYS
+from trained import numbered_store
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack.transforms import Normalize, ToCHW
+
+SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbered_store(tmp_path_factory.mktemp("numbered") / "store", 21)
+
+
+def epochs_of(store: Path, count: int) -> list[list[int]]:
+    """The order of the samples."""
+    batches = Reader(store).batches(5, workers=0, **SHUFFLED)
+    return [[row for batch in batches for row in batch["index"].tolist()] for _ in range(count)]
+
+
+def fit(train: Any, val: Any, epochs: int) -> list[dict[str, list[int]]]:
+    """The calls of `Module.fit` of MXNet 1.9, in its order: it takes each batch before it is done with the one before,
+    resets the training data after an epoch, and the other before it evaluates. Returns the rows of each."""
+    assert [(desc.name, desc.shape) for desc in train.provide_data] == [("data", (8, 3, 8, 8))]
+    assert [(desc.name, desc.shape) for desc in train.provide_label] == [("softmax_label", (8,))]
+    seen = []
+    for _ in range(epochs):
+        rows: dict[str, list[int]] = {"train": [], "val": []}
+        iterator = iter(train)
+        following = next(iterator)
+        ended = False
+        while not ended:
+            batch = following
+            assert [array.shape for array in (*batch.data, *batch.label)] == [(8, 3, 8, 8), (8,)]
+            rows["train"] += batch.index.tolist()[: 8 - batch.pad]
+            try:
+                following = next(iterator)
+            except StopIteration:
+                ended = True
+        val.reset()
+        for batch in val:
+            rows["val"] += batch.index.tolist()[: 8 - batch.pad]
+        train.reset()
+        seen.append(rows)
+    return seen
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loop_like_module_fit(store: Path, way: str) -> None:
+    """Over three epochs: every sample once an epoch, in the orders of epochs 0, 1 and 2; reset() before anything was
+    read skips no epoch."""
+    reader = Reader(store)
+    train = reader.batches(8, **SHUFFLED, **WAYS[way]).data_iter()
+    val = reader.batches(8, **WAYS[way]).data_iter()
+    train.reset()
+    seen = fit(train, val, 3)
+    assert [rows["train"] for rows in seen] == epochs_of(store, 3)
+    assert [rows["val"] for rows in seen] == [list(range(21))] * 3
+
+
+def test_values_and_padding(store: Path) -> None:
+    """Channels come first; the last batch is filled up with the first rows of the epoch, and `pad` counts them. What is
+    kept does not change."""
+    reader = Reader(store)
+    expected = {name: np.concatenate([b[name] for b in reader.batches(8, workers=0)]) for name in ("image", "label")}
+    given = reader.batches(8, workers=0).data_iter()
+    kept = list(given)
+    assert [batch.pad for batch in kept] == [0, 0, 3]
+    gc.collect()
+    for number, batch in enumerate(kept):
+        rows = [*range(21), 0, 1, 2][number * 8 : number * 8 + 8]
+        assert batch.index.tolist() == rows
+        np.testing.assert_array_equal(batch.data[0], expected["image"][rows].transpose(0, 3, 1, 2))
+        np.testing.assert_array_equal(batch.label[0], expected["label"][rows])
+    assert list(given) == [], "until reset()"
+    given.reset()
+    assert len(list(given)) == len(given) == 3
+
+
+@pytest.mark.parametrize(("samples", "size", "pads"), [(3, 8, [5]), (1, 4, [3]), (8, 4, [0, 0]), (5, 4, [0, 3])])
+def test_few_samples(store: Path, samples: int, size: int, pads: list[int]) -> None:
+    """Where an epoch has fewer samples than a batch, all of them come again and again."""
+    given = Reader(store).select(range(samples)).batches(size, workers=0).data_iter()
+    batches = list(given)
+    assert [batch.pad for batch in batches] == pads
+    rows = [row for batch in batches for row in batch.index.tolist()]
+    assert rows == [i % samples for i in range(len(rows))]
+    dropped = Reader(store).select(range(samples)).batches(size, workers=0, drop_last=True).data_iter()
+    assert [batch.pad for batch in dropped] == [0] * (samples // size)
+
+
+def test_the_older_calls(store: Path) -> None:
+    """iter_next() and the get methods, as MXNet's own iterators have them."""
+    given = Reader(store).batches(8, workers=0).data_iter()
+    with pytest.raises(UsageError, match="no current batch"):
+        given.getdata()
+    pads = []
+    while given.iter_next():
+        assert given.getdata()[0].shape == (8, 3, 8, 8)
+        assert given.getlabel()[0].tolist() == [row % 4 for row in given.getindex()]
+        pads.append(given.getpad())
+    assert pads == [0, 0, 3]
+    with pytest.raises(UsageError, match="no current batch"):
+        given.getpad()
+    with pytest.raises(StopIteration):
+        given.next()
+    given.reset()
+    assert given.next().index.tolist() == list(range(8))
+
+
+def test_place_and_descriptions(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`place` gets each array, and says the dtype; descriptions are pairs with dtype and layout, of MXNet's own class
+    where it is imported."""
+
+    def place(array: Any) -> Any:
+        return np.array(array, np.float32)
+
+    batches = Reader(store).batches(8, workers=0)
+    given = batches.data_iter(place=place)
+    for described, layout in ((given.provide_data, "NCHW"), (given.provide_label, "N")):
+        ((name, shape),) = described
+        assert (described[0].name, described[0].shape) == (name, shape)
+        assert (described[0].dtype, described[0].layout) == (np.float32, layout)
+    assert given.next().data[0].dtype == np.float32
+    assert batches.data_iter().provide_data[0].dtype == np.uint8
+
+    def own(*values: Any) -> Any:
+        return ("mxnet's own", *values)
+
+    monkeypatch.setitem(__import__("sys").modules, "mxnet", SimpleNamespace(io=SimpleNamespace(DataDesc=own)))
+    assert batches.data_iter().provide_label == [("mxnet's own", "softmax_label", (8,), np.int64, "N")]
+
+
+def test_several_fields(tmp_path: Path) -> None:
+    """Dicts name what MXNet gets; boxes are padded to a number; what has no fixed shape is refused."""
+    samples = [
+        {"image": picture(20, 24, i), "label": i, "pose": np.zeros(4, np.float32), "boxes": np.ones((i % 3, 5))}
+        for i in range(7)
+    ]
+    rawpack_packer.pack(samples, tmp_path / "s", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
+    reader = Reader(tmp_path / "s")
+    batches = reader.batches(
+        4,
+        fields=["image", "pose", "boxes"],
+        ragged=3,
+        transform=[Normalize((0.5,) * 3, (0.2,) * 3), ToCHW()],
+        workers=0,
+    )
+    given = batches.data_iter({"picture": "image", "pose": "pose"}, {"boxes": "boxes", "count": "boxes.length"})
+    assert [(d.name, d.shape, d.layout) for d in (*given.provide_data, *given.provide_label)] == [
+        ("picture", (4, 3, 20, 24), "NCHW"), ("pose", (4, 4), "NC"), ("boxes", (4, 3, 5), "NCH"), ("count", (4,), "N")
+    ]  # fmt: skip
+    last = list(given)[-1]
+    assert last.pad == 1
+    assert [array.shape for array in (*last.data, *last.label)] == [(4, 3, 20, 24), (4, 4), (4, 3, 5), (4,)]
+    assert batches.data_iter(label=None).provide_label == []
+    for data, label, words in (
+        ("picture", None, "no field 'picture' in a batch, only image, pose, index, boxes, boxes.length"),
+        (["image"], None, "must be the name of a field, or a dict"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            batches.data_iter(data, label)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="'boxes' has no fixed shape"):
+        reader.batches(4, fields=["image", "boxes"]).data_iter(label="boxes")
+
+
+def test_clips(tmp_path: Path) -> None:
+    """Channels come after the frames."""
+    clips = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap")).clips(3)
+    given = clips.batches(4, workers=0).data_iter(label="mask")
+    assert [(d.shape, d.layout) for d in (*given.provide_data, *given.provide_label)] == [
+        ((4, 3, 3, 12, 16), "NTCHW"), ((4, 3, 1, 12, 16), "NTCHW")
+    ]  # fmt: skip
+    expected = next(iter(clips.batches(4, workers=0)))["image"]
+    np.testing.assert_array_equal(given.next().data[0], np.moveaxis(expected, -1, -3))
+
+
+def test_states(store: Path) -> None:
+    """Of the batch that was trained on, although the loop has taken the next one; epochs follow each other."""
+    orders = epochs_of(store, 2)
+    given = Reader(store).batches(8, **SHUFFLED, workers=0).data_iter()
+    first = next(given)
+    second = next(given)
+    states = given.state_dict(after=first), given.state_dict(after=second), given.state_dict()
+    assert states[1] == states[2]
+    last = next(given)
+    again = Reader(store).batches(8, **SHUFFLED, workers=0).data_iter()
+    for state, start in ((states[0], 8), (states[1], 16)):
+        again.load_state_dict(state)
+        assert [row for batch in again for row in batch.index.tolist()[: 8 - batch.pad]] == orders[0][start:]
+        again.reset()
+        assert [row for batch in again for row in batch.index.tolist()[: 8 - batch.pad]] == orders[1]
+    again.load_state_dict(given.state_dict(after=last))
+    assert next(again).index.tolist() == orders[1][:8]
+    again.set_epoch(0)
+    assert next(again).index.tolist() == orders[0][:8]
+    assert again.stats()["samples"] > 21
+    with pytest.raises(UsageError, match="pickle the reader"):
+        pickle.dumps(again)
+
+
+def test_with_mxnet(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Module.fit` of MXNet trains on these iterators, and learns."""
+    monkeypatch.setattr(np, "bool", bool, raising=False)  # MXNet 1.9 asks numpy 1 for it
+    mx = pytest.importorskip("mxnet", reason="MXNet is not installed")
+    reader, rows = Reader(store), list[int]()
+
+    def place(array: Any) -> Any:
+        return mx.nd.array(array, ctx=mx.cpu())
+
+    transform = [Normalize((0.4,) * 3, (0.25,) * 3)]
+    train, val = (
+        reader.batches(8, shuffle=shuffle, transform=transform, workers=0).data_iter(place=place)
+        for shuffle in (True, False)
+    )
+    assert isinstance(train.provide_data[0], mx.io.DataDesc)
+    net = mx.sym.FullyConnected(mx.sym.flatten(mx.sym.var("data")), num_hidden=4)
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"))
+    module.fit(
+        train, val, eval_metric="acc", num_epoch=25, optimizer_params={"learning_rate": 0.02},
+        batch_end_callback=lambda p: rows.extend(
+            p.locals["data_batch"].index.tolist()[: 8 - p.locals["data_batch"].pad]
+        ),
+    )  # fmt: skip
+    assert rows == [row for epoch in _rows(reader, 25) for row in epoch]
+    assert dict(module.score(val, "acc"))["accuracy"] > 0.8
+
+
+def _rows(reader: Reader, epochs: int) -> list[list[int]]:
+    batches = reader.batches(8, shuffle=True, workers=0)
+    return [[row for batch in batches for row in batch["index"].tolist()] for _ in range(epochs)]

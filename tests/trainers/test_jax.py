@@ -1,0 +1,257 @@
+"""Batches as arrays of JAX: the values of the numpy batches, in memory that stays theirs, on one device, on eight, and
+on those of two processes.
+
+Users can rely on this: an array never changes, although JAX shares the memory of the batch on the CPU. Ranks that train
+together take each sample once an epoch, and resume with exactly the samples that no step has used.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture
+from reading import WAYS
+from trained import numbered_store, numbers_of, run_script, steps_in
+
+import rawpack_packer
+from rawpack import MissingExtraError, Reader, UsageError
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+
+SCRIPT = Path(__file__).parent / "scripts" / "jax_run.py"
+UNTRAINED = 1.386
+"""The loss of a guess among four classes."""
+SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbered_store(tmp_path_factory.mktemp("numbered") / "store", 50)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """Masks, vectors, texts, boxes, and numbers that 32 bits do not hold."""
+    samples = [
+        {
+            "image": picture(20, 24, i),
+            "mask": np.full((20, 24), i, np.uint8),
+            "pose": np.arange(4, dtype=np.float32) + i,
+            "id": i + (1 << 40),
+            "caption": f"number {i}",
+            "boxes": np.full((i % 4, 5), i, np.float32),
+        }
+        for i in range(10)
+    ]
+    where = tmp_path_factory.mktemp("mixed") / "store"
+    rawpack_packer.pack(samples, where, fields={"mask": "mask", "boxes": "float32[?,5]"}, workers=0, format="memmap")
+    return Reader(where)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def devices() -> list[Any]:
+    """Eight devices in this process."""
+    try:
+        jax.config.update("jax_num_cpu_devices", 8)
+    except RuntimeError:
+        pytest.skip("JAX was used in this process before, with fewer devices")
+    return list(jax.devices("cpu"))
+
+
+@pytest.fixture(scope="module")
+def eight(devices: list[Any]) -> Any:
+    """Rows over eight devices."""
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    return NamedSharding(Mesh(devices, ("data",)), PartitionSpec("data"))
+
+
+# ---------------------------------------------------------------------------------------------- values and memory
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_values_are_those_of_numpy(store: Path, eight: Any, way: str) -> None:
+    """Over two epochs, in every way, on one device and on eight; int64 becomes JAX's int32."""
+    reader = Reader(store)
+    for sharding, options in ((None, {}), (jax.devices()[3], {}), (eight, {"drop_last": True})):
+        expected = reader.batches(8, workers=0, **SHUFFLED, **options)
+        arrays = reader.batches(8, **SHUFFLED, **options, **WAYS[way]).jax(sharding)
+        assert len(arrays) == len(expected)
+        for _ in range(2):
+            for given, batch in zip(expected, arrays, strict=True):
+                assert list(batch) == list(given)
+                for name in given:
+                    np.testing.assert_array_equal(np.asarray(batch[name]), given[name])
+                assert (batch["image"].dtype, batch["label"].dtype) == (np.uint8, np.int32)
+                placed = eight.device_set if sharding is eight else {sharding or jax.devices()[0]}
+                assert batch["image"].devices() == batch["index"].devices() == placed
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("sharded", [False, True])
+def test_arrays_that_are_kept_do_not_change(store: Path, eight: Any, way: str, sharded: bool) -> None:
+    """Over epochs, with jit and donation in between: JAX shares the memory of batches, so it must not be reused. What
+    nobody holds is reused."""
+    reader = Reader(store)
+    truth = reader.column("number"), np.stack([reader[i]["image"] for i in range(50)])
+    arrays = reader.batches(8, drop_last=True, **SHUFFLED, **WAYS[way]).jax(eight if sharded else None)
+    plus_one, donated = jax.jit(lambda images: images + 1), jax.jit(lambda images: images + 1, donate_argnums=0)
+    kept, shared = [], 0
+    for _ in range(3):
+        for number, batch in enumerate(arrays):
+            match number % 3:
+                case 0:
+                    kept.append((batch["image"], batch["index"], 0))
+                case 1:
+                    kept.append((plus_one(batch["image"]), batch["index"], 1))
+                case _:
+                    rows = batch["index"]
+                    # numpy's view of the array, and what a donation made of it.
+                    view = np.asarray(batch["image"])
+                    kept.append((donated(batch["image"]), rows, 1))
+                    kept.append((view, rows, 0))
+            del batch
+    gc.collect()
+    for images, rows, more in kept:
+        np.testing.assert_array_equal(np.asarray(images), truth[1][np.asarray(rows)] + np.uint8(more))
+    pointers = set()
+    iterator = iter(arrays)
+    for batch in iterator:
+        slots = iterator._source._slot_pool.slots.values()
+        begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]
+        pointer = batch["image"].addressable_shards[0].data.unsafe_buffer_pointer()
+        shared += any(start <= pointer < start + size for start, size in begins)
+        pointers.add(pointer)
+    if way != "here":  # where batches this small share a slot, JAX copies those that are not aligned
+        assert shared == 6, "nothing is copied on the CPU"
+        assert len(pointers) <= 5, "arrays that nobody holds give their slots back"
+
+
+def test_limited_slots_are_free_at_once(store: Path) -> None:
+    """With max_slots, arrays are copies, which may be kept."""
+    kept = list(Reader(store).batches(8, max_slots=2, workers=2, backend="thread").jax())
+    assert [row for batch in kept for row in batch["index"].tolist()] == list(range(50))
+
+
+def test_every_kind_of_field(mixed: Reader, eight: Any) -> None:
+    """Images and masks stay (n, H, W, C); texts and ragged fields stay lists, or are padded and sharded."""
+    names = ["image", "mask", "pose", "caption", "boxes"]
+    batch = next(iter(mixed.batches(10, fields=names, workers=0).jax()))
+    assert (batch["image"].shape, batch["mask"].shape) == ((10, 20, 24, 3), (10, 20, 24, 1))
+    assert batch["caption"][9] == "number 9"
+    assert [len(boxes) for boxes in batch["boxes"]] == [i % 4 for i in range(10)]
+    assert isinstance(batch["boxes"][3], np.ndarray)
+    padded = mixed.batches(8, fields=["boxes"], ragged="pad", drop_last=True, workers=0)
+    assert [boxes.shape for (boxes,) in padded.jax(eight, as_tuple=["boxes"])] == [(8, 3, 5)]
+
+
+def test_numbers_that_jax_would_cut_are_refused(mixed: Reader) -> None:
+    """JAX itself would make 0 of 2 to the 40th, and say nothing."""
+    with pytest.raises(UsageError, match=r"'id' has numbers that JAX would cut to int32.*jax_enable_x64"):
+        next(iter(mixed.batches(4, fields=["id"], workers=0).jax()))
+    with jax.enable_x64(True):
+        batch = next(iter(mixed.batches(4, fields=["id"], workers=0).jax()))
+        assert batch["id"].tolist() == [(1 << 40) + i for i in range(4)]
+
+
+# ---------------------------------------------------------------------------------------------- states and arguments
+
+
+def test_a_state_is_the_one_of_numpy_batches(store: Path, eight: Any) -> None:
+    """At every batch; a run that stops anywhere resumes with the next sample, also on another number of devices."""
+    whole = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True)
+    arrays = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True).jax(eight)
+    states, rows = [], []
+    for given, batch in zip(whole, arrays, strict=True):
+        assert arrays.state_dict() == whole.state_dict()
+        states.append(json.loads(json.dumps(arrays.state_dict())))
+        rows += given["index"].tolist()
+        assert batch["index"].tolist() == given["index"].tolist()
+    again = Reader(store).batches(8, workers=0, **SHUFFLED, drop_last=True).jax()
+    for done, state in enumerate(states[:-1], 1):
+        again.load_state_dict(state)
+        iter(again)
+        again.set_epoch(0)
+        assert again.state_dict() == state
+        assert [row for batch in again for row in batch["index"].tolist()] == rows[done * 8 :]
+    again.load_state_dict(states[-1])
+    assert again.state_dict()["epoch"] == 1
+
+
+def test_a_last_batch_that_does_not_divide_is_refused(store: Path, eight: Any) -> None:
+    """Before the epoch begins, with the cure; one that divides is there."""
+    reader = Reader(store)
+    arrays = reader.batches(8, workers=0).jax(eight)
+    with pytest.raises(UsageError, match=r"does not fit the last batch of epoch 0, for 'image' \(2, 8.*drop_last=True"):
+        next(iter(arrays))
+    assert arrays.state_dict()["position"] == 0
+    assert [len(batch["index"]) for batch in reader.select(range(40)).batches(16, workers=0).jax(eight)] == [16, 16, 8]
+
+
+def test_nonsense_is_refused_at_the_call(store: Path, mixed: Reader, eight: Any) -> None:
+    """Batches that no sharding divides, axes that a field does not have, and what is no sharding."""
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    reader = Reader(store)
+    for batch_size, sharding, words in (
+        (12, eight, r"does not fit the batches, for 'image' \(12, 8, 8, 3\): choose another batch_size"),
+        (8, NamedSharding(eight.mesh, PartitionSpec(None, "data")), r"does not fit the batches, for .* \(8,\)"),
+        (8, "cpu", "sharding='cpu' must be a jax.sharding.Sharding"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            reader.batches(batch_size).jax(sharding)
+    with pytest.raises(UsageError, match="no field 'caption' in a batch"):
+        mixed.batches(8).jax(as_tuple=["caption"])
+    assert "'data': 8" in repr(reader.batches(8).jax(eight, as_tuple=["image"]))
+
+
+def test_without_jax(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(MissingExtraError, match="pip install jax"):
+        Reader(store).batches(8).jax()
+
+
+# ---------------------------------------------------------------------------------------------- training
+
+
+def order_of(store: Path, epoch: int) -> list[int]:
+    """The samples of an epoch in the order in which one process alone gets them."""
+    batches = Reader(store).batches(5, shuffle=True, workers=0, fields=["number"])
+    batches.set_epoch(epoch)
+    return [int(number) for batch in batches for number in batch["number"]]
+
+
+@pytest.fixture(scope="module")
+def run(store: Path) -> Callable[..., list[str]]:
+    """Run the script, with 8 devices in all."""
+
+    def run(folder: Path, journal: str, *more: int, processes: int = 1, code: int = 0) -> list[str]:
+        arguments = (store, folder / journal, folder / "checkpoint", 3, 8 // processes, *more)
+        return run_script(SCRIPT, *arguments, ranks=processes, code=code, timeout=120)
+
+    return run
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1)])
+def test_a_killed_run_resumes(
+    store: Path, tmp_path: Path, run: Callable[..., list[str]], before: int, after: int
+) -> None:
+    """Eight devices, of one process or of two: killed in the middle of epoch 1 and resumed, maybe in another number of
+    processes, every sample of an epoch's 48 is trained on once, in the order that one process has. The model learns."""
+    run(tmp_path, "before", 6 + 4, processes=before, code=7)
+    printed = run(tmp_path, "after", processes=after)
+    first, second = steps_in(tmp_path / "before"), steps_in(tmp_path / "after")
+    for epoch in range(3):
+        assert numbers_of([*first, *second], epoch) == sorted(order_of(store, epoch)[:48])
+    assert numbers_of(first, 1) == sorted(order_of(store, 1)[:32])
+    assert {step.rank for step in first} == set(range(before))
+    losses = [float(line) for line in printed[0].splitlines() if line[0].isdigit()]
+    assert losses[-1] < 0.8 * UNTRAINED
