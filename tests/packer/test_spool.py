@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +98,32 @@ def test_a_file_that_may_not_be_read_says_so(server: Server, tmp_path: Path) -> 
     server.faults.append(on("a.tar", status(403)))
     with pytest.raises(PackError, match=r"a\.tar may not be read.*run the same command again"):
         read(Spool(tmp_path, MANY), file)
+
+
+def test_a_change_is_seen_where_the_server_tells_only_the_time(tmp_path: Path) -> None:
+    """Servers such as Python's own send no ETag, only Last-Modified; other bytes of the same size are another file."""
+    file = tmp_path / "served" / "a.tar"
+    file.parent.mkdir()
+    file.write_bytes(b"x" * 1000)
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    handler = partial(QuietHandler, directory=str(file.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            found = find_remote(f"http://127.0.0.1:{http.server_port}/a.tar")
+            file.write_bytes(b"y" * 1000)
+            with pytest.raises(SourceChangedError, match="it was written to"):
+                read(Spool(tmp_path / "spool", MANY), found)
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves the files of a folder."""
+
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 @pytest.mark.parametrize("how", ["longer", "other bytes", "gone"])

@@ -33,7 +33,10 @@ _WRONG = 3
 """Downloads with a wrong checksum after which a file is damaged."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 _REFUSED = (400, 405, 501)
-_VERSIONS = ("ETag", "etag", "md5", "mtime", "LastModified", "last_modified", "updated", "created")
+_VERSIONS = (
+    "ETag", "etag", "md5", "Content-MD5", "Digest", "mtime", "LastModified", "last_modified", "Last-Modified",
+    "updated", "created",
+)  # fmt: skip
 """What file systems call that which changes with the contents of a file, the surest first."""
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _CAUSES = 8
