@@ -20,11 +20,15 @@ from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, na
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.cifar import CifarSource, is_cifar
+from rawpack_packer.sources.cifar import splits_of as splits_of_cifar
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
+from rawpack_packer.sources.hdf5.source import Hdf5Source, is_hdf5
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
+from rawpack_packer.sources.lmdb.source import LmdbSource, is_lmdb
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
 from rawpack_packer.sources.stores.source import StoreSource, is_store
@@ -73,9 +77,11 @@ class RecognizesPaths(Protocol):
 
 
 KINDS: dict[str, SourceKind] = {
-    "arrays": SourceKind(ArraySource, accepts_file=is_arrays),
+    "arrays": SourceKind(ArraySource, ("array",), accepts_file=is_arrays),
+    "cifar": SourceKind(CifarSource, accepts_file=is_cifar, accepts_folder=is_cifar, splits=splits_of_cifar),
     "coco": SourceKind(CocoSource, ("images",), accepts_file=lambda file: file.suffix.lower() == ".json"),
     "folder": SourceKind(FolderSource, ("skip_unreadable",), with_subfolders=True),
+    "hdf5": SourceKind(Hdf5Source, ("array", "classes"), accepts_file=is_hdf5),
     "listing": SourceKind(
         ListingSource,
         ("fields", "key", "images", "classes"),
@@ -90,6 +96,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "recordio": SourceKind(RecordIOSource, ("classes",), accepts_file=is_recordio, accepts_folder=is_recordio),
     "store": SourceKind(StoreSource, accepts_folder=is_store),
+    "lmdb": SourceKind(LmdbSource, accepts_file=is_lmdb, accepts_folder=is_lmdb),
     "video": SourceKind(VideoSource, (*VIDEO_OPTIONS, "skip_unreadable"), accepts_file=is_video, with_subfolders=True),
     "webdataset": SourceKind(
         WebDatasetSource,
@@ -142,7 +149,7 @@ def open_source(
 def has_split(root: str, name: str) -> bool:
     """Whether `root/name` names a split: a folder, or what the archive or the tables at `root` have by that name."""
     inner = Path(root) / name
-    return os.path.lexists(inner) or is_archive(Path(root)) or has_tables(inner)
+    return os.path.lexists(inner) or is_archive(Path(root)) or has_tables(inner) or is_cifar(inner)
 
 
 def _open(
@@ -203,8 +210,9 @@ def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
         return f"{shown}: if it is a compressed tar archive, add --source archive; decompress it otherwise"
     return (
         f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX); an archive (.tar, .zip, "
-        f".tar.gz, .tar.bz2); or a store. If it is one, name its kind: --source {'|'.join(sorted({*KINDS, *added}))}"
+        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX, .h5); an LMDB; an archive "
+        "(.tar, .zip, .tar.gz, .tar.bz2); or a store. If it is one, name its kind: --source "
+        f"{'|'.join(sorted({*KINDS, *added}))}"
     )
 
 
