@@ -104,8 +104,8 @@ class ArrayPart:
 class ArraySource(BaseSource):
     """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
 
-    In an `.npz`, one array holds the images, and every other one is a field; or those that `array` names. The labels of an IDX file of images are
-    in the file next to it that is named accordingly. `.npz` and gzipped files are read into memory.
+    In an `.npz`, one array holds the images, and every other one is a field; or those that `array` names. The labels of
+    an IDX file of images are in the file next to it that is named accordingly. `.npz` and gzipped files are read into memory.
     """
 
     def __init__(
@@ -230,8 +230,8 @@ def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[NDArray[Any], dict[
     if image is None:
         raise UsageError(
             f"{path} has arrays named {', '.join(arrays)}; name the one that holds the images, and "
-            f"others to be packed: --array image=NAME,label=NAME. Without it, they are {', '.join(IMAGE_NAMES[:-1])} or "
-            f"{IMAGE_NAMES[-1]}"
+            "others to be packed: --array image=NAME,label=NAME. Without it, images are the array named "
+            f"{', '.join(IMAGE_NAMES[:-1])} or {IMAGE_NAMES[-1]}"
         )
     label = next((name for name in LABEL_NAMES if name in arrays), None)
     return arrays[image], {

@@ -109,6 +109,8 @@ class _Machine:
         push, pop = self.stack.append, self.stack.pop
         if name in _VALUES:
             push(arg)
+        elif name == "BYTEARRAY8":
+            push(bytes(arg))
         elif name in _BYTE_STRINGS:
             push(arg.encode("latin-1"))
         elif name in _CONSTANTS:

@@ -30,7 +30,7 @@ class Datum:
         """Whether it has all bytes of its image."""
         if self.encoded:
             return bool(self.data)
-        return self.floats or 0 < self.channels * self.height * self.width == len(self.data)
+        return 0 < self.channels * self.height * self.width == len(self.data)
 
     def pixels(self) -> NDArray[np.uint8]:
         """(H, W) if there is one plane, else (H, W, 3) in RGB: Caffe's planes are blue, green, red.

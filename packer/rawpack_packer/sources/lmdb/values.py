@@ -69,12 +69,12 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
         return "pickle"
     try:
         datum = read_datum(value)
-        if datum.is_complete:
-            if datum.floats and not datum.encoded:
-                raise UsageError(f"{where} holds Caffe's Datum with floats (float_data), and only bytes are read")
-            return "datum"
     except ValueError:
-        pass
+        datum = None
+    if datum is not None and datum.floats and not datum.encoded:
+        raise UsageError(f"{where} holds Caffe's Datum with floats (float_data), and only bytes are read")
+    if datum is not None and datum.is_complete:
+        return "datum"
     if numbered:
         raise UsageError(
             f"{where} was written with pyarrow.serialize or msgpack, by its keys __len__ and __keys__; pyarrow can no "
