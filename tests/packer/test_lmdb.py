@@ -193,7 +193,12 @@ def test_a_number_of_samples_that_cannot_be_is_refused(tmp_path: Path, said: byt
 def test_datums_of_caffe_are_read(tmp_path: Path) -> None:
     """Planes become RGB, one plane gray; files stay files; negative labels are read."""
     color, image = picture(5, 9, 1), jpeg(tmp_path, 3)
-    values = {b"0": datum(color, 3), b"1": datum(color[..., :1], -7), b"2": datum(image, 300), b"3": datum(color, 1)[:-2]}
+    values = {
+        b"0": datum(color, 3),
+        b"1": datum(color[..., :1], -7),
+        b"2": datum(image, 300),
+        b"3": datum(color, 1)[:-2],
+    }
     values[b"4"] = datum(np.zeros((4, 4, 2), np.uint8), 0)
     values[b"5"] = datum(color, 1)[:60]
     source = open_source(write(tmp_path / "set", values))
