@@ -214,7 +214,7 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
     data = path.read_bytes()
     for broken in (b"", b"text", data[: len(data) // 2]):
         path.write_bytes(broken)
-        with pytest.raises(UsageError, match="not an intact|has no"):
+        with pytest.raises(UsageError, match=r"not an intact|has no"):
             open_source(path / "train")
     (path.parent / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"x" * 3072)
     with pytest.raises(UsageError, match="no multiple of 3,073"):

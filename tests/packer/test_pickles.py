@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import io
 import os
 import pickle
 import pickletools
@@ -76,7 +75,7 @@ def test_no_code_of_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
         [np.arange(3), Evil(os.mkdir, str(left))],
         {"a": collections.OrderedDict(a=1)},
     ):
-        with pytest.raises(BadPickleError, match="would import|not read"):
+        with pytest.raises(BadPickleError, match=r"would import|not read"):
             read_pickle(pickle.dumps(evil, protocol))
     assert not left.exists()
 
@@ -153,12 +152,13 @@ def test_every_prefix_and_every_changed_byte_gives_an_answer() -> None:
     data = pickle.dumps(([b"bytes of an image"], np.array(3)), 2)
     assert len(list(pickletools.genops(data))) > 20
     random = np.random.default_rng(0)
-    broken = [data[:n] for n in range(len(data))]
+    broken, refused = [data[:n] for n in range(len(data))], 0
     for at in range(len(data)):
         for value in random.integers(0, 256, 4).tolist():
             broken.append(data[:at] + bytes([value]) + data[at + 1 :])
     for one in broken:
         try:
             read_pickle(one)
-        except BadPickleError as error:
-            assert str(error)
+        except BadPickleError:
+            refused += 1
+    assert refused > len(data)

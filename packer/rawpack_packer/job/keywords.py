@@ -65,7 +65,8 @@ class SourceKeywords(TypedDict, total=False):
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     key, images: of a listing, the column of keys, and the folder that relative paths start from.
-    classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
+    classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names.
+    array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}.
     labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
     image_column, label_column, columns: of Parquet files, the columns of images, of labels, and those that become
@@ -89,6 +90,7 @@ class SourceKeywords(TypedDict, total=False):
     key: str | None
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
+    array: str | Sequence[str] | Mapping[str, str] | None
     labels: str | os.PathLike[str] | None
     prefix: Literal["names", "numbers"] | None
     image_column: str | None

@@ -86,7 +86,7 @@ def choose(
         label, others = _only_label(same), _named(same)
         if label is not None:
             others = {LABEL if one is label else name: one for name, one in others.items()}
-    if label is not None and not _may_be_label(label):
+    if label is not None and not may_be_label(label):
         label = None
     fields, left_out = dict[str, Column](), list[str]()
     for name, one in others.items():
@@ -143,6 +143,11 @@ def _may_be_image(one: DataSet, is_image_file: Callable[[DataSet], bool]) -> boo
     return is_bytes and len(one.shape) == 1 and is_image_file(one)
 
 
+def possible_images(found: Sequence[DataSet]) -> list[DataSet]:
+    """Those that may be images by their shapes and types alone."""
+    return [one for one in found if _may_be_image(one, lambda _: True)]
+
+
 def _channels_first(image: DataSet, layout: str, where: str) -> bool:
     if layout:
         if layout == CHW and (image.holds != NUMBERS or len(image.shape) != 4):
@@ -160,11 +165,12 @@ def _channels_first(image: DataSet, layout: str, where: str) -> bool:
 def _only_label(same: Sequence[DataSet]) -> DataSet | None:
     """The data set of labels, by its name, or the only one of whole numbers."""
     named = [one for one in same if one.name.rpartition("/")[2] in _LABELS]
-    whole = [one for one in same if _may_be_label(one) and one.holds == NUMBERS]
+    whole = [one for one in same if may_be_label(one) and one.holds == NUMBERS]
     return named[0] if len(named) == 1 else whole[0] if not named and len(whole) == 1 else None
 
 
-def _may_be_label(one: DataSet) -> bool:
+def may_be_label(one: DataSet) -> bool:
+    """Whether a data set has a whole number or a text for each sample."""
     whole = one.holds == NUMBERS and one.of[:3] in ("int", "uin") and one.of != "uint64"
     return math.prod(one.shape[1:]) == 1 and (whole or one.holds == TEXT) and len(one.shape) > 0
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from rawpack.errors import PackError, UsageError, WorkerError
 from rawpack.system.child import Channel, Child, Heartbeat
-from rawpack_packer.images import sniff
-from rawpack_packer.images.decoder_process import init_decoder_process
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.hdf5.choosing import Chosen, choose
 from rawpack_packer.sources.hdf5.opening import (
@@ -83,7 +81,6 @@ def _in_child(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
 
 def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, dict[str, str] | None], fds: list[int]) -> None:
     """Runs in the child process."""
-    init_decoder_process()
     answer: Looked | list[DataSet] | Exception
     try:
         answer = look_here(*asked)
@@ -111,6 +108,8 @@ def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
                     raise UsageError(f"{where}: {plain(name)}: {error}") from None
 
             def is_image_file(one: DataSet) -> bool:
+                from rawpack_packer.images import sniff
+
                 first = bytes(np.asarray(open_data_set(file, one.name)[0]).tobytes()[:32])
                 return sniff(first) is not None
 

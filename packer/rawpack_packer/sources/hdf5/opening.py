@@ -137,7 +137,7 @@ def chunk_rows(opened: h5py.Dataset) -> int:
 
 def row_bytes(opened: h5py.Dataset) -> int:
     """Bytes of one row in memory, without what a value of variable length points at."""
-    return math.prod(opened.shape[1:]) * int(opened.dtype.itemsize)
+    return int(math.prod(opened.shape[1:])) * int(opened.dtype.itemsize)
 
 
 def _object(file: h5py.File, path: str, hops: int) -> Any:
@@ -193,7 +193,7 @@ def _band(opened: Any) -> int:
     """Bytes of the chunks that have the same rows."""
     chunk = opened.get_create_plist().get_chunk()
     lengths = [-(-length // part) * part for length, part in zip(opened.shape[1:], chunk[1:], strict=True)]
-    return math.prod([chunk[0], *lengths]) * int(opened.get_type().get_size())
+    return int(math.prod([chunk[0], *lengths])) * int(opened.get_type().get_size())
 
 
 def texts_of(values: Any) -> Iterator[str | None]:
