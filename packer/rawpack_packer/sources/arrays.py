@@ -105,7 +105,8 @@ class ArraySource(BaseSource):
     """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
 
     In an `.npz`, one array holds the images, and every other one is a field; or those that `array` names. The labels of
-    an IDX file of images are in the file next to it that is named accordingly. `.npz` and gzipped files are read into memory.
+    an IDX file of images are in the file next to it that is named accordingly. `.npz` and gzipped files are read into
+    memory.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ State = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _CifarFiles:
     """The files of one version."""
 
     names: tuple[str, ...]
@@ -50,14 +50,14 @@ class _Layout:
 
 
 _LAYOUTS = {
-    ("10", "python"): _Layout(
+    ("10", "python"): _CifarFiles(
         ("batches.meta",), tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",), ("label",), False
     ),
-    ("10", "binary"): _Layout(
+    ("10", "binary"): _CifarFiles(
         ("batches.meta.txt",), tuple(f"data_batch_{i}.bin" for i in range(1, 6)), ("test_batch.bin",), ("label",), True
     ),
-    ("100", "python"): _Layout(("meta",), ("train",), ("test",), ("coarse_label", "label"), False),
-    ("100", "binary"): _Layout(
+    ("100", "python"): _CifarFiles(("meta",), ("train",), ("test",), ("coarse_label", "label"), False),
+    ("100", "binary"): _CifarFiles(
         ("fine_label_names.txt", "coarse_label_names.txt"),
         ("train.bin",),
         ("test.bin",),
@@ -143,7 +143,7 @@ def splits_of(path: Path) -> list[str]:
     return [TRAIN, TEST] if found is not None and found[2] is None else []
 
 
-def _find(path: Path) -> tuple[Path, _Layout, str | None] | None:
+def _find(path: Path) -> tuple[Path, _CifarFiles, str | None] | None:
     """The folder or archive, its files, and the split that a path names; None for the path of anything else."""
     for base, split in ((path, None), (path.parent, path.name)):
         if split not in (None, TRAIN, TEST):
@@ -204,7 +204,7 @@ def _check_size(name: str, size: int) -> None:
         raise DecodeError("too_large", f"{name} has {size:,} bytes, which no file of CIFAR has")
 
 
-def _binary(data: bytes, layout: _Layout, where: str) -> tuple[NDArray[np.uint8], dict[str, Numbers]]:
+def _binary(data: bytes, layout: _CifarFiles, where: str) -> tuple[NDArray[np.uint8], dict[str, Numbers]]:
     """Images (n, 32, 32, 3) and labels: each image comes after one byte for each of its labels."""
     row = len(layout.labels) + _PIXELS
     if not data or len(data) % row:
@@ -214,7 +214,7 @@ def _binary(data: bytes, layout: _Layout, where: str) -> tuple[NDArray[np.uint8]
     return _pixels(rows[:, len(layout.labels) :]), labels
 
 
-def _pickled(data: bytes, layout: _Layout, where: str) -> tuple[NDArray[np.uint8], dict[str, Numbers]]:
+def _pickled(data: bytes, layout: _CifarFiles, where: str) -> tuple[NDArray[np.uint8], dict[str, Numbers]]:
     batch = _dict_of(data, where)
     pixels = batch.get(b"data")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
@@ -236,7 +236,7 @@ def _pixels(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(images)
 
 
-def _class_names(data: bytes, layout: _Layout, where: str) -> tuple[str, ...]:
+def _class_names(data: bytes, layout: _CifarFiles, where: str) -> tuple[str, ...]:
     if layout.binary:
         names: Any = data.split()
     else:

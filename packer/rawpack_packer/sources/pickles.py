@@ -42,7 +42,7 @@ class BadPickleError(ValueError):
 
 
 @dataclass(frozen=True)
-class _Name:
+class _Global:
     """What a pickle would import: "module name"."""
 
     text: str
@@ -141,13 +141,13 @@ class _Machine:
             values = [pop(), pop()][::-1] if name == "SETITEM" else self._marked()
             _set_items(_of(dict, self.stack[-1]), values)
         elif name == "GLOBAL":
-            push(_name(arg))
+            push(_global(arg))
         elif name == "STACK_GLOBAL":
             attribute, module = pop(), pop()
-            push(_name(f"{_of(str, module)} {_of(str, attribute)}"))
+            push(_global(f"{_of(str, module)} {_of(str, attribute)}"))
         elif name == "REDUCE":
             args, function = pop(), pop()
-            push(_reduce(_of(_Name, function).text, _of(tuple, args)))
+            push(_reduce(_of(_Global, function).text, _of(tuple, args)))
         elif name == "BUILD":
             state, made = pop(), self.stack[-1]
             if not isinstance(made, _Dtype | _Array):
@@ -174,11 +174,11 @@ def _of(kind: type, value: Any) -> Any:
     return value
 
 
-def _name(text: str) -> _Name:
+def _global(text: str) -> _Global:
     if text not in _KNOWN:
         shown = ".".join(text.split(" "))[:100]
         raise BadPickleError(f"it would import {shown!r}, and only arrays and plain values are read")
-    return _Name(text)
+    return _Global(text)
 
 
 def _set_items(made: dict[Any, Any], values: list[Any]) -> None:
@@ -190,7 +190,7 @@ def _set_items(made: dict[Any, Any], values: list[Any]) -> None:
 
 def _reduce(name: str, args: tuple[Any, ...]) -> Any:
     """What calling a name would make."""
-    if name in _RECONSTRUCT and args[0] == _Name("numpy ndarray") and args[1] == (0,):
+    if name in _RECONSTRUCT and args[0] == _Global("numpy ndarray") and args[1] == (0,):
         return _Array()
     if name == "numpy dtype":
         return _Dtype(args[0])
@@ -229,7 +229,7 @@ def _plain(value: Any, done: dict[int, Any], depth: int = 0) -> Any:
         if value.values is None:
             raise BadPickleError("it holds an array without its values")
         return value.values
-    if isinstance(value, _Dtype | _Name) or value is _MARK:
+    if isinstance(value, _Dtype | _Global) or value is _MARK:
         raise BadPickleError("it holds a type, not a value")
     if type(value) not in (list, tuple, dict):
         return value

@@ -20,7 +20,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Column:
+class FieldDataSet:
     """A data set that is read, and what each of its rows is."""
 
     data_set: DataSet
@@ -29,7 +29,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class DataSetChoice:
     """What is packed of a file."""
 
     image: DataSet
@@ -39,7 +39,7 @@ class Chosen:
     """None where a row is an image file."""
     label: DataSet | None
     """Whole numbers or names of classes."""
-    fields: Mapping[str, Column]
+    fields: Mapping[str, FieldDataSet]
     """Besides the label."""
     left_out: tuple[str, ...]
     """A printable line for each data set of as many rows that no field can hold."""
@@ -56,7 +56,7 @@ def choose(
     *,
     by_name: Callable[[str], DataSet],
     is_image_file: Callable[[DataSet], bool],
-) -> Chosen:
+) -> DataSetChoice:
     """What to pack of these data sets. wanted: see `named_arrays`. by_name: a data set, also through links; it raises
     UsageError. is_image_file: whether the first row of a data set of bytes is one.
 
@@ -88,7 +88,7 @@ def choose(
             others = {LABEL if one is label else name: one for name, one in others.items()}
     if label is not None and not may_be_label(label):
         label = None
-    fields, left_out = dict[str, Column](), list[str]()
+    fields, left_out = dict[str, FieldDataSet](), list[str]()
     for name, one in others.items():
         if one is label:
             continue
@@ -96,7 +96,7 @@ def choose(
             raise UsageError(f"{where}: {one} does not have a row for each of the {image.shape[0]:,} images")
         try:
             check_names([name])
-            fields[name] = Column(one, _kind(one))
+            fields[name] = FieldDataSet(one, _kind(one))
         except UsageError as error:
             if wanted:
                 raise UsageError(f"{where}: --array {name}: {one}: {error}") from None
@@ -104,7 +104,7 @@ def choose(
     if label is not None and label.shape[:1] != image.shape[:1]:
         raise UsageError(f"{where}: {label} does not have a row for each of the {image.shape[0]:,} images")
     check_names([*([LABEL] if label else []), *fields])
-    return Chosen(image, chw, image_kind, label, fields, tuple(left_out))
+    return DataSetChoice(image, chw, image_kind, label, fields, tuple(left_out))
 
 
 def _layout(name: str, known: set[str]) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import PackError, UsageError, WorkerError
 from rawpack.system.child import Channel, Child, Heartbeat
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
-from rawpack_packer.sources.hdf5.choosing import Chosen, choose
+from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose
 from rawpack_packer.sources.hdf5.opening import (
     TEXT,
     DataSet,
@@ -35,7 +35,7 @@ _END_S = 5.0
 class Looked:
     """What is in a file, and what is packed of it."""
 
-    chosen: Chosen
+    chosen: DataSetChoice
     numbers: NDArray[np.int64] | None
     """(n,): the labels, where they are numbers."""
     names: tuple[str, ...] | None

@@ -16,7 +16,7 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, stop_if_of_any_file
-from rawpack_packer.sources.hdf5.choosing import Chosen
+from rawpack_packer.sources.hdf5.choosing import DataSetChoice
 from rawpack_packer.sources.hdf5.look import fault_of
 from rawpack_packer.sources.hdf5.opening import (
     NUMBERS,
@@ -69,7 +69,7 @@ class Hdf5Part:
     """Some rows of a file, in its order."""
 
     file: Hdf5File
-    chosen: Chosen
+    chosen: DataSetChoice
     start: int
     stop: int
     labels: Rows | None

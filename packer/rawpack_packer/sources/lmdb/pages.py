@@ -25,7 +25,7 @@ class BadLmdbError(ValueError):
     """A file that is no LMDB file, is damaged, or of a kind that is not read. The message says which of them."""
 
 
-class Entry(NamedTuple):
+class LmdbEntry(NamedTuple):
     """A key, and where its value is."""
 
     key: bytes
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     """The value where it is stored next to its key, as small ones are; None for a value with pages of its own."""
 
 
-class _Root(NamedTuple):
+class _LmdbTree(NamedTuple):
     page_bytes: int
     last_page: int
     entries: int
@@ -43,7 +43,7 @@ class _Root(NamedTuple):
     """-1 where the database is empty."""
 
 
-def entries(fd: int, size: int) -> Iterator[Entry]:
+def entries(fd: int, size: int) -> Iterator[LmdbEntry]:
     """The entries of the database in an open file of `size` bytes, in the order of their keys. Raises BadLmdbError."""
     root = _root(fd, size)
     seen, found = set[int](), 0
@@ -67,7 +67,7 @@ def entries(fd: int, size: int) -> Iterator[Entry]:
         raise BadLmdbError(f"it is damaged: it has {found:,} keys, and its header says {root.entries:,}")
 
 
-def _root(fd: int, size: int) -> _Root:
+def _root(fd: int, size: int) -> _LmdbTree:
     """What the newer of the two headers says."""
     head = os.pread(fd, _META_BYTES, 0)
     if len(head) < _META_BYTES or struct.unpack_from("<I", head, 16)[0] != _MAGIC:
@@ -89,10 +89,10 @@ def _root(fd: int, size: int) -> _Root:
     flags, entry_count, page = struct.unpack_from("<4xH26xqq", data, 88)
     if flags & _DUPLICATES:
         raise BadLmdbError("it has several values for a key (MDB_DUPSORT): write it with one value for each key")
-    return _Root(page_bytes, last_page, entry_count, page)
+    return _LmdbTree(page_bytes, last_page, entry_count, page)
 
 
-def _page(fd: int, number: int, root: _Root) -> bytes:
+def _page(fd: int, number: int, root: _LmdbTree) -> bytes:
     if not 2 <= number <= root.last_page:
         raise BadLmdbError(f"it is damaged: it has no page {number}")
     page = os.pread(fd, root.page_bytes, number * root.page_bytes)
@@ -117,7 +117,7 @@ def _children(page: bytes) -> list[int]:
     return [low | high << 16 | flags << 32 for _, low, high, flags, _ in _nodes(page)]
 
 
-def _leaf(page: bytes, number: int, size: int, root: _Root) -> Iterator[Entry]:
+def _leaf(page: bytes, number: int, size: int, root: _LmdbTree) -> Iterator[LmdbEntry]:
     for at, low, high, flags, key_bytes in _nodes(page):
         start, length = at + 8 + key_bytes, low | high << 16
         key = page[at + 8 : start]
@@ -129,8 +129,8 @@ def _leaf(page: bytes, number: int, size: int, root: _Root) -> Iterator[Entry]:
                 raise BadLmdbError(
                     f"it is damaged: the value of key {key[:40]!r} is outside the file: was it truncated?"
                 )
-            yield Entry(key, end - length, length, None)
+            yield LmdbEntry(key, end - length, length, None)
         elif start + length > len(page):
             raise BadLmdbError(f"it is damaged: the value of key {key[:40]!r} is outside its page")
         else:
-            yield Entry(key, number * root.page_bytes + start, length, page[start : start + length])
+            yield LmdbEntry(key, number * root.page_bytes + start, length, page[start : start + length])

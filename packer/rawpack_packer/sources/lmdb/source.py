@@ -20,7 +20,7 @@ from rawpack_packer.sources.fields import FieldKind, Value
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.listing.table import Texts, texts_of
-from rawpack_packer.sources.lmdb.pages import BadLmdbError, Entry, entries
+from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries
 from rawpack_packer.sources.lmdb.values import LABEL, READERS, holds
 from rawpack_packer.text import plain
 
@@ -95,7 +95,7 @@ class LmdbSource(BaseSource):
         """
         where = Path(path).absolute()
         root, files = plain(os.fsencode(where)), archive_files(where / _DATA if where.is_dir() else where)
-        state, found = files.state(0), _Found()
+        state, found = files.state(0), _LmdbEntries()
         try:
             with opened(files.paths[0]) as fd:
                 for entry in entries(fd, state[0]):
@@ -152,7 +152,7 @@ def is_lmdb(path: Path) -> bool:
     return path.suffix.lower() in (".lmdb", ".mdb")
 
 
-class _Found:
+class _LmdbEntries:
     """The entries of a database."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class _Found:
         """Values that are needed before the samples are read."""
         self._digits = 9
 
-    def add(self, entry: Entry, progress: Callable[[int], None] | None) -> None:
+    def add(self, entry: LmdbEntry, progress: Callable[[int], None] | None) -> None:
         if entry.value is not None and (entry.key == _COUNT or entry.key.startswith(b"label-")):
             self._small[entry.key] = entry.value
         self.keys.append(entry.key)
