@@ -260,6 +260,20 @@ def test_rows_in_order_inflate_each_chunk_once(tmp_path: Path, monkeypatch: pyte
     assert reads == [slice(0, 42), slice(42, 84)]
 
 
+@here
+def test_the_file_stays_usable_in_this_process(tmp_path: Path) -> None:
+    """It may be open for reading already; and it can be written again once the source is gone."""
+    path = written(tmp_path / "set.h5", x=images(3))
+    with h5py.File(path) as file:
+        source = open_source(path)
+        assert np.array_equal(source.part(1, 3)[1].image, file["x"][2])
+    with h5py.File(path) as file:
+        assert file["x"].shape == (3, 12, 10, 3)
+    del source
+    with h5py.File(path, "a") as file:
+        file["y"] = np.arange(3)
+
+
 # ------------------------------------------------------------------------------------------ hostile files
 
 

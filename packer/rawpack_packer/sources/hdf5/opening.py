@@ -57,7 +57,7 @@ def open_file(path: str) -> h5py.File:
     """Raises what h5py raises, mostly OSError."""
     import h5py
 
-    return h5py.File(path, "r", locking=False)
+    return h5py.File(path, "r")
 
 
 def data_sets(file: h5py.File) -> list[DataSet]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ class Hdf5Part:
     stop: int
     labels: Rows | None
     """Of these rows."""
+    kept: KeptOpen
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -81,7 +83,7 @@ class Hdf5Part:
     def __getitem__(self, i: int, /) -> Item:
         key, row = self.key(i), self.start + i
         self.file.check()
-        rows = _rows_of(self.file)
+        rows = self.kept.rows(self.file)
         image = self._image(rows, row)
         fields: dict[str, Value] = {} if self.labels is None else {LABEL: int(self.labels[i])}
         for name, column in self.chosen.fields.items():
@@ -174,12 +176,29 @@ class _Rows:
         return opened, count // chunk * chunk or count
 
 
+class KeptOpen:
+    """Keeps a file open from one part to the next: a large chunk is inflated once, not for each part.
+
+    The parts of one source share it in the process of the source, and the file is closed with the last of them: HDF5
+    opens no file for writing that the same process has open. In a worker, all parts of a thread share one.
+    """
+
+    def __init__(self) -> None:
+        self._rows: _Rows | None = None
+
+    def __reduce__(self) -> tuple[Callable[[], KeptOpen], tuple[()]]:
+        return _of_this_thread, ()
+
+    def rows(self, file: Hdf5File) -> _Rows:
+        """The rows of a file."""
+        if self._rows is None or self._rows.of != file:
+            self._rows = _Rows(file)
+        return self._rows
+
+
 _OPEN = threading.local()
 
 
-def _rows_of(file: Hdf5File) -> _Rows:
-    """This thread's, which stay where they are between parts: a large chunk is inflated once, not for each part."""
-    rows: _Rows | None = getattr(_OPEN, "rows", None)
-    if rows is None or rows.of != file:
-        _OPEN.rows = rows = _Rows(file)
-    return rows
+def _of_this_thread() -> KeptOpen:
+    kept: KeptOpen = _OPEN.__dict__.setdefault("kept", KeptOpen())
+    return kept

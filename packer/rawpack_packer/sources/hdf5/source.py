@@ -14,7 +14,7 @@ from rawpack_packer.sources.archives.files import archive_files
 from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.hdf5 import look
-from rawpack_packer.sources.hdf5.part import Hdf5File, Hdf5Part
+from rawpack_packer.sources.hdf5.part import Hdf5File, Hdf5Part, KeptOpen
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.table import no_classes
 from rawpack_packer.sources.named_arrays import LABEL, Arrays, named_arrays, shown_arrays
@@ -60,7 +60,7 @@ class Hdf5Source(BaseSource):
         kinds = {name: column.kind for name, column in chosen.fields.items() if column.kind is not None}
         empty = () if names is None or labels is None else without_samples(names, labels)
         self._states = files.states
-        self._all = Hdf5Part(file, chosen, 0, chosen.rows, labels)
+        self._all = Hdf5Part(file, chosen, 0, chosen.rows, labels, KeptOpen())
         self.info = SourceInfo(
             kind="hdf5",
             root=root,
