@@ -72,6 +72,7 @@ __all__ = [
     "class_problems",
     "convert",
     "describe",
+    "describe_source",
     "doctor",
     "draw_contact_sheet",
     "export",
@@ -293,6 +294,14 @@ def describe(store: Named) -> dict[str, Any]:
     from rawpack_packer.inspect.opened import open_store
 
     return described(open_store(os.fspath(store)))
+
+
+def describe_source(path: Named) -> dict[str, Any] | None:
+    """What is in an HDF5 file, an LMDB or CIFAR that can be packed, and how; None for any other path."""
+    from rawpack_packer.inspect import of_source
+
+    name = os.fspath(path)
+    return None if of_source.kind_of(Path(name)) is None else of_source.describe_source(name)
 
 
 def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] | None = None) -> list[Problem]:

@@ -15,7 +15,7 @@ from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import grid_option, html_option, json_option
 from rawpack_packer.cli.output import note, note_written
-from rawpack_packer.inspect import Problem, described_text
+from rawpack_packer.inspect import Problem, described_text, source_text
 from rawpack_packer.progress import counting
 
 _SHOWN = 50
@@ -29,7 +29,8 @@ _SHOWN = 50
 @json_option
 @path_argument("dst")
 def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | None, as_json: bool) -> None:
-    """Show what is in the store, or in each split, at DST; or in the store behind a URL.
+    """Show what is in the store, or in each split, at DST; or in the store behind a URL. Of an HDF5 file, an LMDB or
+    CIFAR, show what is in it and what to type to pack it.
 
     With --verify or --verify-quick, the exit code is 1 if something is wrong.
 
@@ -39,8 +40,14 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
       rawpack inspect --verify store/
       rawpack inspect --grid sheet.png store/
       rawpack inspect --html report.html store/
+      rawpack inspect images.h5
     """  # fmt: skip
     remote = is_url(dst)
+    if not remote and (source := api.describe_source(dst)) is not None:
+        if full or quick or grid is not None or html is not None:
+            raise UsageError(f"{text.plain(dst)} is not a store: inspect it without --verify, --grid and --html")
+        click.echo(json.dumps(source, indent=1) if as_json else source_text(source))
+        return
     if remote and (full or quick):
         raise UsageError(f"{shown(dst)}: --verify needs a folder; `rawpack warm` fetches a store and checks each file")
     folders = {} if remote else api.store_folders(dst)

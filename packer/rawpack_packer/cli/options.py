@@ -141,8 +141,8 @@ source_options = together(
     ),
     option(
         "--classes", group="Source", type=click.Path(), metavar="FILE",
-        help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset or "
-        "RecordIO. [default: for a listing and WebDataset, the sorted names among the labels]",
+        help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
+        "RecordIO or HDF5. [default: for a listing and WebDataset, the sorted names among the labels]",
     ),
     option(
         "--prefix", group="Source", type=click.Choice(PREFIXES),
@@ -153,6 +153,11 @@ source_options = together(
         "--labels", group="Source", type=click.Path(), metavar="FILE",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
         "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
+    ),
+    option(
+        "--array", group="Source", multiple=True, metavar="NAME=ARRAY,...",
+        help="Which arrays of an HDF5 or .npz file are packed, and as what: image=train/x,label=train/y. In HDF5, :chw "
+        "after the images' name moves their channels to the end. [default: all, where the names or shapes tell]",
     ),
     option(
         "--image-column", group="Source", metavar="COLUMN",

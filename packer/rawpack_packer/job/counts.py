@@ -26,6 +26,7 @@ COUNTS = NOTES | {
     "loops": "links back to a folder they are in, not followed",
     "header_records": "records of labels without an image, left out",
     "no_image": "samples without an image, left out",
+    "other_keys": "keys of an LMDB that are part of no sample, skipped",
     "other_members": "members of archives that are part of no sample, skipped",
     "pickles": "pickles, which could run code, never read",
     "bad_names": "names that are not UTF-8",

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import changed
 from rawpack_packer.sources.kinds import inferred_kind
+from rawpack_packer.sources.named_arrays import IMAGE, Arrays, named_arrays, shown_arrays
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
@@ -103,20 +104,33 @@ class ArrayPart:
 class ArraySource(BaseSource):
     """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
 
-    In an `.npz`, one array holds the images, and every other one is a field. The labels of an IDX file of images are
-    in the file next to it that is named accordingly. `.npz` and gzipped files are read into memory.
+    In an `.npz`, one array holds the images, and every other one is a field; or those that `array` names. The labels of
+    an IDX file of images are in the file next to it that is named accordingly. `.npz` and gzipped files are read into
+    memory.
     """
 
-    def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
-        """Raises UsageError if `path` is not such a file, or if its arrays differ in length."""
-        file = Path(path).absolute()
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        array: Arrays = (),
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """array: which arrays of an `.npz` are packed, and as what: image=source,label=target.
+
+        Raises UsageError if `path` is not such a file, or if its arrays differ in length.
+        """
+        file, named = Path(path).absolute(), named_arrays(array)
         root = plain(os.fsencode(file))
         image: NDArray[Any] | Mapped
         fields: dict[str, NDArray[Any]] = {}
         try:
             self._states = [_state(file)]
+            if named and file.suffix != ".npz":
+                raise UsageError(f"--array names the arrays of an .npz or HDF5 file, and {root} is neither")
             if file.suffix == ".npz":
-                image, fields = _read_npz(file)
+                image, fields = _read_npz(file, named)
             elif file.suffix == ".npy":
                 image = _open_npy(file, self._states[0])
             else:
@@ -152,6 +166,7 @@ class ArraySource(BaseSource):
             },
             image=ImageKind(dtype, shape[1:]),
             numbered=True,
+            options=given_options(array=shown_arrays(named)),
         )
         self._all = ArrayPart(image, fields, 0, shape[0])
         self._videos, label = fields.get("video"), fields.get("label")
@@ -197,7 +212,7 @@ def _open_npy(path: Path, state: tuple[int, int]) -> Mapped:
     )
 
 
-def _read_npz(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     with path.open("rb") as opened:
         file = np.load(opened, allow_pickle=False)
         if isinstance(file, np.ndarray):
@@ -207,10 +222,16 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     for name, values in arrays.items():
         if not isinstance(values, np.ndarray):
             raise UsageError(f"{path}: {name!r} in it is not an array: take it out")
+    for name in named.values():
+        if name not in arrays:
+            raise UsageError(f"{path} has arrays named {', '.join(arrays)}, and none named {name}")
+    if named:
+        return arrays[named[IMAGE]], {name: arrays[of_file] for name, of_file in named.items() if name != IMAGE}
     image = next((name for name in IMAGE_NAMES if name in arrays), None)
     if image is None:
         raise UsageError(
-            f"{path} has arrays named {', '.join(arrays)}; the one that holds the images must be named "
+            f"{path} has arrays named {', '.join(arrays)}; name the one that holds the images, and "
+            "others to be packed: --array image=NAME,label=NAME. Without it, images are the array named "
             f"{', '.join(IMAGE_NAMES[:-1])} or {IMAGE_NAMES[-1]}"
         )
     label = next((name for name in LABEL_NAMES if name in arrays), None)

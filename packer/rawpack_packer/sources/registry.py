@@ -22,11 +22,15 @@ from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, na
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.cifar import CifarSource, is_cifar
+from rawpack_packer.sources.cifar import splits_of as splits_of_cifar
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
+from rawpack_packer.sources.hdf5.source import Hdf5Source, is_hdf5
 from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
+from rawpack_packer.sources.lmdb.source import LmdbSource, is_lmdb
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
 from rawpack_packer.sources.path_pattern import path_pattern
@@ -87,7 +91,14 @@ class RecognizesPaths(Protocol):
 
 
 KINDS: dict[str, SourceKind] = {
-    "arrays": SourceKind("arrays: .npy, .npz, IDX (MNIST)", ArraySource, accepts_file=is_arrays),
+    "arrays": SourceKind("arrays: .npy, .npz, IDX (MNIST)", ArraySource, ("array",), accepts_file=is_arrays),
+    "cifar": SourceKind(
+        "CIFAR-10 and CIFAR-100, their Python or binary version",
+        CifarSource,
+        accepts_file=is_cifar,
+        accepts_folder=is_cifar,
+        splits=splits_of_cifar,
+    ),
     "coco": SourceKind(
         "COCO's JSON of images and boxes",
         CocoSource,
@@ -100,6 +111,7 @@ KINDS: dict[str, SourceKind] = {
         ("skip_unreadable", "key_pattern"),
         with_subfolders=True,
     ),
+    "hdf5": SourceKind("data sets of an HDF5 file: .h5, .hdf5", Hdf5Source, ("array", "classes"), accepts_file=is_hdf5),
     "listing": SourceKind(
         "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list",
         ListingSource,
@@ -124,6 +136,12 @@ KINDS: dict[str, SourceKind] = {
         remote=True,
     ),
     "store": SourceKind("a rawpack store", StoreSource, accepts_folder=is_store),
+    "lmdb": SourceKind(
+        "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe",
+        LmdbSource,
+        accepts_file=is_lmdb,
+        accepts_folder=is_lmdb,
+    ),
     "video": SourceKind(
         "a video, or a folder of videos with a subfolder for each class",
         VideoSource,
@@ -221,7 +239,7 @@ def _found(
 def has_split(root: str, name: str) -> bool:
     """Whether `root/name` names a split: a folder, or what the archive or the tables at `root` have by that name."""
     inner = Path(root) / name
-    return os.path.lexists(inner) or is_archive(Path(root)) or has_tables(inner)
+    return os.path.lexists(inner) or is_archive(Path(root)) or has_tables(inner) or is_cifar(inner)
 
 
 def _open(
@@ -294,7 +312,7 @@ def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
         return f"{shown}: if it is a compressed tar archive, add --source archive; decompress it otherwise"
     return (
         f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX); an archive (.tar, .zip, "
+        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX, .h5); an LMDB; an archive (.tar, .zip, "
         f".tar.gz, .tar.bz2); or a store. If it is one, name its kind: --source {'|'.join(sorted({*KINDS, *added}))}"
     )
 

@@ -1,0 +1,141 @@
+"""Looks at an HDF5 file in a child process, since a hostile file can crash the HDF5 library."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import PackError, UsageError, WorkerError
+from rawpack.system.child import Channel, Child, Heartbeat
+from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
+from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose
+from rawpack_packer.sources.hdf5.opening import (
+    TEXT,
+    DataSet,
+    RefusedError,
+    data_sets,
+    described,
+    open_data_set,
+    open_file,
+    texts_of,
+)
+from rawpack_packer.text import plain
+
+_TIMEOUT_S = 600.0
+_END_S = 5.0
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What is in a file, and what is packed of it."""
+
+    chosen: DataSetChoice
+    numbers: NDArray[np.int64] | None
+    """(n,): the labels, where they are numbers."""
+    names: tuple[str, ...] | None
+    """The labels, where they are names."""
+
+
+def look(path: Path, wanted: Mapping[str, str]) -> Looked:
+    """What is packed of a file. wanted: see `named_arrays`. Raises UsageError where it cannot be read, or where the
+    user has to name something."""
+    found = _in_child(path, dict(wanted))
+    assert isinstance(found, Looked)
+    return found
+
+
+def listed_data_sets(path: Path) -> list[DataSet]:
+    """All data sets of a file. Raises UsageError where it cannot be read."""
+    found = _in_child(path, None)
+    assert isinstance(found, list)
+    return found
+
+
+def _in_child(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
+    where, child = plain(str(path)), Child(_main, (path, wanted))
+    try:
+        child.channel.socket.settimeout(_TIMEOUT_S)
+        received = child.channel.receive()
+        if received is None:
+            status = child.process.wait(_END_S)
+            if words := child.last_words():
+                raise WorkerError(f"HDF5 files cannot be read in a child process here; it said:\n{words}")
+            raise UsageError(f"{where} crashes the HDF5 library (exit status {status}): it is damaged; copy it again")
+    except (TimeoutError, subprocess.TimeoutExpired):
+        raise UsageError(
+            f"{where} keeps the HDF5 library busy for more than {_TIMEOUT_S:g} s: is it damaged?"
+        ) from None
+    finally:
+        child.kill()
+    answer: Looked | list[DataSet] | Exception = cloudpickle.loads(received[0])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, dict[str, str] | None], fds: list[int]) -> None:
+    """Runs in the child process."""
+    answer: Looked | list[DataSet] | Exception
+    try:
+        answer = look_here(*asked)
+    except (PackError, UsageError) as error:
+        answer = error
+    channel.send(cloudpickle.dumps(answer))
+
+
+def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
+    """What `look` finds, or all data sets if `wanted` is None, in this process."""
+    where = plain(str(path))
+    try:
+        with open_file(str(path)) as file:
+            found = data_sets(file)
+            if wanted is None:
+                return found
+
+            def by_name(name: str) -> DataSet:
+                try:
+                    return described(file, name, open_data_set(file, name).id)
+                except KeyError:
+                    there = ", ".join(map(str, found[:12])) or "none"
+                    raise UsageError(f"{where} has no data set {plain(name)!r}: it has {there}") from None
+                except RefusedError as error:
+                    raise UsageError(f"{where}: {plain(name)}: {error}") from None
+
+            def is_image_file(one: DataSet) -> bool:
+                from rawpack_packer.images import sniff
+
+                first = bytes(np.asarray(open_data_set(file, one.name)[0]).tobytes()[:32])
+                return sniff(first) is not None
+
+            chosen = choose(found, wanted, where, by_name=by_name, is_image_file=is_image_file)
+            numbers, names = None, None
+            if chosen.label is not None:
+                values = open_data_set(file, chosen.label.name)[()].reshape(-1)
+                if chosen.label.holds == TEXT:
+                    texts = list(texts_of(values))
+                    if None in texts:
+                        raise UsageError(f"{where}: {chosen.label}: text {texts.index(None)} is not UTF-8")
+                    names = tuple(str(text) for text in texts)
+                else:
+                    numbers = values.astype(np.int64)
+            return Looked(chosen, numbers, names)
+    except UsageError:
+        raise
+    except Exception as error:  # h5py raises many types for broken files
+        if isinstance(error, OSError):
+            stop_if_of_any_file(error, where)
+            if error.errno is not None and error.strerror:
+                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        raise UsageError(f"{where} cannot be read as HDF5: {fault_of(error, str(path))}") from None
+
+
+def fault_of(error: BaseException, path: str) -> str:
+    """What h5py says of broken bytes, in one printable line that does not name the folder."""
+    text = str(error.args[0] if error.args else "").replace(path, Path(path).name).splitlines()
+    return plain(f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__)

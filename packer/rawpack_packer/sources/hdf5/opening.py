@@ -1,0 +1,205 @@
+"""Opens an HDF5 file and its data sets, and nothing outside the file.
+
+Links to other files, virtual data sets and external storage are never followed: a file from someone else could read
+any file of this machine through them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rawpack_packer.text import plain
+
+if TYPE_CHECKING:
+    import h5py
+
+_MOST_OBJECTS = 100_000
+_MOST_HOPS = 16
+"""Soft links one after another."""
+_MOST_CHUNK = 1 << 30
+_MOST_ROW = (1 << 31) - 1
+_MAX_INFLATION = 1 << 12
+"""Bytes that one byte of a file is taken to hold at most. gzip holds 1,032."""
+_SMALL_CACHE = 1 << 20
+VLEN, OPAQUE, TEXT, NUMBERS = "vlen", "opaque", "text", "numbers"
+
+
+class RefusedError(ValueError):
+    """A data set that is not read. The message says why, in the third person, without its name."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What a data set holds."""
+
+    name: str
+    """Its path in the file, without the first slash."""
+    shape: tuple[int, ...]
+    dtype: str
+    """For a person, such as "uint8" or "float32, variable length"."""
+    holds: str
+    """VLEN: arrays of one axis that differ in length; OPAQUE: bytes; TEXT; NUMBERS; "" for what is not read."""
+    of: str = ""
+    """numpy's name of the numbers' type."""
+    why: str = ""
+    """Why it is not read."""
+
+    def __str__(self) -> str:
+        return f"{plain(self.name)} {self.dtype} {self.shape}"
+
+
+def open_file(path: str) -> h5py.File:
+    """Raises what h5py raises, mostly OSError."""
+    import h5py
+
+    return h5py.File(path, "r")
+
+
+def data_sets(file: h5py.File) -> list[DataSet]:
+    """All data sets of a file, each under its first name, and the links that are not followed."""
+    import h5py
+
+    found, seen = list[DataSet](), set[Any]()
+    waiting: list[tuple[str, Any]] = [("", h5py.h5g.open(file.id, b"/"))]
+    while waiting:
+        prefix, group = waiting.pop()
+        for raw in sorted(group):
+            name = prefix + raw.decode("utf-8", "backslashreplace")
+            kind = group.links.get_info(raw).type
+            if kind == h5py.h5l.TYPE_SOFT:
+                continue  # what it leads to has a name of its own
+            if kind != h5py.h5l.TYPE_HARD:
+                found.append(DataSet(name, (), "link", "", why="it is a link to another file"))
+                continue
+            about = h5py.h5o.get_info(group, raw)
+            if about.addr in seen:
+                continue
+            seen.add(about.addr)
+            if len(seen) > _MOST_OBJECTS:
+                raise RefusedError(f"it has more than {_MOST_OBJECTS:,} groups and data sets")
+            if about.type == h5py.h5o.TYPE_GROUP:
+                waiting.append((f"{name}/", h5py.h5o.open(group, raw)))
+            elif about.type == h5py.h5o.TYPE_DATASET:
+                found.append(described(file, name, h5py.h5o.open(group, raw)))
+    return sorted(found, key=lambda one: one.name)
+
+
+def described(file: h5py.File, name: str, opened: Any) -> DataSet:
+    """What an open data set holds."""
+    import h5py
+
+    shape = tuple(opened.shape or ())
+    try:
+        _check(file, opened)
+        dtype = opened.dtype
+    except (RefusedError, TypeError, ValueError) as error:
+        why = str(error) if isinstance(error, RefusedError) else "its type is unknown to h5py"
+        return DataSet(name, shape, "not read", "", why=why)
+    if h5py.check_string_dtype(dtype) is not None:
+        return DataSet(name, shape, "text", TEXT)
+    inner = h5py.check_vlen_dtype(dtype)
+    if inner is not None and inner.kind in "biuf":
+        return DataSet(name, shape, f"{inner.name}, variable length", VLEN, np.dtype(inner).name)
+    if dtype.kind == "V" and dtype.names is None and dtype.subdtype is None:
+        return DataSet(name, shape, f"opaque, {dtype.itemsize} bytes", OPAQUE)
+    if dtype.kind in "biufc":
+        return DataSet(name, shape, dtype.name, NUMBERS, dtype.name)
+    return DataSet(name, shape, plain(str(dtype))[:60], "", why="no field can hold values of this type")
+
+
+def open_data_set(file: h5py.File, name: str) -> h5py.Dataset:
+    """A data set by its path, through soft links within the file. Raises KeyError where there is none of that name,
+    RefusedError where it is not read."""
+    import h5py
+
+    opened = _object(file, name, 0)
+    if not isinstance(opened, h5py.h5d.DatasetID):
+        raise KeyError(name)
+    _check(file, opened)
+    chunk = opened.get_create_plist()
+    if chunk.get_layout() == h5py.h5d.CHUNKED:
+        # All chunks of one band of rows, so that reading rows in order inflates each chunk once.
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        access.set_chunk_cache(12421, max(_band(opened), _SMALL_CACHE), 1.0)
+        opened = h5py.h5d.open(file.id, h5py.h5i.get_name(opened), access)
+    return h5py.Dataset(opened)
+
+
+def chunk_rows(opened: h5py.Dataset) -> int:
+    """Rows that are compressed together, 1 where none are."""
+    return opened.chunks[0] if opened.chunks else 1
+
+
+def row_bytes(opened: h5py.Dataset) -> int:
+    """Bytes of one row in memory, without what a value of variable length points at."""
+    return int(math.prod(opened.shape[1:])) * int(opened.dtype.itemsize)
+
+
+def _object(file: h5py.File, path: str, hops: int) -> Any:
+    """The object of a path."""
+    import h5py
+
+    if hops > _MOST_HOPS:
+        raise RefusedError("it is a link that leads to links without an end")
+    at = h5py.h5g.open(file.id, b"/")
+    parts = [part for part in path.split("/") if part and part != "."]
+    for i, part in enumerate(parts):
+        name = part.encode("utf-8", "surrogateescape")
+        if not isinstance(at, h5py.h5g.GroupID) or name not in at:
+            raise KeyError(path)
+        kind = at.links.get_info(name).type
+        if kind == h5py.h5l.TYPE_SOFT:
+            target = at.links.get_val(name).decode("utf-8", "surrogateescape")
+            above = [] if target.startswith("/") else parts[:i]
+            return _object(file, "/".join([*above, target, *parts[i + 1 :]]), hops + 1)
+        if kind != h5py.h5l.TYPE_HARD:
+            raise RefusedError("it is a link to another file: copy what it leads to into this file")
+        at = h5py.h5o.open(at, name)
+    return at
+
+
+def _check(file: h5py.File, opened: Any) -> None:
+    """Raise RefusedError for a data set that is stored elsewhere, or declares more than its file can hold."""
+    import h5py
+
+    settings = opened.get_create_plist()
+    if settings.get_layout() == h5py.h5d.VIRTUAL:
+        raise RefusedError("it is a virtual data set, whose values are in other files: copy them into one (h5repack)")
+    if settings.get_external_count():
+        raise RefusedError("its values are in an external file: copy them into this one (h5repack)")
+    for i in range(settings.get_nfilters()):
+        code, _, _, name = settings.get_filter(i)
+        if not h5py.h5z.filter_avail(code):
+            what = plain(name.decode("utf-8", "replace"))[:40] or f"number {code}"
+            raise RefusedError(
+                f"it is compressed by a filter that is not installed here, {what}: use h5repack -f GZIP=4"
+            )
+    size = math.prod(opened.shape or ()) * opened.get_type().get_size()
+    if size > file.id.get_filesize() * _MAX_INFLATION:
+        raise RefusedError(f"it declares {size:,} bytes, which cannot be in a file of {file.id.get_filesize():,}")
+    rows = (opened.shape or (1,))[0]
+    if size // max(rows, 1) > _MOST_ROW:
+        raise RefusedError("it has rows of 2 GiB or more")
+    if settings.get_layout() == h5py.h5d.CHUNKED and _band(opened) > _MOST_CHUNK:
+        raise RefusedError("it is compressed in chunks of more than 1 GiB: use smaller ones (h5repack -l CHUNK=...)")
+
+
+def _band(opened: Any) -> int:
+    """Bytes of the chunks that have the same rows."""
+    chunk = opened.get_create_plist().get_chunk()
+    lengths = [-(-length // part) * part for length, part in zip(opened.shape[1:], chunk[1:], strict=True)]
+    return int(math.prod([chunk[0], *lengths])) * int(opened.get_type().get_size())
+
+
+def texts_of(values: Any) -> Iterator[str | None]:
+    """Texts of a data set as they are read; None for one that is not UTF-8."""
+    for value in values:
+        try:
+            yield value.decode() if isinstance(value, bytes) else str(value)
+        except UnicodeDecodeError:
+            yield None

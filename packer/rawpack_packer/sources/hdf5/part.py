@@ -1,0 +1,204 @@
+"""The rows of an HDF5 file that a worker reads, as samples."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
+from rawpack_packer.sources.fields import Value
+from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, stop_if_of_any_file
+from rawpack_packer.sources.hdf5.choosing import DataSetChoice
+from rawpack_packer.sources.hdf5.look import fault_of
+from rawpack_packer.sources.hdf5.opening import (
+    NUMBERS,
+    TEXT,
+    DataSet,
+    chunk_rows,
+    open_data_set,
+    open_file,
+    row_bytes,
+    texts_of,
+)
+from rawpack_packer.sources.named_arrays import LABEL
+from rawpack_packer.text import plain
+
+_BLOCK_BYTES = 8 << 20
+_BLOCK_ROWS = 4096
+_VLEN_ROWS = 32
+"""Rows of a block where the size of a row is not known."""
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Hdf5File:
+    """A file as it was when the source was opened."""
+
+    path: str
+    state: tuple[int, int]
+    """Size in bytes and mtime in ns."""
+
+    @property
+    def name(self) -> str:
+        """For messages, which name no absolute path."""
+        return plain(Path(self.path).name)
+
+    def check(self) -> None:
+        """Raise SourceChangedError where the file is no longer the one that was opened."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - called for each sample
+        except OSError as error:
+            stop_if_of_any_file(error, self.path)
+            raise changed(self.name, "it is gone") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise changed(self.name, "it is no longer a file")
+        if (found.st_size, found.st_mtime_ns) != self.state:
+            raise changed(self.name, "it was written to")
+
+
+@dataclass(frozen=True, eq=False)
+class Hdf5Part:
+    """Some rows of a file, in its order."""
+
+    file: Hdf5File
+    chosen: DataSetChoice
+    start: int
+    stop: int
+    labels: Rows | None
+    """Of these rows."""
+    kept: KeptOpen
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, i: int, /) -> Item:
+        key, row = self.key(i), self.start + i
+        self.file.check()
+        rows = self.kept.rows(self.file)
+        image = self._image(rows, row)
+        fields: dict[str, Value] = {} if self.labels is None else {LABEL: int(self.labels[i])}
+        for name, column in self.chosen.fields.items():
+            fields[name] = rows.value(column.data_set, row)
+        return Item(key, image, fields)
+
+    def key(self, i: int, /) -> str:
+        """The number of the row."""
+        check_sample(self, i)
+        return numbered(self.start + i)
+
+    def part(self, start: int, stop: int, /) -> Hdf5Part:
+        """See `Source.part`."""
+        check_part(self, start, stop)
+        labels = None if self.labels is None else self.labels[start:stop]
+        return replace(self, start=self.start + start, stop=self.start + stop, labels=labels)
+
+    def _image(self, rows: _Rows, row: int) -> bytes | NDArray[Any]:
+        data_set = self.chosen.image
+        value = rows.value(data_set, row)
+        if data_set.holds == NUMBERS:
+            assert isinstance(value, np.ndarray)
+            return np.ascontiguousarray(np.moveaxis(value, 0, -1)) if self.chosen.chw else value
+        assert isinstance(value, np.ndarray | bytes)
+        data = value if isinstance(value, bytes) else value.tobytes()
+        if not data:
+            raise DecodeError("empty", f"{self.file.name}, row {row}: there is no image")
+        if len(data) > MAX_FILE_BYTES:
+            raise DecodeError("too_large", f"{self.file.name}, row {row}: the image has {len(data):,} bytes")
+        return data
+
+
+class _Rows:
+    """Reads rows of one file, and keeps the last block of each data set, so that rows in order are read once."""
+
+    def __init__(self, file: Hdf5File) -> None:
+        self.of = file
+        self._open: Any = None
+        self._data_sets: dict[str, tuple[Any, int]] = {}
+        """Name -> the data set, and the rows of a block."""
+        self._blocks: dict[str, tuple[int, Any]] = {}
+        """Name -> the first row of the last block, and its values."""
+
+    def value(self, data_set: DataSet, row: int) -> Value:
+        """The value of a row, which the caller may keep. Raises DecodeError where it cannot be read."""
+        value = self._row(data_set, row)
+        if data_set.holds == TEXT:
+            (text,) = texts_of([value])
+            if text is None:
+                raise DecodeError("bad_field", f"{self.of.name}, {plain(data_set.name)}, row {row} is not UTF-8")
+            return text
+        if isinstance(value, np.void):
+            return value.tobytes()
+        array = np.array(value)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def _row(self, data_set: DataSet, row: int) -> Any:
+        try:
+            if data_set.name not in self._data_sets:
+                self._data_sets[data_set.name] = self._opened(data_set)
+            opened, count = self._data_sets[data_set.name]
+            start, values = self._blocks.get(data_set.name, (0, ()))
+            if not start <= row < start + len(values):
+                start = row // count * count
+                try:
+                    values = opened[start : start + count]
+                except (OSError, RuntimeError, ValueError):
+                    # Others of its rows may be intact.
+                    return opened[row]
+                self._blocks[data_set.name] = start, values
+            return values[row - start]
+        except DecodeError:
+            raise
+        except Exception as error:  # h5py raises many types for broken files
+            if isinstance(error, OSError):
+                stop_if_of_any_file(error, self.of.name)
+            what = f"{self.of.name}, {plain(data_set.name)}, row {row}"
+            raise DecodeError("corrupt", f"{what} cannot be read: {fault_of(error, self.of.path)}") from None
+
+    def _opened(self, data_set: DataSet) -> tuple[Any, int]:
+        if self._open is None:
+            self._open = open_file(self.of.path)
+        opened = open_data_set(self._open, data_set.name)
+        if opened.shape != data_set.shape:
+            raise changed(self.of.name, f"{plain(data_set.name)} has another shape")
+        if data_set.holds not in (NUMBERS, TEXT):
+            return opened, _VLEN_ROWS
+        count = min(max(_BLOCK_BYTES // max(row_bytes(opened), 1), 1), _BLOCK_ROWS)
+        chunk = chunk_rows(opened)
+        return opened, count // chunk * chunk or count
+
+
+class KeptOpen:
+    """Keeps a file open from one part to the next: a large chunk is inflated once, not for each part.
+
+    The parts of one source share it in the process of the source, and the file is closed with the last of them: HDF5
+    opens no file for writing that the same process has open. In a worker, all parts of a thread share one.
+    """
+
+    def __init__(self) -> None:
+        self._rows: _Rows | None = None
+
+    def __reduce__(self) -> tuple[Callable[[], KeptOpen], tuple[()]]:
+        return _of_this_thread, ()
+
+    def rows(self, file: Hdf5File) -> _Rows:
+        """The rows of a file."""
+        if self._rows is None or self._rows.of != file:
+            self._rows = _Rows(file)
+        return self._rows
+
+
+_OPEN = threading.local()
+
+
+def _of_this_thread() -> KeptOpen:
+    kept: KeptOpen = _OPEN.__dict__.setdefault("kept", KeptOpen())
+    return kept

@@ -1,0 +1,467 @@
+"""HDF5 files made by hand: samples are what h5py reads, and hostile files read nothing else and crash nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import pack, run_here
+from test_source_conformance import write_again
+
+from rawpack import Reader
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources import FieldKind, ImageKind, Source, open_source
+from rawpack_packer.sources.hdf5 import look
+from rawpack_packer.testing import SourceConformance
+
+COUNT = 7
+BYTES = h5py.vlen_dtype(np.uint8)
+
+
+@pytest.fixture
+def looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at in this process: a child process takes a third of a second, and changes nothing."""
+    monkeypatch.setattr(look, "_in_child", look.look_here)
+
+
+here = pytest.mark.usefixtures("looked_at_here")
+
+
+def images(count: int = COUNT, height: int = 12, width: int = 10) -> np.ndarray[Any, Any]:
+    return np.stack([picture(height, width, i) for i in range(count)])
+
+
+def jpegs(folder: Path, count: int = COUNT) -> list[bytes]:
+    made = folder.parent / f"{folder.name}-jpegs"
+    return [save(made / f"{i}.jpg", picture(20 + i, 30, i)).read_bytes() for i in range(count)]
+
+
+def put_bytes(group: h5py.Group, name: str, values: Sequence[bytes]) -> None:
+    data = group.create_dataset(name, (len(values),), BYTES)
+    for i, value in enumerate(values):
+        data[i] = np.frombuffer(value, np.uint8)
+
+
+def written(path: Path, **arrays: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file[name.replace("__", "/")] = values
+    return path
+
+
+@here
+class TestPixels(SourceConformance):
+    """Galaxy10: images, ans, and numbers of as many rows; in compressed chunks."""
+
+    def open(self, folder: Path) -> Source:
+        path = folder / "Galaxy10.h5"
+        if not path.exists():
+            with h5py.File(path, "w") as file:
+                file.create_dataset("images", data=images(), chunks=(3, 12, 4, 3), compression="gzip", shuffle=True)
+                file["ans"] = np.arange(COUNT, dtype=np.uint8) % 3
+                file["redshift"] = np.arange(COUNT) / 4
+                file["names"] = [f"galaxy {i}" for i in range(COUNT)]
+                file["other"] = np.arange(5)
+        return open_source(path)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", image) for i, image in enumerate(images())]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "Galaxy10.h5")
+        return True
+
+
+@here
+class TestImageFiles(SourceConformance):
+    """Image files as uint8 of variable length, one of which is no image; with ragged fields and text labels."""
+
+    def open(self, folder: Path) -> Source:
+        path = folder / "set.hdf5"
+        if not path.exists():
+            with h5py.File(path, "w") as file:
+                put_bytes(file, "train/image", [*jpegs(folder, COUNT - 1), b"none"])
+                file["train/label"] = [["cat", "dog"][i % 2] for i in range(COUNT)]
+                ragged = file.create_dataset("train/points", (COUNT,), h5py.vlen_dtype(np.float32))
+                for i in range(COUNT):
+                    ragged[i] = np.arange(i, dtype=np.float32)
+        return open_source(path)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        with h5py.File(folder / "set.hdf5") as file:
+            return [(f"{i:08d}", value.tobytes()) for i, value in enumerate(file["train/image"][()])]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set.hdf5")
+        return True
+
+
+# ------------------------------------------------------------------------------------------ what is what
+
+
+@here
+def test_the_only_choice_is_taken(tmp_path: Path) -> None:
+    """The only images; the only whole numbers of as many rows as label; the others as fields."""
+    source = TestPixels().open(tmp_path)
+    assert source.info.image == ImageKind("uint8", (12, 10, 3))
+    assert source.info.fields == {
+        "label": FieldKind("int64"), "names": FieldKind("str"), "redshift": FieldKind("float64"),
+    }  # fmt: skip
+    assert source[5].fields == {"label": 2, "names": "galaxy 5", "redshift": 1.25}
+
+
+@here
+def test_labels_that_are_texts_are_classes(tmp_path: Path) -> None:
+    source = TestImageFiles().open(tmp_path)
+    assert source.info.classes == ("cat", "dog")
+    assert source.info.image is None
+    assert source[3].fields["label"] == 1
+    assert np.array_equal(np.asarray(source[3].fields["points"]), np.arange(3, dtype=np.float32))
+
+
+@here
+@pytest.mark.parametrize("dtype", ["bool", "int8", ">u2", "<i4", "uint64", "float16", ">f4", "float64", "complex64"])
+def test_images_of_any_dtype_are_read(tmp_path: Path, dtype: str) -> None:
+    """As h5py reads them, in this machine's byte order; with two axes too."""
+    values = (np.arange(3 * 4 * 5).reshape(3, 4, 5) % 7).astype(dtype)
+    source = open_source(written(tmp_path / "set.h5", x=values))
+    for i in range(3):
+        assert source[i].image.dtype == np.dtype(dtype).newbyteorder("=")  # type: ignore[union-attr]
+        assert np.array_equal(source[i].image, values[i])
+
+
+@here
+def test_what_is_named_is_packed_and_nothing_else(tmp_path: Path) -> None:
+    """Where several are possible, the message lists them and shows what to type."""
+    path = written(
+        tmp_path / "set.h5", train__x=images(4), train__y=np.arange(4), test__x=images(3), test__y=np.arange(3),
+        train__id=np.arange(4) * 10,
+    )  # fmt: skip
+    with pytest.raises(
+        UsageError, match=r"several data sets .*test/x uint8 \(3, 12, 10, 3\), train/x .*--array image="
+    ):
+        open_source(path)
+    source = open_source(path, array="image=train/x,label=train/y")
+    assert list(source.info.fields) == ["label"]
+    assert source.info.options == {"--array": "image=train/x,label=train/y"}
+    assert [source[i].fields["label"] for i in range(4)] == [0, 1, 2, 3]
+    assert list(open_source(path, array=["image=test/x", "number=test/y"]).info.fields) == ["number"]
+    assert list(open_source(path, array={"image": "/test/x"}).info.fields) == []
+
+
+@here
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        ("image=none", "no data set 'none': it has"),
+        ("image", "write NAME=ARRAY"),
+        ("label=train/y", "names no image"),
+        ("image=train/x,image=test/x", "something twice"),
+        ("image=train/x,label=test/y", "does not have a row for each of the 4 images"),
+        ("image=train/x,score=test/y", "does not have a row for each of the 4 images"),
+        ("image=train/y", "cannot be images"),
+        ("image=train/x,a b=train/y", "cannot be a field's name"),
+        ("image=train/x,key=train/y", "has a field 'key' already"),
+        ("image=train", "no data set 'train'"),
+        ("image=train/x/y", "no data set"),
+        ("image=train/y:chw", "cannot be images"),
+    ],
+)
+def test_wrong_names_are_refused(tmp_path: Path, array: str, message: str) -> None:
+    path = written(
+        tmp_path / "set.h5", train__x=images(4), train__y=np.arange(4), test__x=images(3), test__y=np.arange(3)
+    )
+    with pytest.raises(UsageError, match=message):
+        open_source(path, array=array)
+
+
+@here
+def test_channels_that_come_first_are_moved_when_that_is_said(tmp_path: Path) -> None:
+    """They are never guessed: the message names both ways."""
+    path = written(tmp_path / "set.h5", x=images().transpose(0, 3, 1, 2), y=np.arange(COUNT))
+    with pytest.raises(UsageError, match="image=x:chw to move the channels, or image=x:hwc to keep"):
+        open_source(path)
+    moved, kept = (open_source(path, array=f"image=x:{axes},label=y") for axes in ("chw", "hwc"))
+    assert np.array_equal(moved[3].image, images()[3])
+    assert moved.info.image == ImageKind("uint8", (12, 10, 3))
+    assert np.array_equal(kept[3].image, images()[3].transpose(2, 0, 1))
+
+
+@here
+def test_labels_of_odd_shapes_and_classes(tmp_path: Path) -> None:
+    """PCam has (n, 1, 1, 1); `--classes` names numbers; numbers without a class are refused."""
+    path = written(tmp_path / "set.h5", x=images(3), y=np.array([1, 0, 1], np.uint8).reshape(3, 1, 1, 1))
+    array = "image=x,label=y"
+    assert [open_source(path, array=array)[i].fields["label"] for i in range(3)] == [1, 0, 1]
+    assert open_source(path, array=array, classes=["no", "yes", "never"]).info.empty_classes == ("never",)
+    with pytest.raises(UsageError, match="label 1; there are 1 classes"):
+        open_source(path, array=array, classes=["no"])
+
+
+@here
+def test_opaque_bytes_are_image_files(tmp_path: Path) -> None:
+    """As h5py stores `np.void`."""
+    made = jpegs(tmp_path, 3)
+    size = max(map(len, made))
+    values = np.array([np.void(one.ljust(size, b"\0")) for one in made], f"V{size}")
+    source = open_source(written(tmp_path / "set.h5", images=values))
+    assert [bytes(source[i].image).rstrip(b"\0") for i in range(3)] == [one.rstrip(b"\0") for one in made]
+
+
+@here
+def test_what_no_field_can_hold_is_left_out_and_named(tmp_path: Path) -> None:
+    """Compound types, references, and names that no field can have."""
+    path = written(tmp_path / "set.h5", x=images(3), pair=np.zeros(3, [("a", "u1")]), vectors=np.ones((3, 2)))
+    with h5py.File(path, "a") as file:
+        file["a b"] = np.ones(3)
+        file["refs"] = np.array([file["x"].ref] * 3, h5py.ref_dtype)
+    info = open_source(path).info
+    assert info.fields == {"vectors": FieldKind("float64", (2,))}
+    assert info.counts["columns_left_out"] == 3
+    assert [line.split()[2] for line in info.problems] == ["a", "pair", "refs"]
+
+
+@here
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"data__demo_0__obs__agentview": images(3), "data__demo_1__obs__agentview": images(3)}, "robomimic"),
+        ({"x": np.arange(5)}, r"no images that can be told by their shape.*x int64 \(5,\)"),
+        ({}, "it has no data set"),
+        ({"x": np.zeros((0, 4, 4, 3), np.uint8)}, "no images"),
+    ],
+)
+def test_files_without_images_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_source(written(tmp_path / "set.h5", **arrays))
+
+
+@here
+def test_rows_in_order_inflate_each_chunk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between parts, and where a chunk is larger than a block."""
+    path = tmp_path / "set.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.zeros((64, 256, 256, 3), np.uint8), chunks=(64, 64, 256, 3), compression=1)
+    reads = []
+    original = h5py.Dataset.__getitem__
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda self, at: reads.append(at) or original(self, at))  # type: ignore[func-returns-value]
+    source = open_source(path)
+    for start in range(0, 64, 8):
+        part = source.part(start, start + 8)
+        for i in range(8):
+            assert part[i].image.shape == (256, 256, 3)  # type: ignore[union-attr]
+    assert len(reads) == 2
+    assert reads == [slice(0, 42), slice(42, 84)]
+
+
+@here
+def test_the_file_stays_usable_in_this_process(tmp_path: Path) -> None:
+    """It may be open for reading already; and it can be written again once the source is gone."""
+    path = written(tmp_path / "set.h5", x=images(3))
+    with h5py.File(path) as file:
+        source = open_source(path)
+        assert np.array_equal(source.part(1, 3)[1].image, file["x"][2])
+    with h5py.File(path) as file:
+        assert file["x"].shape == (3, 12, 10, 3)
+    del source
+    with h5py.File(path, "a") as file:
+        file["y"] = np.arange(3)
+
+
+# ------------------------------------------------------------------------------------------ hostile files
+
+
+def secret(folder: Path) -> Path:
+    return written(folder / "secret.h5", x=images(3))
+
+
+def external_link(file: h5py.File, folder: Path) -> None:
+    file["x"] = h5py.ExternalLink(str(secret(folder)), "/x")
+
+
+def soft_to_external(file: h5py.File, folder: Path) -> None:
+    file["group/out"] = h5py.ExternalLink(str(secret(folder)), "/")
+    file["x"] = h5py.SoftLink("/group/out/x")
+
+
+def virtual(file: h5py.File, folder: Path) -> None:
+    layout = h5py.VirtualLayout((3, 12, 10, 3), np.uint8)
+    layout[:] = h5py.VirtualSource(str(secret(folder)), "x", (3, 12, 10, 3))
+    file.create_virtual_dataset("x", layout)
+
+
+def stored_outside(file: h5py.File, folder: Path) -> None:
+    (folder / "secret.bin").write_bytes(bytes(3 * 360))
+    file.create_dataset("x", (3, 12, 10, 3), "u1", external=[(str(folder / "secret.bin"), 0, 3 * 360)])
+
+
+def huge(file: h5py.File, folder: Path) -> None:
+    file.create_dataset("x", (1 << 40, 12, 10, 3), "u1", chunks=(1, 12, 10, 3))
+
+
+def huge_chunks(file: h5py.File, folder: Path) -> None:
+    file.create_dataset("x", (4, 1000, 1000, 3), "u1", chunks=(1000, 1000, 1000, 3), maxshape=(None, 1000, 1000, 3))
+    file["big"] = np.zeros(4 << 20, np.uint8)
+
+
+def circle(file: h5py.File, folder: Path) -> None:
+    file["x"] = h5py.SoftLink("/y")
+    file["y"] = h5py.SoftLink("/x")
+
+
+@here
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (external_link, "link to another file"),
+        (soft_to_external, "link to another file"),
+        (virtual, "virtual data set"),
+        (stored_outside, "external file"),
+        (huge, "cannot be in a file of"),
+        (huge_chunks, "more than 1 GiB"),
+        (circle, "without an end"),
+    ],
+)
+def test_no_other_file_is_read(tmp_path: Path, make: Callable[[h5py.File, Path], None], message: str) -> None:
+    """By name or by guess; and what declares more than it has is refused."""
+    path = tmp_path / "set.h5"
+    with h5py.File(path, "w") as file:
+        make(file, tmp_path)
+    with pytest.raises(UsageError, match=message):
+        open_source(path, array="image=x")
+    with pytest.raises(UsageError, match="no images"):
+        open_source(path)
+
+
+@here
+def test_links_within_the_file_are_followed(tmp_path: Path) -> None:
+    """By name; a group that holds itself does not keep the search busy."""
+    path = written(tmp_path / "set.h5", a__b__x=images(3))
+    with h5py.File(path, "a") as file:
+        file["soft"] = h5py.SoftLink("/a/b")
+        file["a/back"] = file["/"]
+        file["a/relative"] = h5py.SoftLink("b/x")
+    for name in ("soft/x", "a/relative", "a/back/soft/x"):
+        assert np.array_equal(open_source(path, array={"image": name})[2].image, images(3)[2])
+    assert len(open_source(path)) == 3
+
+
+@here
+def test_a_damaged_chunk_rejects_its_rows_alone(tmp_path: Path) -> None:
+    path = tmp_path / "set.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("x", data=images(6), chunks=(2, 12, 10, 3), compression="gzip", fletcher32=True)
+        where = data.id.get_chunk_info(1).byte_offset
+    with path.open("r+b") as raw:
+        raw.seek(where + 20)
+        raw.write(b"\xff" * 40)
+    source, found, details = open_source(path), list[Any](), list[str]()
+    for i in range(6):
+        try:
+            found.append(np.array_equal(source[i].image, images(6)[i]))
+        except DecodeError as error:
+            found.append(error.reason)
+            details.append(error.detail)
+    assert str(tmp_path) not in "".join(details)
+    assert found == [True, True, "corrupt", "corrupt", True, True]
+
+
+def test_damaged_files_never_crash_this_process(tmp_path: Path) -> None:
+    """A few through the child process, as users meet them; what crashes the library there is refused too."""
+    whole = written(tmp_path / "set.h5", x=images(3), y=np.arange(3)).read_bytes()
+    path = tmp_path / "broken.h5"
+    for data in (b"text" * 1000, whole[: len(whole) // 2]):
+        path.write_bytes(data)
+        with pytest.raises(UsageError, match=r"broken\.h5 cannot be read"):
+            open_source(path)
+    with pytest.raises(UsageError, match="there is no file"):
+        open_source(tmp_path / "none.h5", "hdf5")
+
+
+def test_a_file_that_kills_the_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child process dies, and this one says so."""
+
+    def die(channel: Any, notes: Any, asked: Any, descriptors: Any) -> None:
+        import os
+        import signal
+
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    monkeypatch.setattr(look, "_main", die)
+    with pytest.raises(UsageError, match="crashes the HDF5 library"):
+        open_source(written(tmp_path / "set.h5", x=images(3)))
+
+
+@here
+def test_every_changed_byte_gives_an_answer(tmp_path: Path) -> None:
+    """In the first 3 kB, which describe the data sets: samples, or an error that says what is wrong."""
+    whole = written(tmp_path / "set.h5", x=images(2, 4, 4), y=np.arange(2)).read_bytes()
+    path, random, refused = tmp_path / "broken.h5", np.random.default_rng(0), 0
+    for _ in range(80):
+        at = int(random.integers(0, 3000))
+        path.write_bytes(whole[:at] + random.bytes(1) + whole[at + 1 :])
+        try:
+            source = open_source(path)
+            for i in range(min(len(source), 3)):
+                source[i]
+        except (UsageError, DecodeError):
+            refused += 1
+    assert refused > 5
+
+
+# ------------------------------------------------------------------------------------------ the command, and .npz
+
+
+def test_the_command_packs_them(tmp_path: Path) -> None:
+    """In the child process and all."""
+    path = written(tmp_path / "set.h5", train__x=images(4), train__y=np.arange(4) % 2, test__x=images(3))
+    ran = run_here("pack", path, tmp_path / "store")
+    assert ran.code == 2
+    assert "--array image=test/x,label=NAME" in ran.err
+    store = Reader(pack(path, tmp_path / "store", "--array", "image=train/x,label=train/y"))
+    assert np.array_equal(store[3]["image"], images(4)[3])
+    assert int(store[3]["label"]) == 1
+
+
+def test_arrays_of_an_npz_are_named(tmp_path: Path) -> None:
+    """By the same option; others are left out."""
+    path = tmp_path / "set.npz"
+    np.savez(path, source=images(3), target=np.arange(3, dtype=np.int32), rest=np.arange(9))
+    with pytest.raises(UsageError, match="--array image=NAME,label=NAME"):
+        open_source(path)
+    source = open_source(path, array="image=source,label=target")
+    assert source.info.fields == {"label": FieldKind("int64")}
+    assert np.array_equal(source[2].image, images(3)[2])
+    with pytest.raises(UsageError, match="none named x"):
+        open_source(path, array="image=x")
+    np.save(tmp_path / "set.npy", images(3))
+    with pytest.raises(UsageError, match="neither"):
+        open_source(tmp_path / "set.npy", array="image=x")
+
+
+@here
+def test_inspect_shows_what_is_there_and_what_to_type(tmp_path: Path) -> None:
+    """A file that packs as it is, and one where something must be named; the commands that it prints work."""
+    path = written(tmp_path / "set.h5", x=images(4), y=np.arange(4))
+    ran = run_here("inspect", path)
+    assert (ran.code, ran.err) == (0, "")
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ["x", "uint8", "(4,", "12,", "10,", "3)"] in lines
+    assert ["images", "uint8", "12x10x3"] in lines
+    assert lines[-1] == ["rawpack", "pack", str(path), "DST"]
+    path = written(tmp_path / "two.h5", train__x=images(4), train__y=np.arange(4), test__x=images(3), n=np.arange(3))
+    ran = run_here("inspect", path)
+    assert f"  rawpack pack --array image=train/x,label=train/y {path} DST" in ran.out.splitlines()
+    assert f"  rawpack pack --array image=test/x {path} DST" in ran.out.splitlines()
+    told = json.loads(run_here("inspect", "--json", path).out)
+    assert told["data_sets"]["train/y"] == "int64 (4,)"
+    for command in told["pack"]:
+        _, verb, *options, source, _ = command.split()
+        assert run_here(verb, "--workers", 0, "--quiet", "--dry-run", *options, source, tmp_path / "store").code == 0
+    assert run_here("inspect", "--verify", path).code == 2

@@ -1,0 +1,372 @@
+"""LMDB databases of other tools: samples are what liblmdb reads, and damaged files are refused without a crash.
+
+The writers here are the loops of the scripts that people use, cut down to what they write: CRNN's and clovaai's
+create_lmdb_dataset.py, LSUN's and BasicSR's export, folder2lmdb.py of Efficient-PyTorch, and Caffe's convert_imageset.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import pack, run_here
+from test_source_conformance import write_again
+
+from rawpack import Reader
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources.lmdb.datum import read_datum
+from rawpack_packer.sources.lmdb.pages import BadLmdbError, entries
+from rawpack_packer.testing import SourceConformance
+
+
+def jpeg(folder: Path, seed: int, height: int = 24, width: int = 40, suffix: str = ".jpg") -> bytes:
+    return save(folder / f"made-{seed}{suffix}", picture(height, width, seed)).read_bytes()
+
+
+def files(folder: Path, count: int = 5) -> list[bytes]:
+    """Image files: some are stored in a leaf of the tree, some in pages of their own."""
+    return [jpeg(folder / "made", i, *((90, 120) if i % 2 else (8, 8))) for i in range(count)]
+
+
+def write(path: Path, values: Mapping[bytes, bytes], *, subdir: bool = True) -> Path:
+    with lmdb.open(str(path), map_size=1 << 26, subdir=subdir) as database, database.begin(write=True) as transaction:
+        for key, value in values.items():
+            transaction.put(key, value)
+    (path / "lock.mdb" if subdir else Path(f"{path}-lock")).unlink()
+    return path
+
+
+def text_recognition(images: Sequence[bytes], texts: Sequence[str], digits: int = 9) -> dict[bytes, bytes]:
+    """What clovaai's createDataset puts; CRNN's is the same."""
+    cache = {}
+    for number, (image, text) in enumerate(zip(images, texts, strict=True), 1):
+        cache[f"image-{number:0{digits}d}".encode()] = image
+        cache[f"label-{number:0{digits}d}".encode()] = text.encode()
+    cache[b"num-samples"] = str(len(images)).encode()
+    return cache
+
+
+def folder2lmdb(samples: Sequence[tuple[Any, Any]]) -> dict[bytes, bytes]:
+    """What folder2lmdb puts."""
+    keys = [f"{i}".encode("ascii") for i in range(len(samples))]
+    found = {key: pickle.dumps(sample) for key, sample in zip(keys, samples, strict=True)}
+    return found | {b"__keys__": pickle.dumps(keys), b"__len__": pickle.dumps(len(keys))}
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value >= 0x80:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def datum(image: bytes | np.ndarray[Any, Any], label: int) -> bytes:
+    """What convert_imageset puts: planes of blue, green and red, or with --encoded the file."""
+    if isinstance(image, bytes):
+        return b"\x22" + varint(len(image)) + image + b"\x28" + varint(label % (1 << 64)) + b"\x38\x01"
+    planes = image[..., ::-1].transpose(2, 0, 1)
+    sizes = b"".join(bytes([tag]) + varint(length) for tag, length in zip((8, 16, 24), planes.shape, strict=True))
+    return sizes + b"\x22" + varint(planes.size) + planes.tobytes() + b"\x28" + varint(label % (1 << 64))
+
+
+def oracle(path: Path) -> list[tuple[bytes, bytes]]:
+    """All that liblmdb reads."""
+    with (
+        lmdb.open(str(path), readonly=True, lock=False, subdir=path.is_dir()) as database,
+        database.begin() as transaction,
+    ):
+        return list(transaction.cursor())
+
+
+class TestFiles(SourceConformance):
+    """LSUN and BasicSR: any key, an image file."""
+
+    def values(self, folder: Path) -> dict[bytes, bytes]:
+        return {b"%040x" % (i * 7919): image for i, image in enumerate(files(folder))} | {b"zz": b"no image"}
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set").exists():
+            write(folder / "set", self.values(folder))
+            (folder / "set" / "meta_info.txt").write_text("0001.png (24,40,3) 1\n")
+        return open_source(folder / "set")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(key.decode(), value) for key, value in oracle(folder / "set")]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set" / "data.mdb")
+        return True
+
+
+class TestTextRecognition(TestFiles):
+    def values(self, folder: Path) -> dict[bytes, bytes]:
+        return text_recognition(files(folder), ["Words", "\u00e9t\u00e9", "", "a" * 300, "5"])
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(key.decode(), value) for key, value in oracle(folder / "set") if key.startswith(b"image-")]
+
+
+class TestPickles(TestFiles):
+    def values(self, folder: Path) -> dict[bytes, bytes]:
+        return folder2lmdb([([image], np.array(i)) for i, image in enumerate(files(folder))])
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [
+            (key.decode(), pickle.loads(value)[0][0])
+            for key, value in oracle(folder / "set")
+            if not key.startswith(b"__")
+        ]
+
+
+class TestDatum(TestFiles):
+    def values(self, folder: Path) -> dict[bytes, bytes]:
+        some = [picture(6, 7 + i, i) for i in range(4)]
+        return {b"%08d_a/%d.jpg" % (i, i): datum(image, i) for i, image in enumerate(some)}
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}_a/{i}.jpg", picture(6, 7 + i, i)) for i in range(4)]
+
+
+# ------------------------------------------------------------------------------------------ what liblmdb reads
+
+
+@pytest.mark.parametrize("count", [1, 30, 3000])
+def test_pages_have_what_liblmdb_reads(tmp_path: Path, count: int) -> None:
+    """Every key and value in order, in trees of one and of several levels, after deletions too."""
+    random = np.random.default_rng(count)
+    values = {
+        b"%d" % key: random.bytes(int(random.choice([0, 5, 1900, 2100, 9000], p=[0.1, 0.6, 0.1, 0.1, 0.1])))
+        for key in random.permutation(count * 3)[:count].tolist()
+    }
+    path = write(tmp_path / "set", values)
+    with lmdb.open(str(path), map_size=1 << 26) as database, database.begin(write=True) as transaction:
+        for key in list(values)[:: count // 10 + 2]:
+            transaction.delete(key)
+    data = (path / "data.mdb").read_bytes()
+    with (path / "data.mdb").open("rb") as file:
+        found = list(entries(file.fileno(), len(data)))
+    assert [(one.key, data[one.offset : one.offset + one.size]) for one in found] == oracle(path)
+    assert all(one.value is None or one.value == data[one.offset : one.offset + one.size] for one in found)
+
+
+def test_texts_are_a_field(tmp_path: Path) -> None:
+    """As they were written, in the order of the numbers; a file is as good as a folder, and six digits as nine."""
+    texts = ["Words", "\u00e9t\u00e9", "", "a" * 300, "5"]
+    values = text_recognition(files(tmp_path), texts, digits=6)
+    source = open_source(write(tmp_path / "set.lmdb", values | {b"filename-000001": b"x"}, subdir=False))
+    assert [source[i].fields for i in range(5)] == [{"text": text} for text in texts]
+    assert source.key(4) == "image-000005"
+    assert source.info.counts == {"other_keys": 1}
+
+
+def test_numbers_without_an_image_or_a_text_are_rejected(tmp_path: Path) -> None:
+    """They stay samples, so that those around them keep their numbers."""
+    values = text_recognition(files(tmp_path), list("abcde"))
+    del values[b"image-000000002"], values[b"label-000000003"]
+    values[b"label-000000004"] = b"\xff"
+    source = open_source(write(tmp_path / "set", values))
+    found = []
+    for i in range(5):
+        try:
+            found.append(source[i].fields["text"])
+        except DecodeError as error:
+            found.append(error.reason)
+    assert found == ["a", "empty", "bad_field", "bad_field", "e"]
+
+
+@pytest.mark.parametrize("said", [b"99", b"0", b"-1", b"x", b"9" * 30])
+def test_a_number_of_samples_that_cannot_be_is_refused(tmp_path: Path, said: bytes) -> None:
+    values = text_recognition(files(tmp_path, 2), ["a", "b"]) | {b"num-samples": said}
+    with pytest.raises(UsageError, match="num-samples says"):
+        open_source(write(tmp_path / "set", values))
+
+
+def test_datums_of_caffe_are_read(tmp_path: Path) -> None:
+    """Planes become RGB, one plane gray; files stay files; negative labels are read."""
+    color, image = picture(5, 9, 1), jpeg(tmp_path, 3)
+    values = {
+        b"0": datum(color, 3),
+        b"1": datum(color[..., :1], -7),
+        b"2": datum(image, 300),
+        b"3": datum(color, 1)[:-2],
+    }
+    values[b"4"] = datum(np.zeros((4, 4, 2), np.uint8), 0)
+    values[b"5"] = datum(color, 1)[:60]
+    source = open_source(write(tmp_path / "set", values))
+    assert np.array_equal(source[0].image, color)
+    assert np.array_equal(source[1].image, color[..., 0])
+    assert source[2].image == image
+    assert [source[i].fields["label"] for i in range(4)] == [3, -7, 300, -1]
+    for i in (4, 5):
+        with pytest.raises(DecodeError, match="no Datum"):
+            source[i]
+
+
+@pytest.mark.parametrize(
+    "message", [b"\x08", b"\x0b\x01", b"\x40\x01", b"\x22\xff\x01x", b"\x0a\x01x", b"\xff" * 20, b"\x0d\x01"]
+)
+def test_what_is_no_datum_is_no_datum(message: bytes) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        read_datum(message)
+
+
+def test_pickles_of_folder2lmdb_are_read(tmp_path: Path) -> None:
+    """Whichever of the shapes that versions of it write."""
+    image = jpeg(tmp_path, 1)
+    samples = [(image, 0), ([image], np.array(1)), ([image], np.array([2])), ([image], [3]), (image, np.int64(4))]
+    source = open_source(write(tmp_path / "set", folder2lmdb(samples)))
+    assert [(source[i].image, source[i].fields["label"]) for i in range(5)] == [(image, i) for i in range(5)]
+
+
+class Evil:
+    """Its pickle makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_pickles_that_would_run_code_are_refused_by_name(tmp_path: Path) -> None:
+    """As the first sample, nothing is packed; later, the sample is rejected. Nothing runs."""
+    image = jpeg(tmp_path, 1)
+    evil = Evil(tmp_path / "ran")
+    with pytest.raises(UsageError, match=r"would import '(posix|os)\.mkdir'"):
+        open_source(write(tmp_path / "one", folder2lmdb([(image, evil)])))
+    source = open_source(write(tmp_path / "two", folder2lmdb([(image, 1), (image, evil), (picture(4, 4, 0), 1)])))
+    for i, message in ((1, "would import"), (2, "holds a tuple of ndarray, int")):
+        with pytest.raises(DecodeError, match=message):
+            source[i]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "has no samples"),
+        ({b"a": b""}, "all of its values are empty"),
+        ({b"0": b"\0\0\0\0\1\0\0\0", b"__len__": b"\xff\xff", b"__keys__": b"x"}, "pyarrow.serialize"),
+        ({b"a": b"text"}, "no known scheme"),
+        ({b"num-samples": b"1", b"image_hr-000000001": b"x"}, "no key image-000000001"),
+        ({b"a": b"\x08\x01\x10\x01\x18\x01\x35\x00\x00\x80\x3f"}, "floats"),
+    ],
+)
+def test_other_schemes_are_refused_by_name(tmp_path: Path, values: dict[bytes, bytes], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_source(write(tmp_path / "set", values))
+
+
+def test_keys_that_are_no_text_are_rejected(tmp_path: Path) -> None:
+    """Others are packed."""
+    image = jpeg(tmp_path, 1)
+    source = open_source(write(tmp_path / "set", {b"\xff\xfe": image, b"a": image}))
+    assert [source.key(i) for i in range(2)] == ["a", "\\xff\\xfe"]
+    with pytest.raises(DecodeError) as raised:
+        source[1]
+    assert raised.value.reason == "bad_name"
+
+
+def test_databases_with_names_or_several_values_are_refused(tmp_path: Path) -> None:
+    for name, options in (("named", {}), ("twice", {"dupsort": True})):
+        with lmdb.open(str(tmp_path / name), max_dbs=2) as database:
+            inner = database.open_db(b"inner", **options)
+            with database.begin(write=True, db=inner) as transaction:
+                transaction.put(b"a", b"x")
+        with pytest.raises(UsageError, match="databases with names"):
+            open_source(tmp_path / name)
+
+
+# ------------------------------------------------------------------------------------------ damage
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    """Files cut at many places, and with numbers changed in each page header, pointer and node."""
+    for size in range(0, len(data), 1021):
+        yield data[:size]
+    random = np.random.default_rng(1)
+    for page in range(0, len(data), 4096):
+        for _ in range(6):
+            at = page + int(random.choice([random.integers(0, 160), random.integers(0, 4096)]))
+            new = random.choice([0, 1, 0x7F, 0xFF], 4).astype(np.uint8).tobytes()[: int(random.integers(1, 5))]
+            yield data[:at] + new + data[at + len(new) :]
+
+
+def test_damaged_files_never_crash(tmp_path: Path) -> None:
+    """Each gives entries inside the file, or an error that says what is wrong."""
+    random = np.random.default_rng(0)
+    path = write(tmp_path / "set", {b"%04d" % i: random.bytes(5 if i % 9 else 3000) for i in range(400)})
+    data, broken, refused = (path / "data.mdb").read_bytes(), tmp_path / "broken.lmdb", 0
+    for one in damaged(data):
+        broken.write_bytes(one)
+        with broken.open("rb") as file:
+            try:
+                for entry in entries(file.fileno(), len(one)):
+                    assert 0 <= entry.offset <= entry.offset + entry.size <= len(one)
+            except BadLmdbError:
+                refused += 1
+    assert refused > 30
+
+
+def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
+    """A branch that leads to itself does not keep the scan busy for ever."""
+    path = write(tmp_path / "set", {b"%04d" % i: b"x" * 50 for i in range(400)}) / "data.mdb"
+    data = bytearray(path.read_bytes())
+    root = max(struct.unpack_from("<q", data, start + 144) + struct.unpack_from("<q", data, start + 128)
+               for start in (0, 4096))[1]  # fmt: skip
+    at = root * 4096
+    node = at + struct.unpack_from("<H", data, at + 16)[0]
+    struct.pack_into("<H", data, node, root)
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="in a circle"):
+        open_source(path.parent)
+
+
+def test_a_file_that_is_no_lmdb_is_refused(tmp_path: Path) -> None:
+    for name, data in (("a.lmdb", b""), ("b.mdb", b"text " * 100)):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(UsageError, match="not an LMDB file"):
+            open_source(tmp_path / name)
+    with pytest.raises(UsageError, match="no file"):
+        open_source(tmp_path / "c.mdb", "lmdb")
+
+
+# ------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command_packs_and_leaves_the_database_alone(tmp_path: Path) -> None:
+    """No byte of its folder changes, and no lock file appears."""
+    made = [jpeg(tmp_path, i) for i in range(4)]
+    path = write(tmp_path / "set", text_recognition(made, list("abcd")))
+    before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.iterdir()}
+    store = pack(path, tmp_path / "store", "--format", "lmdb", "--size", "keep", "--quality", "keep")
+    reader = Reader(store)
+    assert [reader[i]["text"] for i in range(4)] == list("abcd")
+    assert reader[2]["key"] == "image-000000003"
+    assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.iterdir()} == before
+    assert run_here("inspect", "--verify", store).code == 0
+
+
+def test_inspect_says_which_scheme_it_is(tmp_path: Path) -> None:
+    """With the number of samples, the fields, and what to type."""
+    made = [jpeg(tmp_path, i) for i in range(3)]
+    for name, values, words in (
+        ("words", text_recognition(made, list("abc")), "text recognition"),
+        ("lsun", {b"a%d" % i: one for i, one in enumerate(made)}, "image files by their keys"),
+        ("pickled", folder2lmdb([(one, 1) for one in made]), "folder2lmdb"),
+        ("caffe", {b"%d" % i: datum(one, 2) for i, one in enumerate(made)}, "Caffe's Datum"),
+    ):
+        ran = run_here("inspect", write(tmp_path / name, values))
+        assert (ran.code, ran.err) == (0, "")
+        assert words in ran.out.splitlines()[0]
+        assert ["samples", "3"] in [line.split() for line in ran.out.splitlines()]
+        assert f"rawpack pack {tmp_path / name} DST" in ran.out
