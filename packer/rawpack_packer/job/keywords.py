@@ -59,36 +59,31 @@ class RecipeKeywords(TypedDict, total=False):
 class SourceKeywords(TypedDict, total=False):
     """What a source is, and what is taken of it.
 
-        Of a path:
-        kind: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder" takes
-            `train` and `val` as classes.
-        skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
-            in the summary as `unread`. Otherwise it is a PackError, with nothing written.
-    <<<<<<< HEAD
-        path_column, key, images: of a listing, the column of paths, that of keys, and the folder that relative paths start
-            from.
-        key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
-        classes: of a listing, YOLO's files, WebDataset or RecordIO, the path of a file of class names.
-    =======
-        key, images: of a listing, the column of keys, and the folder that relative paths start from.
-        classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names.
-        array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}.
-    >>>>>>> wt-hand
-        labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
-        prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
-        image_column, label_column, columns: of Parquet files, the columns of images, of labels, and those that become
-            fields.
-        fps, every, start, end, max_frames: which frames of videos are taken.
+    Of a path:
+    kind: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder" takes
+        `train` and `val` as classes.
+    skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
+        in the summary as `unread`. Otherwise it is a PackError, with nothing written.
+    path_column, key, images: of a listing, the column of paths, that of keys, and the folder that relative paths start
+        from.
+    key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
+    classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names.
+    array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}.
+    labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
+    prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
+    image_column, label_column, columns: of Parquet files, the columns of images, of labels, and those that become
+        fields.
+    fps, every, start, end, max_frames: which frames of videos are taken.
 
-        Of a dataset:
-        image: dtype and shape of images that are arrays and differ in size: ("uint8", (None, None, 3)).
-        classes: names of the labels. keys: one for each sample, instead of its number.
-        names: what the values of samples that are tuples are called; two are (image, label).
+    Of a dataset:
+    image: dtype and shape of images that are arrays and differ in size: ("uint8", (None, None, 3)).
+    classes: names of the labels. keys: one for each sample, instead of its number.
+    names: what the values of samples that are tuples are called; two are (image, label).
 
-        Of a listing or dataset:
-        fields: what fields are, where their first value does not show it: "float32", "float32[?,5]" for arrays that differ
-            in length, "str", "mask"; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of WebDataset, the members that
-            become fields: ["txt", "width=json.width"].
+    Of a listing or dataset:
+    fields: what fields are, where their first value does not show it: "float32", "float32[?,5]" for arrays that differ
+        in length, "str", "mask"; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of WebDataset, the members that
+        become fields: ["txt", "width=json.width"].
     """
 
     kind: str | None

@@ -312,8 +312,9 @@ def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
         return f"{shown}: if it is a compressed tar archive, add --source archive; decompress it otherwise"
     return (
         f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX, .h5); an LMDB; an archive (.tar, .zip, "
-        f".tar.gz, .tar.bz2); or a store. If it is one, name its kind: --source {'|'.join(sorted({*KINDS, *added}))}"
+        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX, .h5); an LMDB; an archive "
+        "(.tar, .zip, .tar.gz, .tar.bz2); or a store. If it is one, name its kind: "
+        f"--source {'|'.join(sorted({*KINDS, *added}))}"
     )
 
 
