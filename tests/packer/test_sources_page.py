@@ -9,6 +9,8 @@ from pathlib import Path
 from unittest import mock
 
 import cv2
+import h5py
+import lmdb
 import numpy as np
 import pytest
 from make_source_docs import FACTS
@@ -47,6 +49,23 @@ def example(kind: str, folder: Path) -> Path:
     if kind == "arrays":
         np.save(folder / "a.npy", np.stack([picture(20, 30, i) for i in range(4)]))
         return folder / "a.npy"
+    if kind == "cifar":
+        (folder / "cifar-10-batches-bin").mkdir()
+        for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+            (folder / "cifar-10-batches-bin" / name).write_bytes(b"".join(bytes([i]) + bytes(3072) for i in range(4)))
+        (folder / "cifar-10-batches-bin" / "batches.meta.txt").write_text("".join(f"{i}\n" for i in range(10)))
+        return folder / "cifar-10-batches-bin" / "test"
+    if kind == "hdf5":
+        with h5py.File(folder / "x.h5", "w") as file:
+            file["image"], file["label"] = np.stack([picture(20, 30, i) for i in range(4)]), np.arange(4)
+        return folder / "x.h5"
+    if kind == "lmdb":
+        with lmdb.open(str(folder / "x.lmdb"), map_size=1 << 24) as env, env.begin(write=True) as txn:
+            txn.put(b"num-samples", b"4")
+            for i, data in enumerate(files.values(), 1):
+                txn.put(b"image-%09d" % i, data)
+                txn.put(b"label-%09d" % i, b"text")
+        return folder / "x.lmdb"
     if kind == "coco":
         about = {"images": [{"id": i, "file_name": name} for i, name in enumerate(files)], "annotations": []}
         (photos / "c.json").write_text(json.dumps(about | {"categories": [{"id": 1, "name": "cat"}]}))
