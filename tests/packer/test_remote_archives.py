@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import tarfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
 from store_server import Server, on, serving, slow, status
 
+TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
 SHARDS, SAMPLES = 6, 100
 """Shards of a WebDataset, and the samples in each."""
 SMALL = ("--size", 32, "--shard-size", 1)
@@ -46,6 +48,8 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
             info = tarfile.TarInfo(f"photos/{'ab'[i % 2]}/{i}.jpg")
             info.size = len(image)
             tar.addfile(info, io.BytesIO(image))
+    for number in range(2):
+        shutil.copy(TABLES / f"train-0000{number}-of-00002.parquet", root / f"rows-{number}.parquet")
     return root
 
 
@@ -71,17 +75,21 @@ def limit_spools(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(Spool, "__init__", lambda self, folder, _, options=None: make(self, folder, limit, options))
 
 
-@pytest.mark.parametrize("name", ["train-{000..005}.tar", "photos.tar"])
+@pytest.mark.parametrize("name", ["train-{000..005}.tar", "photos.tar", "rows-{0..1}.parquet"])
 def test_the_store_is_that_of_the_same_archives_on_the_disk(
     server: Server, archives: Path, tmp_path: Path, name: str
 ) -> None:
     """Whatever kind of archive it is, detected by what it holds; each is fetched once, and no spool is left."""
     pack(f"{server.url}/bucket/{name}", tmp_path / "far", *SMALL)
-    pack(archives / name, tmp_path / "near", *SMALL)
+    # A range is of archives; Parquet files on the disk are a folder.
+    (tmp_path / "tables").mkdir()
+    for table in archives.glob("*.parquet"):
+        shutil.copy(table, tmp_path / "tables")
+    pack(tmp_path / "tables" if "parquet" in name else archives / name, tmp_path / "near", *SMALL)
     check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
     assert not (tmp_path / "far" / ".rawpack").exists()
     fetched = [path for method, path in server.log if method == "GET"]
-    assert len(fetched) == len(set(fetched)) == (1 if name == "photos.tar" else SHARDS)
+    assert len(fetched) == len(set(fetched)) == {"photos.tar": 1, "rows-{0..1}.parquet": 2}.get(name, SHARDS)
 
 
 def test_a_glob_in_a_bucket(server: Server, archives: Path, tmp_path: Path) -> None:

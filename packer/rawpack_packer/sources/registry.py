@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.sources.added import with_path_fields
-from rawpack_packer.sources.archives.files import first_fetched, named
+from rawpack_packer.sources.archives.files import first_fetched, source_name
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
 from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
@@ -125,6 +125,7 @@ KINDS: dict[str, SourceKind] = {
         accepts_file=is_table,
         accepts_folder=has_tables,
         splits=splits_of,
+        remote=True,
         extra="parquet",
     ),
     "recordio": SourceKind(
@@ -289,7 +290,9 @@ def _kind_of(
             if kind.remote and kind.accepts_file(first):
                 return name
         kinds = listed([name for name, kind in KINDS.items() if kind.remote], 9)
-        raise UsageError(f"{named(path)} is none of what can be read from a URL: {kinds}; --source names which it is")
+        raise UsageError(
+            f"{source_name(path)} is none of what can be read from a URL: {kinds}; --source names which it is"
+        )
     refuse_url(path)
     where = Path(path)
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.

@@ -110,7 +110,7 @@ class ArchiveFiles:
         return ArchiveFiles(paths, self.states[list(numbers)], indexes, remotes, self.spool)
 
 
-def named(path: str | os.PathLike[str]) -> str:
+def source_name(path: str | os.PathLike[str]) -> str:
     """A path or URL as messages name it."""
     text = os.fspath(path)
     return plain(shown(text)) if is_url(text) else plain(os.path.abspath(text))  # noqa: PTH100 - keeps what pathlib would not
@@ -136,9 +136,9 @@ def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
     names = expanded(os.fspath(path), spool)
     for name, again in itertools.pairwise(sorted(name if is_url(name) else os.path.abspath(name) for name in names)):  # noqa: PTH100
         if name == again:
-            raise UsageError(f"{named(path)} names {plain(shown(name))} twice")
+            raise UsageError(f"{source_name(path)} names {plain(shown(name))} twice")
     if len({is_url(name) for name in names}) > 1:
-        raise UsageError(f"{named(path)} names files and URLs: pack them separately")
+        raise UsageError(f"{source_name(path)} names files and URLs: pack them separately")
     return names
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, named
+from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, source_name
 from rawpack_packer.sources.archives.records import RecordImages, records
 from rawpack_packer.sources.base import SourceInfo, given_options, numbered
 from rawpack_packer.sources.fields import FieldKind
@@ -73,7 +73,7 @@ class RecordIOSource(TableSource):
         Raises UsageError where a file is no RecordIO file, is damaged, holds no images, or has an .idx of other
         records.
         """
-        where = named(path)
+        where = source_name(path)
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
         files = archive_files(_in_folder(path, where) if os.path.isdir(path) else path, spool)  # noqa: PTH112

@@ -22,8 +22,7 @@ from rawpack_packer.sources.archives.compressed import (
     read_at,
     save_index,
 )
-from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern
-from rawpack_packer.sources.archives.files import named as shown_name
+from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern, source_name
 from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
 from rawpack_packer.sources.archives.samples import Shards, is_shard
 from rawpack_packer.sources.archives.spans import Rows, Spans
@@ -86,7 +85,7 @@ class WebDatasetSource(TableSource):
 
         Raises UsageError where a shard is damaged, has no samples, or keys are not unique.
         """
-        where = shown_name(path)
+        where = source_name(path)
         files, paths = _files(path, where, spool)
         named = named_fields(fields)
         default = None if any(one.suffix == "cls" for one in named.values()) else _CLS

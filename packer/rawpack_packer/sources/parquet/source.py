@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack.remote.url import is_url
+from rawpack_packer.sources.archives.files import archive_files, source_name
 from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
@@ -28,6 +30,8 @@ from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rawpack_packer.sources.archives.spool import RemoteArchive, Spool
 
 _SHOWN = 10
 Rows = NDArray[np.int64]
@@ -60,19 +64,19 @@ class ParquetSource(BaseSource):
         image_column: str | None = None,
         label_column: str | None = None,
         columns: str | Sequence[str] | None = None,
+        spool: Spool | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """fields: what columns hold, where their types do not show it, as of `ListingSource`. key: the column of keys.
         classes: names of labels that are numbers without names. image_column, label_column: needed where there are
-        several. columns: those that become fields; None for all that can. progress: called with the number of rows
-        looked at so far.
+        several. columns: those that become fields; None for all that can. spool: for files behind URLs. progress:
+        called with the number of rows looked at so far.
 
         Raises UsageError where the files cannot be read, have no images, or differ in their columns.
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
-        where = Path(path).absolute()
-        root = plain(os.fsencode(where))
+        root = source_name(path)
         need_pyarrow(root)
         names = tuple(columns.split(",") if isinstance(columns, str) else columns or ())
         names = tuple(part.strip() for name in names for part in name.split(",") if part.strip())
@@ -80,8 +84,14 @@ class ParquetSource(BaseSource):
         wanted = ColumnChoice(image_column, label_column, key, None if columns is None else names, declared)
         words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
         scan = _Scan(wanted, progress)
-        for file in files_of(where):
-            scan.add(file)
+        far = archive_files(path, spool) if is_url(path) else None
+        for file in () if far else files_of(Path(path).absolute()):
+            scan.add(file, plain(os.fsencode(file)))
+        if far is not None:
+            with far.looked_through():
+                for k in range(len(far)):
+                    with far.opened(k, keep=False):
+                        scan.add(Path(far.paths[k]), far.name(k), far.remotes[k], spool)
         chosen = scan.chosen
         if chosen is None or not scan.rows:
             raise UsageError(f"{root} has no rows")
@@ -98,7 +108,7 @@ class ParquetSource(BaseSource):
         self.info = SourceInfo(
             kind="parquet",
             root=root,
-            paths=tuple(dict.fromkeys([str(where), *(file.path for file in scan.files)])),
+            paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *(one.path for one in scan.files)])),
             fields={**({} if labels is None else {LABEL: FieldKind("int64")}), **kinds},
             classes=named,
             empty_classes=empty,
@@ -157,9 +167,9 @@ class _Scan:
         self._wanted, self._progress = wanted, progress
         self._keys: list[pa.Array] = []
 
-    def add(self, path: Path) -> None:
-        """Open a file, and read what has to be known of all rows. Raises UsageError."""
-        where = plain(os.fsencode(path))
+    def add(self, path: Path, where: str, remote: RemoteArchive | None = None, spool: Spool | None = None) -> None:
+        """Open a file, and read what has to be known of all rows. where: its path or URL, printable. Raises
+        UsageError."""
         try:
             found = path.stat()
             table = open_table(str(path))
@@ -177,7 +187,8 @@ class _Scan:
                 if error.errno is not None:
                     raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
             raise UsageError(f"{where} cannot be read as {path.suffix[1:]}: {fault_of(error, str(path))}") from None
-        self.files.append(TableFile(str(path), (found.st_size, found.st_mtime_ns), rows))
+        state = (found.st_size, found.st_mtime_ns) if remote is None else remote.state
+        self.files.append(TableFile(str(path), state, rows, remote, spool))
         self.rows += rows
         if self._progress is not None:
             self._progress(self.rows)

@@ -7,7 +7,7 @@ import stat
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +18,8 @@ from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rawpack_packer.sources.archives.spool import RemoteArchive, Spool
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
 """How much a batch has at most: bytes by the file's own sizes, which count a value once that many rows have."""
@@ -33,17 +35,32 @@ class TableFile:
     """A file as it was when the source was opened."""
 
     path: str
+    """Of a file behind a URL, where it is in the spool."""
     state: tuple[int, int]
-    """Size in bytes and mtime in ns."""
+    """Size in bytes, and mtime in ns or a checksum."""
     rows: int
+    remote: RemoteArchive | None = None
+    spool: Spool | None = field(default=None, compare=False)
+    """What fetches a file behind a URL."""
 
     @property
     def name(self) -> str:
         """For messages, which name no absolute path."""
+        if self.remote is not None:
+            return plain(str(self.remote))
         return plain(os.path.basename(self.path))  # noqa: PTH119 - called for each fault
+
+    def opened(self) -> Table:
+        """Open the file, which is fetched if need be. It can be read as long as it is open."""
+        if self.spool is None or self.remote is None:
+            return open_table(self.path)
+        with self.spool.opened(self.remote):
+            return open_table(self.path)
 
     def check(self) -> None:
         """Raise SourceChangedError where the file is no longer the one that was opened."""
+        if self.remote is not None:
+            return  # its name in the spool says which version it is
         try:
             found = os.stat(self.path)  # noqa: PTH116 - called for each sample
         except OSError as error:
@@ -162,7 +179,7 @@ class Cursor:
     def _seek(self, i: int) -> None:
         try:
             if self._table is None:
-                self._table = open_table(self._file.path)
+                self._table = self._file.opened()
             block = bisect_right(self._table.ends, i)
             fault = self._faults.get(block)
             if fault is not None and i >= fault[0]:
