@@ -79,7 +79,7 @@ class LmdbPart:
 
 
 @dataclass(frozen=True, eq=False)
-class _Samples:
+class _LmdbSamples:
     """The entries of a database that are samples."""
 
     chosen: Rows
@@ -197,7 +197,7 @@ class _LmdbEntries:
     def key(self, i: int) -> bytes:
         return bytes(self._keys[self._ends[i] : self._ends[i + 1]])
 
-    def samples(self, root: str) -> _Samples:
+    def samples(self, root: str) -> _LmdbSamples:
         """The samples. Raises UsageError where there are none."""
         if self._count is not None:
             self.is_numbered = True
@@ -211,11 +211,11 @@ class _LmdbEntries:
             if (error := bad_name(self.key(i))) is not None:
                 faults[row] = error.reason, error.detail.replace("path", "key").replace("file", "key")
         if not faults:
-            return _Samples(chosen, Texts(bytes(self._keys), np.array(self._ends)).pick(chosen), None, faults)
+            return _LmdbSamples(chosen, Texts(bytes(self._keys), np.array(self._ends)).pick(chosen), None, faults)
         names = [text_of(self.key(i)) for i in keys]
         if len(set(names)) < len(names):
             raise UsageError(f"{root} has keys that are not UTF-8 and look the same: write it again with other keys")
-        return _Samples(chosen, texts_of(names), None, faults)
+        return _LmdbSamples(chosen, texts_of(names), None, faults)
 
     def reader(self, fd: int, chosen: Rows, root: str) -> str:
         """What reads the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
@@ -227,7 +227,7 @@ class _LmdbEntries:
         value = read_range(fd, self.offsets[first], self.sizes[first])
         return holds(value, root, numbered=any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self))))
 
-    def _numbered(self, root: str, said: bytes) -> _Samples:
+    def _numbered(self, root: str, said: bytes) -> _LmdbSamples:
         """The samples of a database of text recognition."""
         count = int(said) if said.isdigit() and len(said) < 20 else 0
         if not 0 < count <= len(self):
@@ -256,7 +256,7 @@ class _LmdbEntries:
         for number in range(1, count + 1):
             names += b"image-%0*d" % (digits, number)
         keys = Texts(bytes(names), np.arange(count + 1) * (len(_IMAGE_OF) + digits))
-        return _Samples(np.maximum(images, 0), keys, texts, faults)
+        return _LmdbSamples(np.maximum(images, 0), keys, texts, faults)
 
     def _texts(self, labels: Rows) -> tuple[Texts, dict[int, Fault]]:
         """What is written in each image, and the samples for which nothing is said, or no text."""
