@@ -253,8 +253,8 @@ class _LmdbEntries:
             texts, wrong = self._texts(labels)
             faults = wrong | faults
         names = bytearray()
-        for number in range(1, count + 1):
-            names += b"image-%0*d" % (digits, number)
+        for row in range(count):
+            names += b"image-%0*d" % (digits, row + 1)
         keys = Texts(bytes(names), np.arange(count + 1) * (len(_IMAGE_OF) + digits))
         return _LmdbSamples(np.maximum(images, 0), keys, texts, faults)
 
