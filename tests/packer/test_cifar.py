@@ -74,7 +74,7 @@ def ten_python(folder: Path) -> Path:
         names = [f"{TEN[one]}_s_{i:06d}.png" for i, one in enumerate(labels)]
         batch = {"batch_label": name, "labels": labels, "data": planes(k * ROWS), "filenames": names}
         files[name] = b"\x80\x02" + python2(batch) + b"."
-    meta = {"num_cases_per_batch": ROWS, "label_names": TEN, "num_vis": 200}
+    meta = {"num_cases_per_batch": 3, "label_names": TEN, "num_vis": 200}
     return write(folder / "cifar-10-batches-py", {**files, "batches.meta": b"\x80\x02" + python2(meta) + b"."})
 
 

@@ -1,4 +1,4 @@
-"""Looks at an HDF5 file in a child process, since a hostile file can crash the HDF5 library."""
+"""Looks at an HDF5 file in a child process, since a hostile file can crash or hang the HDF5 library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rawpack_packer.sources.hdf5.opening import (
 )
 from rawpack_packer.text import plain
 
-_TIMEOUT_S = 600.0
+_TIMEOUT_S = 300.0
 _END_S = 5.0
 
 

@@ -25,7 +25,7 @@ from rawpack_packer.sources.lmdb.values import LABEL, READERS, holds
 from rawpack_packer.text import plain
 
 _DATA = "data.mdb"
-_COUNT = b"num-samples"
+_COUNT, _IMAGE_OF, _LABEL = b"num-samples", b"image-", b"label-"
 _IMAGE, _TEXT = re.compile(rb"image-(\d+)"), "text"
 _OF_ALL = re.compile(rb"__.+__")
 """Keys that say something of all samples."""
@@ -78,6 +78,18 @@ class LmdbPart:
         return LmdbPart(self.keys.pick(rows), self.values.pick(rows), self.reader, texts)
 
 
+@dataclass(frozen=True, eq=False)
+class _LmdbSamples:
+    """The entries of a database that are samples."""
+
+    chosen: Rows
+    """The number of the entry of each sample."""
+    keys: Texts
+    texts: Texts | None
+    faults: dict[int, Fault]
+    """Why some of them cannot be read."""
+
+
 class LmdbSource(BaseSource):
     """The samples of an LMDB database in the order of its keys, as a `Source`.
 
@@ -100,7 +112,8 @@ class LmdbSource(BaseSource):
             with opened(files.paths[0]) as fd:
                 for entry in entries(fd, state[0]):
                     found.add(entry, progress)
-                chosen, texts, faults = found.samples(root)
+                samples = found.samples(root)
+                chosen, texts = samples.chosen, samples.texts
                 reader = found.reader(fd, chosen, root)
                 check_unchanged(fd, state, root)
         except (BadLmdbError, DecodeError) as error:
@@ -110,7 +123,7 @@ class LmdbSource(BaseSource):
             stop_if_of_any_file(error, root)
             raise UsageError(f"{root} cannot be read: {reason_of(error)}") from None
         if progress is not None:
-            progress(len(found.keys))
+            progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]
         self.scheme = _WORDS["str" if found.is_numbered else reader]
         """Who writes such databases, in words."""
@@ -119,21 +132,16 @@ class LmdbSource(BaseSource):
             np.zeros(len(chosen), np.int32),
             np.array(found.offsets, np.int64)[chosen],
             np.stack([sizes, np.full_like(sizes, -1)], axis=1),
-            faults,
+            samples.faults,
         )
-        keys = [found.name(row) for row in range(len(chosen))] if found.is_numbered else [
-            text_of(found.keys[i]) for i in chosen.tolist()
-        ]  # fmt: skip
-        if faults and len(set(keys)) < len(keys):
-            raise UsageError(f"{root} has keys that are not UTF-8 and look the same: write it again with other keys")
-        self._all = LmdbPart(texts_of(keys), values, reader, texts)
-        fields = {_TEXT: FieldKind("str")} if texts is not None else {}
+        self._all = LmdbPart(samples.keys, values, reader, texts)
+        fields = {} if texts is None else {_TEXT: FieldKind("str")}
         self.info = SourceInfo(
             kind="lmdb",
             root=root,
             paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
             fields=fields if reader == "files" else {**fields, LABEL: FieldKind("int64")},
-            counts={"other_keys": len(found.keys) - found.used},
+            counts={"other_keys": len(found) - found.used},
         )
 
     def pick(self, rows: Rows, /) -> LmdbPart:
@@ -153,46 +161,61 @@ def is_lmdb(path: Path) -> bool:
 
 
 class _LmdbEntries:
-    """The entries of a database."""
+    """The entries of a database, as few objects as possible: there may be many millions."""
 
     def __init__(self) -> None:
-        self.keys: list[bytes] = []
         self.offsets, self.sizes = array("q"), array("q")
         self.is_numbered = False
         """Whether it is a database of text recognition: its samples have numbers, from 1."""
         self.used = 0
         """Keys that are part of samples, or say something of all."""
-        self._small: dict[bytes, bytes] = {}
-        """Values that are needed before the samples are read."""
-        self._digits = 9
+        self._keys, self._ends = bytearray(), array("q", [0])
+        self._labels, self._label_ends = bytearray(), array("q", [0])
+        """The values of the keys that begin with `label-`, in their order."""
+        self._long = set[int]()
+        """Those among them that have pages of their own, and were not read."""
+        self._count: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
 
     def add(self, entry: LmdbEntry, progress: Callable[[int], None] | None) -> None:
-        if entry.value is not None and (entry.key == _COUNT or entry.key.startswith(b"label-")):
-            self._small[entry.key] = entry.value
-        self.keys.append(entry.key)
+        if entry.key.startswith(_LABEL):
+            if entry.value is None:
+                self._long.add(len(self._label_ends) - 1)
+            self._labels += entry.value or b""
+            self._label_ends.append(len(self._labels))
+        elif entry.key == _COUNT:
+            self._count = entry.value
+        self._keys += entry.key
+        self._ends.append(len(self._keys))
         self.offsets.append(entry.offset)
         self.sizes.append(entry.size)
-        if progress is not None and len(self.keys) % PROGRESS_EVERY == 0:
-            progress(len(self.keys))
+        if progress is not None and len(self) % PROGRESS_EVERY == 0:
+            progress(len(self))
 
-    def name(self, row: int) -> str:
-        """The key of sample `row` of a database of text recognition."""
-        return f"image-{row + 1:0{self._digits}d}"
+    def key(self, i: int) -> bytes:
+        return bytes(self._keys[self._ends[i] : self._ends[i + 1]])
 
-    def samples(self, root: str) -> tuple[Rows, Texts | None, dict[int, Fault]]:
-        """The numbers of the entries that are samples, their texts, and why some cannot be read. Raises UsageError."""
-        if _COUNT in self._small:
+    def samples(self, root: str) -> _LmdbSamples:
+        """The samples. Raises UsageError where there are none."""
+        if self._count is not None:
             self.is_numbered = True
-            return self._numbered(root)
-        chosen = [i for i, key in enumerate(self.keys) if not _OF_ALL.fullmatch(key)]
-        if not chosen:
+            return self._numbered(root, self._count)
+        keys = [i for i in range(len(self)) if not _OF_ALL.fullmatch(self.key(i))]
+        if not keys:
             raise UsageError(f"{root} has no samples")
-        self.used = len(self.keys)
+        self.used, chosen = len(self), np.array(keys)
         faults = dict[int, Fault]()
-        for row, i in enumerate(chosen):
-            if (error := bad_name(self.keys[i])) is not None:
+        for row, i in enumerate(keys):
+            if (error := bad_name(self.key(i))) is not None:
                 faults[row] = error.reason, error.detail.replace("path", "key").replace("file", "key")
-        return np.array(chosen), None, faults
+        if not faults:
+            return _LmdbSamples(chosen, Texts(bytes(self._keys), np.array(self._ends)).pick(chosen), None, faults)
+        names = [text_of(self.key(i)) for i in keys]
+        if len(set(names)) < len(names):
+            raise UsageError(f"{root} has keys that are not UTF-8 and look the same: write it again with other keys")
+        return _LmdbSamples(chosen, texts_of(names), None, faults)
 
     def reader(self, fd: int, chosen: Rows, root: str) -> str:
         """What reads the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
@@ -202,38 +225,53 @@ class _LmdbEntries:
         if first is None:
             raise UsageError(f"{root} has no images: all of its values are empty")
         value = read_range(fd, self.offsets[first], self.sizes[first])
-        return holds(value, root, numbered=any(_OF_ALL.fullmatch(key) for key in self.keys))
+        return holds(value, root, numbered=any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self))))
 
-    def _numbered(self, root: str) -> tuple[Rows, Texts | None, dict[int, Fault]]:
-        """The same of a database of text recognition."""
-        rows = {key: i for i, key in enumerate(self.keys)}
-        named = next((match for key in self.keys if (match := _IMAGE.fullmatch(key))), None)
-        if named is None:
-            kinds = sorted({text_of(key.rpartition(b"-")[0]) for key in self.keys[:10_000] if b"-" in key})
-            raise UsageError(
-                f"{root} has num-samples and no key image-000000001; it has {plain(', '.join(kinds[:10]))}"
-            )
-        try:
-            count = int(self._small[_COUNT])
-        except ValueError:
-            count = -1
-        if not 0 < count <= len(self.keys):
-            said = plain(self._small[_COUNT][:20])
-            raise UsageError(f"{root}: its key num-samples says {said}, and it has {len(self.keys):,} keys")
-        self._digits = len(named[1])
-        texts, faults, chosen = list[str](), dict[int, Fault](), np.zeros(count, np.int64)
-        some = any(key.startswith(b"label-") for key in self.keys)
-        self.used = 1
+    def _numbered(self, root: str, said: bytes) -> _LmdbSamples:
+        """The samples of a database of text recognition."""
+        count = int(said) if said.isdigit() and len(said) < 20 else 0
+        if not 0 < count <= len(self):
+            raise UsageError(f"{root}: its key num-samples says {plain(said[:20])}, and it has {len(self):,} keys")
+        digits = next((len(m[1]) for i in range(len(self)) if (m := _IMAGE.fullmatch(self.key(i)))), 0)
+        if not digits:
+            kinds = {text_of(self.key(i).rpartition(b"-")[0]) for i in range(min(len(self), 10_000))}
+            shown = plain(", ".join(sorted(kinds - {""})[:10]))
+            raise UsageError(f"{root} has num-samples and no key image-000000001; it has {shown}")
+        images, labels, label = np.full(count, -1), np.full(count, -1), 0
+        for i in range(len(self)):
+            key = self.key(i)
+            for prefix, rows, at in ((_IMAGE_OF, images, i), (_LABEL, labels, label)):
+                if key.startswith(prefix):
+                    number = key[len(prefix) :]
+                    if len(number) == digits and number.isdigit() and 0 < int(number) <= count:
+                        rows[int(number) - 1] = at
+                    label += prefix == _LABEL
+        self.used = 1 + int((images >= 0).sum() + (labels >= 0).sum())
+        faults = dict.fromkeys(np.flatnonzero(images < 0).tolist(), ("empty", "there is no such key"))
+        texts = None
+        if label:
+            texts, wrong = self._texts(labels)
+            faults = wrong | faults
+        names = bytearray()
         for row in range(count):
-            name = self.name(row)
-            self.used += (name.encode() in rows) + (name.replace("image", "label").encode() in rows)
-            chosen[row] = rows.get(name.encode(), 0)
-            if name.encode() not in rows:
-                faults[row] = "empty", "there is no such key"
-            text = self._small.get(name.replace("image", "label").encode())
-            texts.append("" if text is None else text.decode("utf-8", "replace"))
-            if some and text is None:
-                faults.setdefault(row, ("bad_field", "there is no label of that number, or a very long one"))
-            elif text is not None and texts[-1].encode() != text:
-                faults.setdefault(row, ("bad_field", "the label is not UTF-8"))
-        return chosen, texts_of(texts) if some else None, faults
+            names += b"image-%0*d" % (digits, row + 1)
+        keys = Texts(bytes(names), np.arange(count + 1) * (len(_IMAGE_OF) + digits))
+        return _LmdbSamples(np.maximum(images, 0), keys, texts, faults)
+
+    def _texts(self, labels: Rows) -> tuple[Texts, dict[int, Fault]]:
+        """What is written in each image, and the samples for which nothing is said, or no text."""
+        # The last one, after all others, is empty: for samples without a label.
+        last = len(self._label_ends) - 1
+        ends = np.append(np.array(self._label_ends), len(self._labels))
+        found = Texts(bytes(self._labels), ends).pick(np.where(labels < 0, last, labels))
+        faults = dict[int, Fault]()
+        for row in np.flatnonzero(labels < 0).tolist():
+            faults[row] = "bad_field", "there is no label of that number"
+        for row in np.flatnonzero(np.isin(labels, list(self._long))).tolist():
+            faults[row] = "bad_field", "the label is longer than half a page of the database"
+        for row in range(len(labels)):
+            try:
+                found.value(row)
+            except UnicodeDecodeError:
+                faults[row] = "bad_field", "the label is not UTF-8"
+        return found, faults
