@@ -25,12 +25,13 @@ from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
-from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
+from rawpack_packer.sources.listing import SUFFIXES, CocoSource, YoloSource, is_yolo
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
 from rawpack_packer.sources.path_pattern import path_pattern
 from rawpack_packer.sources.stores.source import StoreSource, is_store
 from rawpack_packer.sources.video.filetype import is_video
+from rawpack_packer.sources.video.listed import open_listing
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
 from rawpack_packer.sources.video.source import VideoSource
 from rawpack_packer.text import plain
@@ -79,8 +80,8 @@ KINDS: dict[str, SourceKind] = {
     "coco": SourceKind(CocoSource, ("images",), accepts_file=lambda file: file.suffix.lower() == ".json"),
     "folder": SourceKind(FolderSource, ("skip_unreadable", "key_pattern"), with_subfolders=True),
     "listing": SourceKind(
-        ListingSource,
-        ("fields", "path_column", "key", "images", "classes", "key_pattern"),
+        open_listing,
+        ("fields", "path_column", "key", "images", "classes", "key_pattern", *VIDEO_OPTIONS),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
     ),
     "parquet": SourceKind(
@@ -168,6 +169,9 @@ def _open(
 ) -> Source:
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
+    options = {name: value for name, value in given.items() if name != "key_pattern"}
+    if kind == "video" and Path(path).suffix.lower() in SUFFIXES and Path(path).is_file():
+        kind, options["videos"] = "listing", True
     row = KINDS.get(kind)
     if row is not None:
         refuse_url(path)
@@ -180,7 +184,7 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        return row.open(path, progress=progress, **{k: v for k, v in given.items() if k != "key_pattern"})
+        return row.open(path, progress=progress, **options)
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 
