@@ -18,8 +18,8 @@ from rawpack_packer.sources.optional import (
     group_of,
     image_file_of,
     labels_of,
-    line_of,
-    path_of,
+    lines_of,
+    paths_of,
     unread_of,
     videos_of,
 )
@@ -116,11 +116,11 @@ class WithFields:
 
     def line(self, i: int, /) -> int:
         """See `HasColumns`."""
-        return line_of(self._source, i) if self._lines is None else int(self._lines[self._rows[i]])
+        return lines_of(self._source)(i) if self._lines is None else int(self._lines[self._rows[i]])
 
     def path(self, i: int, /) -> str:
         """See `HasPaths`."""
-        return path_of(self._source, i)
+        return paths_of(self._source)(i)
 
     def _part(self, samples: Samples, rows: Rows) -> _Part:
         used, at = np.unique(rows, return_inverse=True)
@@ -141,13 +141,13 @@ def with_path_fields(source: Source, text: str) -> Source:
             )
     unread = set(unread_of(source).tolist())
     rows, paths = np.zeros(len(source), np.int64), list[tuple[int, str]]()
-    last = None
+    path_of, line_of, last = paths_of(source), lines_of(source), None
     for i in range(len(source)):
         if i in unread:
             continue
-        path = path_of(source, i)
+        path = path_of(i)
         if path != last:  # the frames of a video have one path
-            paths.append((line_of(source, i), path))
+            paths.append((line_of(i), path))
             last = path
         rows[i] = len(paths) - 1
     found = found_in(paths, pattern, source.info.root)
