@@ -190,6 +190,17 @@ def test_video_options_are_refused_for_images_and_videos_can_be_said(
         open_source(place / "list.csv", "video", skip_unreadable=True)
 
 
+def test_a_list_that_grew_is_appended(listed: Callable[..., Path], tmp_path: Path) -> None:
+    """Further parts of a file that the store has other parts of are new videos, with numbers of their own."""
+    store = pack(listed("path,label,start,end\na.mp4,1,0,1\n"), tmp_path / "s", "--size", 16)
+    grown = listed("path,label,start,end\na.mp4,1,0,1\na.mp4,2,1,1.5\nb.avi,3,,\n")
+    ran = run_here("append", "--quiet", "--workers", 0, "--skip-existing", grown, store)
+    assert ran.code == 0, ran
+    reader = Reader(store)
+    found = [(int(reader[i]["video"]), int(reader[i]["label"])) for i in range(len(reader))]
+    assert found == [(0, 1)] * 10 + [(1, 2)] * 5 + [(2, 3)] * 20
+
+
 def test_a_changed_row_is_another_source_and_the_same_one_resumes(listed: Callable[..., Path], tmp_path: Path) -> None:
     """As for listings of images."""
     store = pack(listed("path,label\na.mp4,1\n"), tmp_path / "s", "--size", 16)
