@@ -5,10 +5,11 @@ The oracle is what the files were named after.
 
 from __future__ import annotations
 
-import os
+import errno
 import re
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from running import pack, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import BadListingError, open_source
+from rawpack_packer.sources import BadListingError, Source, open_source
+from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.path_pattern import path_pattern
+from rawpack_packer.testing import SourceConformance
 
 PEOPLE = {"Ann Lee": ("smile", "great_laugh"), "bob": ("frown", "smile")}
 LABELS = ("frown", "great_laugh", "smile")
@@ -217,16 +220,43 @@ def test_what_is_rejected_needs_fields_only_by_its_name(tmp_path: Path) -> None:
     assert found == expected()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
-def test_a_folder_that_cannot_be_read_is_no_fault(tmp_path: Path) -> None:
-    """With --skip-unreadable it is a reject."""
-    (faces(tmp_path / "in") / "closed").mkdir(mode=0)
+def test_a_folder_that_cannot_be_read_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --skip-unreadable it is a reject, wherever it comes among the others."""
+    (faces(tmp_path / "in") / "Closed").mkdir()
+    entries = FolderScan._entries
+
+    def refused(scan: FolderScan, folder: bytes) -> Any:
+        if folder == b"Closed/":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return entries(scan, folder)
+
+    monkeypatch.setattr(FolderScan, "_entries", refused)
     ran = run_here(
         "pack", "--workers", 0, "--size", 8, "--skip-unreadable", "--max-rejects", 5, "--key-pattern", PATTERN,
         tmp_path / "in", tmp_path / "s",
     )  # fmt: skip
-    assert ran.code == 1
-    assert len(samples(tmp_path / "s")) == 8
+    assert ran.code == 1, ran
+    found = {one["key"]: (one["person"], LABELS[one["label"]], one["n"]) for one in samples(tmp_path / "s")}
+    assert found == expected()
+    assert "Closed/" in (tmp_path / "s" / "rejects.jsonl").read_text()
+
+
+class TestPattern(SourceConformance):
+    """A source with fields from its paths is a source like any other."""
+
+    def open(self, folder: Path) -> Source:
+        root = folder / "source"
+        if not root.exists():
+            faces(root)
+        return open_source(root, key_pattern=PATTERN)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(name, (folder / "source" / name).read_bytes()) for name in sorted(expected())]
+
+    def change(self, folder: Path) -> bool:
+        path = folder / "source" / min(expected())
+        path.write_bytes(path.read_bytes() + b"\0")
+        return True
 
 
 def test_splits_subsets_and_appends_keep_the_fields(tmp_path: Path) -> None:

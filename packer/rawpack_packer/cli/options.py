@@ -129,7 +129,8 @@ source_options = together(
     ),
     option(
         "--path", "path_column", group="Source", metavar="COLUMN",
-        help="The column of paths of a listing. [default: path, file_name, filename, filepath or file]",
+        help="The column of paths of a listing, or how columns make them: {id}_{start:06d}.mp4. [default: path, "
+        "file_name, filename, filepath or file]",
     ),
     option(
         "--key", group="Source", metavar="COLUMN",

@@ -68,10 +68,11 @@ def pack(
     """Pack the images of SRC into a store at DST, a folder or a URL.
 
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
-    .jsonl with a column of paths; a folder of images and labels in YOLO's layout, or COCO's .json; a .tar, .tar.gz or
-    .zip archive of a folder of images; WebDataset shards; Parquet files with images, as in a dataset of the Hugging
-    Face Hub, or a folder of save_to_disk; a .rec file of MXNet; a file of arrays: .npy, .npz or IDX; or a store. The
-    same command resumes where an earlier run was stopped. What cannot be read is listed in DST/rejects.jsonl.
+    .jsonl with a column of paths, or a .txt of paths and labels; a folder of images and labels in YOLO's layout, or
+    COCO's .json; a .tar, .tar.gz or .zip archive of a folder of images; WebDataset shards; Parquet files with images, as
+    in a dataset of the Hugging Face Hub, or a folder of save_to_disk; a .rec file of MXNet; an HDF5 file or an LMDB;
+    CIFAR; a file of arrays: .npy, .npz or IDX; or a store. The same command resumes where an earlier run was stopped.
+    What cannot be read is listed in DST/rejects.jsonl.
 
     \b
     Examples:
@@ -83,6 +84,8 @@ def pack(
       rawpack pack --splits train,val imagenet/ store/   two stores
       rawpack pack --holdout val=0.1 photos/ store/      10% for validation
       rawpack pack --field boxes:xyxy --field seg:mask list.csv store/
+      rawpack pack --split-by fold list.csv stores/      a store for each fold
+      rawpack pack --key-pattern '{label}_{n:d}.jpg' photos/ store/
       rawpack pack train-images-idx3-ubyte.gz mnist/     with its labels file
       rawpack pack --fps 5 clips/ store/                 5 frames a second
       rawpack pack photos.tar store/                     without unpacking it

@@ -34,7 +34,6 @@ from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import RECIPE_OPTIONS, Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
-from rawpack_packer.sources.optional import group_of
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.text import plain
 
@@ -150,8 +149,10 @@ def mixes_videos(source: Source, had: Any) -> bool:
     """
     if source.info.kind != "video":
         return False
-    groups = {group_of(source, i) for i, known in enumerate(had) if known}
-    return any(not known and group_of(source, i) in groups for i, known in enumerate(had))
+    # Not the groups of a draw: a listing may have several parts of one file, each a video of its own.
+    videos = [source.key(i).rsplit("#", 1)[0] for i in range(len(source))]
+    there = {video for video, known in zip(videos, had, strict=True) if known}
+    return any(not known and video in there for video, known in zip(videos, had, strict=True))
 
 
 def _append(known: Known | None, source: Source) -> str:

@@ -19,7 +19,7 @@ from rawpack_packer.sources import Source
 from rawpack_packer.sources.divided import split_order
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.table import Numbers, Texts
-from rawpack_packer.sources.optional import column_of, line_of, unread_of
+from rawpack_packer.sources.optional import column_of, lines_of, unread_of
 from rawpack_packer.text import listed, plain
 
 _RANGE = re.compile(r"(-?\d{1,18})-(-?\d{1,18})")
@@ -75,7 +75,7 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     unread[unread_of(source)] = True
     for i in np.flatnonzero(wrong[of_sample] & ~unread).tolist():
         value, found = values[of_sample[i]], splits[of_sample[i]]
-        line = line_of(source, i)
+        line = lines_of(source)(i)
         what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, found)) or 'no split'}"
         if by.values is None:
             what = f"{by.column} is {value!r}, which cannot be the name of a split, which is that of a folder"

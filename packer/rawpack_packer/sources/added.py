@@ -18,8 +18,8 @@ from rawpack_packer.sources.optional import (
     group_of,
     image_file_of,
     labels_of,
-    line_of,
-    path_of,
+    lines_of,
+    paths_of,
     unread_of,
     videos_of,
 )
@@ -56,9 +56,10 @@ class _Part:
 class WithFields:
     """A source with further fields, in memory. A field `label` replaces that of the source and its classes."""
 
-    def __init__(self, source: Source, found: FoundFields, rows: Rows, states: Rows) -> None:
-        """rows: (n,), the row in `found.columns` of each sample. states: (m, 2), of what the fields are from."""
-        self._source, self._found, self._rows, self._more = source, found, rows, states
+    def __init__(self, source: Source, found: FoundFields, rows: Rows, states: Rows, lines: Rows | None = None) -> None:
+        """rows: (n,), the row in `found.columns` of each sample. states: (m, 2), of what the fields are from. lines:
+        (k,), the line of each row, if the source does not know it."""
+        self._source, self._found, self._rows, self._more, self._lines = source, found, rows, states, lines
         info = source.info
         if "label" in found.kinds:
             counts = {**info.counts, **{name: 0 for name in (EMPTY, UNLABELLED) if name in info.counts}}
@@ -115,11 +116,11 @@ class WithFields:
 
     def line(self, i: int, /) -> int:
         """See `HasColumns`."""
-        return line_of(self._source, i)
+        return lines_of(self._source)(i) if self._lines is None else int(self._lines[self._rows[i]])
 
     def path(self, i: int, /) -> str:
         """See `HasPaths`."""
-        return path_of(self._source, i)
+        return paths_of(self._source)(i)
 
     def _part(self, samples: Samples, rows: Rows) -> _Part:
         used, at = np.unique(rows, return_inverse=True)
@@ -134,19 +135,19 @@ def with_path_fields(source: Source, text: str) -> Source:
     """
     pattern = path_pattern(text)
     for name in pattern.dtypes:
-        if name in source.info.fields and not (name == "label" and source.info.kind != "listing"):
+        if name in source.info.fields and not (name == "label" and column_of(source, name) is None):
             raise UsageError(
                 f"--key-pattern {text!r}: {source.info.root} has a field {name!r} already: rename it there"
             )
     unread = set(unread_of(source).tolist())
     rows, paths = np.zeros(len(source), np.int64), list[tuple[int, str]]()
-    last = None
+    path_of, line_of, last = paths_of(source), lines_of(source), None
     for i in range(len(source)):
         if i in unread:
             continue
-        path = path_of(source, i)
+        path = path_of(i)
         if path != last:  # the frames of a video have one path
-            paths.append((line_of(source, i), path))
+            paths.append((line_of(i), path))
             last = path
         rows[i] = len(paths) - 1
     found = found_in(paths, pattern, source.info.root)

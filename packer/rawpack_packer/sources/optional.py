@@ -5,6 +5,7 @@ No other module checks what a source has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -137,14 +138,14 @@ def column_of(source: Source, name: str) -> Column | None:
     return source.column(name) if isinstance(source, HasColumns) else None
 
 
-def line_of(source: Source, i: int) -> int:
-    """See `HasColumns`."""
-    return source.line(i) if isinstance(source, HasColumns) else 0
+def lines_of(source: Source) -> Callable[[int], int]:
+    """See `HasColumns.line`."""
+    return source.line if isinstance(source, HasColumns) else lambda i: 0
 
 
-def path_of(source: Source, i: int) -> str:
-    """See `HasPaths`; without paths, the key."""
-    return source.path(i) if isinstance(source, HasPaths) else source.key(i)
+def paths_of(source: Source) -> Callable[[int], str]:
+    """See `HasPaths`; without paths, the keys."""
+    return source.path if isinstance(source, HasPaths) else source.key
 
 
 def image_file_of(samples: Samples, i: int) -> tuple[str, int, int] | None:

@@ -136,6 +136,43 @@ def found_in(paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str)
     return FoundFields(kinds, columns, classes)
 
 
+@dataclass(frozen=True)
+class PathTemplate:
+    """How paths are made of the columns of a listing: '{youtube_id}_{time_start:06d}_{time_end:06d}.mp4'."""
+
+    pieces: tuple[tuple[str, str, str], ...]
+    """Text, and the column and the format of the value that comes after it."""
+
+    @property
+    def columns(self) -> list[str]:
+        return [name for _, name, _ in self.pieces if name]
+
+    def path(self, values: Mapping[str, Any]) -> str:
+        """The path of a row. Raises ValueError, which names the column, where a value has no such format."""
+        made = []
+        for text, name, spec in self.pieces:
+            made.append(text)
+            if not name:
+                continue
+            value = str(values[name]).strip()
+            if spec and not re.fullmatch("-?[0-9]{1,19}", value):
+                raise ValueError(f"{name} is {value!r}, not a whole number")
+            made.append(format(int(value), spec) if spec else value)
+        return "".join(made)
+
+
+def path_template(text: str) -> PathTemplate:
+    """A template as a user wrote it. Raises UsageError."""
+    try:
+        pieces = [(one, name, spec or "", kind) for one, name, spec, kind in string.Formatter().parse(text)]
+    except ValueError as error:
+        raise UsageError(f"--path {text!r}: {error}; {{{{ and }}}} stand for braces") from None
+    for _, name, spec, kind in pieces:
+        if kind or (spec and not _WHOLE.fullmatch(spec)) or name == "":
+            raise UsageError(f"--path {text!r}: a column is written {{name}}, or {{name:06d}} with so many digits")
+    return PathTemplate(tuple((one, name or "", spec) for one, name, spec, _ in pieces))
+
+
 def _field(text: str, name: str, spec: str, conversion: str | None) -> tuple[str, str]:
     """The dtype of a field, and the regular expression of its value."""
     if conversion:

@@ -29,13 +29,14 @@ from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.hdf5.source import Hdf5Source, is_hdf5
-from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
+from rawpack_packer.sources.listing import SUFFIXES, CocoSource, YoloSource, is_yolo
 from rawpack_packer.sources.lmdb.source import LmdbSource, is_lmdb
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
 from rawpack_packer.sources.path_pattern import path_pattern
 from rawpack_packer.sources.stores.source import StoreSource, is_store
 from rawpack_packer.sources.video.filetype import is_video
+from rawpack_packer.sources.video.listed import open_listing
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
 from rawpack_packer.sources.video.source import VideoSource
 from rawpack_packer.text import listed, plain
@@ -113,9 +114,9 @@ KINDS: dict[str, SourceKind] = {
     ),
     "hdf5": SourceKind("data sets of an HDF5 file: .h5, .hdf5", Hdf5Source, ("array", "classes"), accepts_file=is_hdf5),
     "listing": SourceKind(
-        "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list",
-        ListingSource,
-        ("fields", "path_column", "key", "images", "classes", "key_pattern"),
+        "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; of images or videos",
+        open_listing,
+        ("fields", "path_column", "key", "images", "classes", "key_pattern", *VIDEO_OPTIONS),
         accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
     ),
     "parquet": SourceKind(
@@ -253,6 +254,9 @@ def _open(
 ) -> Source:
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
+    options = {name: value for name, value in given.items() if name != "key_pattern"}
+    if kind == "video" and Path(path).suffix.lower() in SUFFIXES and Path(path).is_file():
+        kind, options["videos"] = "listing", True
     row = KINDS.get(kind)
     fetched = row is not None and row.remote and spool is not None and is_url(path)
     if row is not None and not fetched:
@@ -266,7 +270,6 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        options = {name: value for name, value in given.items() if name != "key_pattern"}
         return row.open(path, progress=progress, **options, **({"spool": spool} if fetched else {}))
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)

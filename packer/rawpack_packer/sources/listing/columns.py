@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from rawpack_packer.sources.listing.faults import CellPosition, Lines, shown
 from rawpack_packer.sources.listing.lines import of_cell
 from rawpack_packer.sources.listing.numbers import NumberParser, is_small, spread
 from rawpack_packer.sources.listing.table import Column, Numbers, Texts, joined, texts_of
+from rawpack_packer.sources.video.select import seconds
 from rawpack_packer.text import plain
 
 Classes = str | os.PathLike[str] | Sequence[str]
@@ -106,6 +108,29 @@ class KeyParser(TextParser):
             if text is None or text == "":
                 self._place.fault(line, "is empty: each sample needs a key")
         super().add(texts, lines)
+
+
+class TimeParser:
+    """Takes times of videos: seconds, or 0:01:30."""
+
+    def __init__(self, place: CellPosition) -> None:
+        self._place = place
+        self.values: list[Fraction | None] = []
+        """None where there is none."""
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        for value, line in zip(values, lines, strict=True):
+            time = None
+            try:
+                if not self._place.empty(value):
+                    time = seconds(self._place.name, str(value))
+            except UsageError as error:
+                self._place.fault(line, str(error).partition(": ")[2] + f", not {shown(value)}")
+            self.values.append(time)
+
+    def finish(self) -> tuple[FieldKind, Numbers]:
+        times = [np.nan if time is None else float(time) for time in self.values]
+        return FieldKind("float64"), Numbers(np.array(times, np.float64))
 
 
 class ClassParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,7 @@ from rawpack_packer.sources.listing.columns import (
     ColumnParser,
     InferringParser,
     KeyParser,
+    TimeParser,
     classes_of,
     parser_for,
 )
@@ -47,11 +49,16 @@ from rawpack_packer.sources.listing.table import (
     Texts,
     empty_classes,
     no_classes,
+    texts_of,
 )
+from rawpack_packer.sources.path_pattern import PathTemplate, path_template
+from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """Names of the column of paths; the first that occurs."""
+TIMES = ("start", "end")
+"""Columns of times, where the paths are those of videos."""
 _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
@@ -71,13 +78,15 @@ class ListingSource(TableSource):
         key: str | None = None,
         images: str | os.PathLike[str] | None = None,
         classes: Classes | None = None,
+        videos: bool | None = None,
         progress: Progress | None = None,
     ) -> None:
         """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
-        path_column: the column of paths; None takes the first of `PATH_NAMES`. key: the column of keys; None uses the
-        paths. images: the folder that relative paths start from; None is the listing's
-        own. classes: of the labels, or of the boxes if there is no column of labels. progress: called with the number
-        of rows read so far.
+        path_column: the column of paths, or a template with braces, see `path_template`; None takes the first of
+        `PATH_NAMES`. key: the column of keys; None uses the paths. images: the folder that relative paths start from;
+        None is the listing's own. classes: of the labels, or of the boxes if there is no column of labels. videos:
+        whether the paths are those of videos, so that `start` and `end` are times; None decides by the first one.
+        progress: called with the number of rows read so far.
 
         Raises BadListingError with the first twenty faults, each with its line and column.
         """
@@ -99,15 +108,22 @@ class ListingSource(TableSource):
                 rows = _rows(file.suffix.lower(), opened, faults, root, declared)
                 faults.stop()
                 columns = _ListingColumns(rows, declared, path_column, key, root, names, faults, where)
+                columns.videos = videos
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        super().__init__(*columns.finish(where, str(file), options), state)
-        self._lines = columns.lines()
+        info, keys, self.images, self.columns = columns.finish(where, str(file), options)
+        super().__init__(info, keys, self.images, self.columns, state)
+        self.lines = columns.lines()
+        """(n,): the line of each row."""
+        self.of_videos = columns.videos
+        """Whether the paths are those of videos."""
+        self.times = columns.times()
+        """Where each video begins and ends, in seconds; None where it has no such time."""
 
     def line(self, i: int, /) -> int:
         """See `HasColumns`."""
-        return int(self._lines[i])
+        return int(self.lines[i])
 
 
 class _ListingColumns:
@@ -125,9 +141,14 @@ class _ListingColumns:
         where: str,
     ) -> None:
         names = list(rows.names)
-        if path is not None and path not in names:
-            raise UsageError(f"--path {path!r}: {where} has no such column: it has {_listed(names)}")
-        path = path or next((name for name in PATH_NAMES if name in names), None)
+        self._template = path_template(path) if path is not None and "{" in path and path not in names else None
+        for name in [path] if self._template is None else self._template.columns:
+            if name is not None and name not in names:
+                raise UsageError(f"--path {name!r}: {where} has no such column: it has {_listed(names)}")
+        if self._template is not None:
+            path = ""  # no column's name
+        if path is None:
+            path = next((name for name in PATH_NAMES if name in names), None)
         if path is None:
             raise UsageError(_no_path(where, names))
         if key is not None and key not in names:
@@ -143,8 +164,10 @@ class _ListingColumns:
         self._places = {
             name: CellPosition(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)
         }
-        self._key_place = self._places[path if key is None else key]
-        self._paths = PathParser(self._places[path], root)
+        self._path = path
+        path_place = self._places[path] if path else CellPosition("--path", 0, faults, rows.cells)
+        self._key_place = path_place if key is None else self._places[key]
+        self._paths = PathParser(path_place, root)
         self._keys = None if key is None or key == path else KeyParser(self._key_place)
         self._parsers: dict[str, ColumnParser] = {}
         for name, place in self._places.items():
@@ -158,12 +181,21 @@ class _ListingColumns:
             else:
                 self._parsers[name] = parser_for(place, kind, classes)
         self._lines: list[Lines] = []
+        self.videos: bool | None = None
+        """Whether paths are those of videos; None before the first one, if the user does not say."""
 
     def read(self, rows: ListingRows, progress: Progress | None) -> None:
         """Read all rows, or until there are twenty faults."""
         count = 0
         for lines, columns in _blocks(rows):
             self._lines.append(lines)
+            if self._template is not None:
+                paths: Sequence[Any] = self._made_paths(self._template, columns, lines)
+                self._paths.add(paths, lines)
+            else:
+                paths = columns[list(self._parsers).index(self._path)]
+            if not count:
+                self._begin(paths[0])
             for parser, values in zip(self._parsers.values(), columns, strict=True):
                 parser.add(values, lines)
             count += len(lines)
@@ -172,9 +204,40 @@ class _ListingColumns:
             if self._faults.enough:
                 break
 
+    def _begin(self, path: Any) -> None:
+        """Decide by the first path whether all are those of videos, whose times are no fields."""
+        if self.videos is None:
+            self.videos = isinstance(path, str) and os.path.splitext(path)[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
+        for name in TIMES if self.videos else ():
+            if name in self._fields and name not in self._declared:
+                self._fields.remove(name)
+                self._parsers[name] = TimeParser(self._places[name])
+
+    def _made_paths(self, template: PathTemplate, columns: Sequence[Sequence[Any]], lines: Lines) -> list[str | None]:
+        """The path of each row by a template; None after a fault."""
+        paths = list[str | None]()
+        names = list(self._parsers)
+        for line, row in zip(lines, zip(*columns, strict=True), strict=True):
+            try:
+                paths.append(template.path(dict(zip(names, row, strict=True))))
+            except ValueError as error:
+                paths.append(None)
+                self._key_place.faults.add(int(line), 0, "", f"--path: {error}")
+        return paths
+
     def lines(self) -> Lines:
         """(n,): the line of each row."""
         return np.concatenate(self._lines)
+
+    def times(self) -> list[tuple[Fraction | None, Fraction | None]]:
+        """Where each video begins and ends; empty where there are no such columns."""
+        found = [self._parsers.get(name) for name in TIMES]
+        count = len(self.lines())
+        none: list[Fraction | None] = [None] * count
+        if not any(isinstance(parser, TimeParser) for parser in found):
+            return []
+        start, end = (parser.values if isinstance(parser, TimeParser) else none for parser in found)
+        return list(zip(start, end, strict=True))
 
     def finish(
         self, where: str, path: str, options: Mapping[str, str]
@@ -185,6 +248,8 @@ class _ListingColumns:
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
         images, lines = self._paths.files(), self.lines()
         keys = images.paths if self._keys is None else self._keys.finish()[1]
+        if times := self.times():
+            keys = self._parts(keys, times, lines)
         self._check_unique(keys, lines)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         for name in self._fields:
@@ -217,6 +282,16 @@ class _ListingColumns:
             problems=tuple(filter(None, hints)),
         )
         return info, keys, images, columns
+
+    def _parts(self, keys: Texts, times: Sequence[tuple[Fraction | None, Fraction | None]], lines: Lines) -> Texts:
+        """The names of parts of videos, "clip.mp4@10-20"; those of whole videos, and those of a key column, stay."""
+        names = []
+        for i, (start, end) in enumerate(times):
+            if end is not None and end <= (start or 0):
+                self._places["end"].fault(lines[i], f"{float(end):g} is not after the start, {float(start or 0):g}")
+            part = f"@{float(start or 0):.15g}-{'' if end is None else f'{float(end):.15g}'}"
+            names.append(keys.value(i) + (part if self._keys is None and (start, end) != (None, None) else ""))
+        return texts_of(names)
 
     def _class_numbers(self, columns: Mapping[str, Column], lines: Lines) -> list[tuple[str, NDArray[Any], Lines]]:
         """Each column with class numbers: its name, the numbers, and their lines. They are the labels; without labels,

@@ -90,7 +90,11 @@ class FrameSource(VideoPart):
     def videos(self) -> Videos:
         """The video of each frame."""
         names = [shot.file.key for shot in self._shots for _ in range(len(shot))]
-        return Videos(np.repeat(np.arange(len(self._shots)), np.diff(self._ends)), names)
+        return Videos(self.video_of(), names)
+
+    def video_of(self) -> NDArray[np.int64]:
+        """(n,): the number of each frame's video."""
+        return np.repeat(np.arange(len(self._shots)), np.diff(self._ends))
 
     def path(self, i: int, /) -> str:
         """The path of a frame's video, below the folder or as it is listed."""
