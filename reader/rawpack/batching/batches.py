@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
     from rawpack.faces.data_iter import DataIter, Names
     from rawpack.faces.jax import JaxBatches
+    from rawpack.faces.queue import BatchQueue
     from rawpack.faces.torch import TorchBatches
     from rawpack.transforms.pipeline import Pipeline
 
@@ -334,6 +335,18 @@ class Batches(Iterable[Batch]):
         from rawpack.faces.data_iter import DataIter
 
         return DataIter(self, data, label, place)
+
+    def queue(self, depth: int = 8, epochs: int | None = None) -> BatchQueue:
+        """A queue that a thread fills with up to `depth` batches from now on, and that any number of threads take from.
+
+        epochs: how many, from the one that comes next; None: epoch after epoch, until `close()`.
+
+        Batches are those of the numpy batches, and `state_dict(after=batch)` knows them. Load a state before. Raises
+        UsageError where `max_slots` is not larger than `depth`.
+        """
+        from rawpack.faces.queue import BatchQueue
+
+        return BatchQueue(self, depth, epochs)
 
     def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
         """Called by a face: the same batches from the same position, with another pipeline."""

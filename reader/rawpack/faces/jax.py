@@ -73,11 +73,8 @@ class _JaxCopies:
             and (dtype := np.dtype(jax.dtypes.canonicalize_dtype(field.dtype))).itemsize < 8
         }
         """Fields that JAX makes narrower, and their dtype there."""
-        self._check(
-            batches.next_start().split.batch_size,
-            "the batches",
-            "choose another batch_size=, or leave it out with fields=",
-        )
+        rows = batches.next_start().split.batch_size
+        self._check(rows, "the batches", "choose another batch_size=, or leave it out with fields=")
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         for name, dtype in self._narrow.items():
