@@ -304,6 +304,18 @@ class Batches(Iterable[Batch]):
 
         return torch_batches(self, device, channels, dtype, depth, as_tuple)
 
+    def tensordict(
+        self, device: Any = None, channels: Literal["first", "last"] = "first", dtype: Any = None, depth: int = 2
+    ) -> TorchBatches:
+        """As `torch`, but each batch is a `TensorDict` with batch_size [n].
+
+        Texts, and ragged fields as lists, are a `NonTensorStack` with one entry per sample. Raises MissingExtraError
+        without tensordict.
+        """
+        from rawpack.faces.tensordict import tensordict_batches
+
+        return tensordict_batches(self, device, channels, dtype, depth)
+
     def jax(self, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None) -> JaxBatches:
         """The same batches as arrays of JAX: an object to loop over in a training script, with a position of its own.
 
