@@ -120,7 +120,7 @@ class _JaxCopies:
         if ranks > 1:
             placed = self._sharding.addressable_devices_indices_map(shape)
             here = sum(len(range(*part)) for part in {indices[0].indices(every) for indices in placed.values()})
-            if here not in (rows, every):
+            if here != rows:
                 raise UsageError(
                     f"this process has {here} of the {every} rows that {ranks} ranks read, not {rows}: the processes "
                     "must share the sharding's data axis as the ranks share an epoch; pass rank= and world_size= of "
