@@ -31,6 +31,7 @@ import rawpack.transforms
 from rawpack import errors
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.placed import PlacedBatches
+from rawpack.faces.queue import BatchQueue
 from rawpack.faces.torch import TorchBatches
 from rawpack_packer.cli import cli
 from rawpack_packer.destination.rejects import REASONS
@@ -251,7 +252,7 @@ def test_every_public_name_is_documented() -> None:
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
     for name in rawpack.__all__:
         assert name in page, name
-    for kind in (rawpack.Reader, rawpack.Batches, PlacedBatches, TorchBatches, DataIter):
+    for kind in (rawpack.Reader, rawpack.Batches, PlacedBatches, TorchBatches, DataIter, BatchQueue):
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_ITERATORS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"

@@ -185,6 +185,19 @@ def test_a_state_is_the_one_of_numpy_batches(store: Path, eight: Any) -> None:
     assert again.state_dict()["epoch"] == 1
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_arrays_that_are_sent_in_advance_do_not_count(store: Path, way: str) -> None:
+    """As on devices other than the CPU, which this machine need not have."""
+    whole = Reader(store).batches(8, workers=0, **SHUFFLED)
+    batches = Reader(store).batches(8, **SHUFFLED, **WAYS[way])
+    arrays = batches.jax()
+    arrays._depth, batches.held = 2, 3
+    for _ in range(2):
+        for given, batch in zip(whole, arrays, strict=True):
+            assert batch["index"].tolist() == given["index"].tolist()
+            assert arrays.state_dict() == whole.state_dict()
+
+
 def test_a_last_batch_that_does_not_divide_is_refused(store: Path, eight: Any) -> None:
     """Before the epoch begins, with the cure; one that divides is there."""
     reader = Reader(store)

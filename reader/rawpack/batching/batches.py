@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
     from rawpack.faces.data_iter import DataIter, Names
     from rawpack.faces.jax import JaxBatches
+    from rawpack.faces.queue import BatchQueue
     from rawpack.faces.torch import TorchBatches
     from rawpack.transforms.pipeline import Pipeline
 
@@ -303,6 +304,18 @@ class Batches(Iterable[Batch]):
 
         return torch_batches(self, device, channels, dtype, depth, as_tuple)
 
+    def tensordict(
+        self, device: Any = None, channels: Literal["first", "last"] = "first", dtype: Any = None, depth: int = 2
+    ) -> TorchBatches:
+        """As `torch`, but each batch is a `TensorDict` with batch_size [n].
+
+        Texts, and ragged fields as lists, are a `NonTensorStack` with one entry per sample. Raises MissingExtraError
+        without tensordict.
+        """
+        from rawpack.faces.tensordict import tensordict_batches
+
+        return tensordict_batches(self, device, channels, dtype, depth)
+
     def jax(self, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None) -> JaxBatches:
         """The same batches as arrays of JAX: an object to loop over in a training script, with a position of its own.
 
@@ -334,6 +347,18 @@ class Batches(Iterable[Batch]):
         from rawpack.faces.data_iter import DataIter
 
         return DataIter(self, data, label, place)
+
+    def queue(self, depth: int = 8, epochs: int | None = None) -> BatchQueue:
+        """A queue that a thread fills with up to `depth` batches from now on, and that any number of threads take from.
+
+        epochs: how many, from the one that comes next; None: epoch after epoch, until `close()`.
+
+        Batches are those of the numpy batches, and `state_dict(after=batch)` knows them. Load a state before. Raises
+        UsageError where `max_slots` is not larger than `depth`.
+        """
+        from rawpack.faces.queue import BatchQueue
+
+        return BatchQueue(self, depth, epochs)
 
     def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
         """Called by a face: the same batches from the same position, with another pipeline."""

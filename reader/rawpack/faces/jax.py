@@ -73,11 +73,8 @@ class _JaxCopies:
             and (dtype := np.dtype(jax.dtypes.canonicalize_dtype(field.dtype))).itemsize < 8
         }
         """Fields that JAX makes narrower, and their dtype there."""
-        self._check(
-            batches.next_start().split.batch_size,
-            "the batches",
-            "choose another batch_size=, or leave it out with fields=",
-        )
+        rows = batches.next_start().split.batch_size
+        self._check(rows, "the batches", "choose another batch_size=, or leave it out with fields=")
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         for name, dtype in self._narrow.items():
@@ -123,7 +120,7 @@ class _JaxCopies:
         if ranks > 1:
             placed = self._sharding.addressable_devices_indices_map(shape)
             here = sum(len(range(*part)) for part in {indices[0].indices(every) for indices in placed.values()})
-            if here not in (rows, every):
+            if here != rows:
                 raise UsageError(
                     f"this process has {here} of the {every} rows that {ranks} ranks read, not {rows}: the processes "
                     "must share the sharding's data axis as the ranks share an epoch; pass rank= and world_size= of "

@@ -13,7 +13,7 @@ from rawpack.batching.batches import Batches
 from rawpack.batching.options import one_of
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.faces.cuda import CudaCopies, CudaRuntime, Tensors, TorchRuntime
-from rawpack.faces.placed import BatchCopies, PlacedBatches, tuples
+from rawpack.faces.placed import BatchCopies, Form, PlacedBatches, tuples
 from rawpack.order.keys import whole_number
 from rawpack.transforms.plan import cut_tails
 from rawpack.transforms.values import Tail
@@ -29,10 +29,11 @@ def torch_batches(
     depth: int = 2,
     as_tuple: Sequence[str] | None = None,
     *,
+    form: Form | None = None,
     runtime: CudaRuntime | None = None,
 ) -> TorchBatches:
-    """What `Batches.torch` returns, with its arguments. runtime: how batches are copied instead of by torch's CUDA, for
-    tests."""
+    """What `Batches.torch` returns, with its arguments. form: of a batch, instead of `as_tuple`. runtime: how batches
+    are copied instead of by torch's CUDA, for tests."""
     torch = _torch()
     one_of("channels", channels, "first", "last")
     depth, target = whole_number("depth", depth, 1), _device(torch, device)
@@ -45,7 +46,7 @@ def torch_batches(
             pipeline, tails = cut_tails(batches.options.pipeline)
             batches = batches.with_pipeline(pipeline) if tails else batches
     described = batches.described()
-    form, shown = tuples(batches, as_tuple)
+    tupled, shown = tuples(batches, as_tuple)
     converters = {}
     for name, field in described.items():
         if field.dtype is None:
@@ -67,7 +68,7 @@ def torch_batches(
         copies = CudaCopies(runtime, partial(_converted, converters), register=not limited)
     else:
         copies, depth = _PlainCopies(torch, target, partial(_converted, converters)), 0
-    return TorchBatches(batches, copies, depth, form, f"{target}, channels {channels}{shown}")
+    return TorchBatches(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
 
 
 class _PlainCopies:

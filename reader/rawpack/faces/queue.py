@@ -1,0 +1,198 @@
+"""A queue of batches for several threads: one thread fills it, epoch after epoch, and any number take from it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from itertools import count
+from types import TracebackType
+from typing import Any, NoReturn
+
+from rawpack.batching.batches import Batches
+from rawpack.batching.iterator import Batch
+from rawpack.errors import RawpackError, UsageError
+from rawpack.order.keys import whole_number
+
+_CLOSE_S = 10
+"""How long `close()` waits for the batch in the making."""
+
+
+class BatchQueue(Iterator[Batch]):
+    """Batches in the order of their epochs, each for one of the threads that ask.
+
+    Its own thread fills it from the start on, up to `depth` batches. Batches are the caller's, as ever: a thread that
+    ends without a word holds nothing up but the batch that it had.
+    """
+
+    def __init__(self, batches: Batches, depth: int, epochs: int | None) -> None:
+        """Made by `Batches.queue`, with its arguments."""
+        depth = whole_number("depth", depth, 1)
+        if epochs is not None:
+            epochs = whole_number("epochs", epochs, 1)
+        max_slots = batches.options.max_slots
+        if max_slots is not None and max_slots <= depth:
+            raise UsageError(
+                f"the queue holds depth={depth} batches, and whoever takes one holds it too: max_slots={max_slots} "
+                f"must be {depth + 1} or more, one for each thread that takes batches"
+            )
+        batches.held = max(batches.held, depth + 1)
+        self._batches, self._shared, self._process = batches, _Shared(depth), os.getpid()
+        self._thread = threading.Thread(
+            target=_fill, args=(self._shared, batches, epochs), name="rawpack batch queue", daemon=True
+        )
+        # The thread knows only what is shared, so that it ends with this object, and with Python. Weakly: an error that
+        # was raised leads back to this object.
+        weakref.finalize(self, _close, weakref.ref(self._shared))
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(depth={self._shared.depth}; {self._batches!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError("a queue owns a thread: pickle the reader instead, and call batches().queue() there")
+
+    def __enter__(self) -> BatchQueue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> Batch:
+        batch = self.dequeue()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def dequeue(self) -> Batch | None:
+        """The next batch, for any thread; None once all epochs were handed over, or the queue was closed.
+
+        It waits for as long as a batch is being made. What the reader raises comes in its place, after the batches
+        before it, to every thread that asks.
+        """
+        if os.getpid() != self._process:
+            raise RawpackError("this queue belongs to the process it was made in; call queue() again after a fork")
+        return self._shared.take()
+
+    def stats(self) -> dict[str, Any]:
+        """How full the queue was, and who waited: see the Python API page. Batches before the first was taken do not
+        count."""
+        return self._shared.stats()
+
+    def close(self) -> None:
+        """End the thread and empty the queue: who waits for a batch gets None. The epoch counts as taken."""
+        if os.getpid() == self._process:
+            self._shared.close()
+            self._thread.join(_CLOSE_S)
+
+
+class _Shared:
+    """What the thread that fills a queue and those that take from it have in common."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self._changed = threading.Condition()
+        self._batches: deque[Batch] = deque()
+        self._ended = self.closed = False
+        """Whether nothing more is put in; whether nobody wants more."""
+        self._failure: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._taken = self._measured = self._filled = 0
+        self._least: int | None = None
+        self._waits, self._waited_s = {"consumer": 0, "producer": 0}, {"consumer": 0.0, "producer": 0.0}
+
+    def has_room(self) -> bool:
+        """Wait until a batch can be put in; False where none is wanted anymore."""
+        with self._changed:
+            self._wait("producer", lambda: self.closed or len(self._batches) < self.depth)
+            return not self.closed
+
+    def put(self, batch: Batch) -> None:
+        with self._changed:
+            if not self.closed:
+                self._batches.append(batch)
+                self._changed.notify_all()
+
+    def end(self, failure: BaseException | None) -> None:
+        """Nothing more is put in. failure: what to raise after the batches that are there."""
+        with self._changed:
+            self._ended, self._failure = True, failure
+            self._traceback = None if failure is None else failure.__traceback__
+            self._changed.notify_all()
+
+    def take(self) -> Batch | None:
+        with self._changed:
+            if self._taken and not self._ended:
+                fill = len(self._batches)
+                self._measured, self._filled = self._measured + 1, self._filled + fill
+                self._least = fill if self._least is None else min(self._least, fill)
+            self._wait("consumer", lambda: bool(self._batches) or self._ended or self.closed)
+            if self._batches:
+                self._taken += 1
+                self._changed.notify_all()
+                return self._batches.popleft()
+            if self._failure is not None and not self.closed:
+                # Each thread gets it as it was, without the frames of the others.
+                raise self._failure.with_traceback(self._traceback)
+            return None
+
+    def close(self) -> None:
+        with self._changed:
+            self.closed = True
+            self._batches.clear()
+            self._changed.notify_all()
+
+    def stats(self) -> dict[str, Any]:
+        with self._changed:
+            return {
+                "depth": self.depth,
+                "taken": self._taken,
+                "mean_fill": self._filled / self._measured if self._measured else None,
+                "min_fill": self._least,
+                "consumer_waits": self._waits["consumer"],
+                "consumer_waited_s": self._waited_s["consumer"],
+                "producer_waits": self._waits["producer"],
+                "producer_waited_s": self._waited_s["producer"],
+            }
+
+    def _wait(self, who: str, ready: Any) -> None:
+        """Wait for `ready()`. Whoever changes something says so, also if it ends by an error: no wait is forever."""
+        if ready():
+            return
+        began = time.perf_counter()
+        self._changed.wait_for(ready)
+        if self._taken:
+            self._waits[who] += 1
+            self._waited_s[who] += time.perf_counter() - began
+
+
+def _close(shared: weakref.ref[_Shared]) -> None:
+    if (alive := shared()) is not None:
+        alive.close()
+
+
+def _fill(shared: _Shared, batches: Batches, epochs: int | None) -> None:
+    """What the queue's thread does."""
+    failure: BaseException | None = None
+    try:
+        for _ in count() if epochs is None else range(epochs):
+            iterator, empty = iter(batches), True
+            try:
+                while shared.has_room() and (batch := next(iterator, None)) is not None:
+                    shared.put(batch)
+                    empty = False
+                    # Held by nobody here while this thread waits.
+                    del batch
+            finally:
+                iterator.close()
+            if shared.closed:
+                return
+            if empty and epochs is None:
+                raise UsageError("an epoch has no batches: a queue without epochs= would be filled forever")
+    except BaseException as error:
+        failure = error
+    finally:
+        shared.end(failure)

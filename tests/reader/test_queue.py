@@ -1,0 +1,281 @@
+"""A queue of batches for several threads: each batch for one of them, in order, and nobody waits for nothing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reading import WAYS
+from running import environment
+from trained import numbered_store
+
+from rawpack import RawpackError, Reader, UsageError, WorkerError
+from rawpack.transforms import BatchLambda
+
+SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbered_store(tmp_path_factory.mktemp("numbered") / "store", 50)
+
+
+def order_of(store: Path, epochs: int, size: int = 4) -> list[list[int]]:
+    """The rows of each batch of these epochs."""
+    batches = Reader(store).batches(size, workers=0, **SHUFFLED)
+    return [batch["index"].tolist() for _ in range(epochs) for batch in batches]
+
+
+def together(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """What `work` returns, or raises, in so many threads at once."""
+    results: list[Any] = [None] * count
+
+    def run(number: int) -> None:
+        try:
+            results[number] = work(number)
+        except BaseException as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive(), "a consumer still waits"
+    return results
+
+
+def queue_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "rawpack batch queue"]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Any:
+    """After each test, the threads of its queues end."""
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while queue_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not queue_threads()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("consumers", [1, 4])
+def test_each_batch_goes_to_one_thread(store: Path, way: str, consumers: int) -> None:
+    """Over three epochs: every sample once an epoch; each thread gets its batches in order, and None at the end. One
+    thread alone gets exactly the order of the epochs. What they keep does not change."""
+    queue = Reader(store).batches(4, **SHUFFLED, **WAYS[way]).queue(depth=3, epochs=3)
+    images = np.stack([Reader(store)[i]["image"] for i in range(50)])
+    expected = order_of(store, 3)
+    kept = together(consumers, lambda _: list(queue))
+    numbers = sorted(tuple(batch["index"].tolist()) for batches in kept for batch in batches)
+    assert numbers == sorted(map(tuple, expected))
+    for batches in kept:
+        places = iter(expected)
+        assert all(batch["index"].tolist() in places for batch in batches)
+        for batch in batches:
+            np.testing.assert_array_equal(batch["image"], images[batch["index"]])
+    assert queue.dequeue() is None
+    assert queue.dequeue() is None
+
+
+def test_queues_side_by_side(store: Path) -> None:
+    """An endless one to train, and one for each evaluation."""
+    train, val = Reader(store).batches(4, workers=0, **SHUFFLED), Reader(store).batches(8, workers=0)
+    expected = order_of(store, 4)
+    with train.queue() as training:
+        for epoch in range(3):
+            for step in range(13):
+                batch = training.dequeue()
+                assert batch is not None
+                assert batch["index"].tolist() == expected[epoch * 13 + step]
+            rows = [row for batch in val.queue(depth=2, epochs=1) for row in batch["index"].tolist()]
+            assert rows == list(range(50))
+    assert training.dequeue() is None, "after close()"
+
+
+def test_a_consumer_that_dies_holds_nothing_up(store: Path) -> None:
+    """Three of four end by an error, each with a batch: the other gets all the rest, also with a limit on slots."""
+    queue = Reader(store).batches(4, max_slots=7, workers=2, backend="thread").queue(depth=2, epochs=2)
+
+    def work(number: int) -> list[int]:
+        batch, rows = queue.dequeue(), list[int]()
+        if number:
+            raise ValueError("no such luck")
+        while batch is not None:
+            rows += batch["index"].tolist()
+            batch = queue.dequeue()
+        return rows
+
+    first, *others = together(4, work)
+    assert [str(error) for error in others] == ["no such luck"] * 3
+    assert 100 - 3 * 4 <= len(first) <= 100
+
+
+def test_an_error_reaches_every_consumer(store: Path) -> None:
+    """After the batches before it, in its place; and whoever asks again gets it again."""
+
+    def at_row(batch: dict[str, Any]) -> dict[str, Any]:
+        if 30 in batch["index"]:
+            raise RuntimeError("this sample is bad")
+        return {}
+
+    batches = Reader(store).batches(4, workers=2, backend="thread", transform=[BatchLambda(at_row)])
+    queue, rows = batches.queue(depth=3), list[int]()
+
+    def work(_: int, queue: Any = queue) -> None:
+        while (batch := queue.dequeue()) is not None:
+            rows.extend(batch["index"].tolist())
+
+    for error in together(3, work):
+        assert isinstance(error, WorkerError)
+        assert "this sample is bad" in str(error)
+    assert sorted(rows) == list(range(28))
+    with pytest.raises(WorkerError):
+        queue.dequeue()
+    queue.close()
+    assert queue.dequeue() is None
+    gone = weakref.ref(queue)
+    del queue, batches, work, error
+    gc.collect()
+    assert gone() is None, "although the error that was raised leads to it"
+
+
+def test_close_ends_every_wait(store: Path) -> None:
+    """Of consumers that wait for a slow batch, and of the thread that waits for room; the batches can be used again."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        begun.set()
+        goes_on.wait(20)
+        return {}
+
+    batches = Reader(store).batches(4, workers=1, backend="thread", transform=[BatchLambda(slow)])
+    queue = batches.queue()
+
+    def work(number: int) -> Any:
+        if number:
+            return queue.dequeue()
+        begun.wait(20)
+        time.sleep(0.05)
+        threading.Timer(0.3, goes_on.set).start()
+        return queue.close()
+
+    assert together(4, work) == [None] * 4
+    full = batches.queue(depth=1)
+    while not full.stats()["depth"] or not full._shared._batches:
+        time.sleep(0.01)
+    full.close()
+    assert not queue_threads()
+    batches.set_epoch(0)
+    assert next(iter(batches))["index"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_queue_that_is_gone_ends(store: Path) -> None:
+    """Without close(): its thread ends with it; and Python ends although one is being filled."""
+    queue = Reader(store).batches(4, workers=0).queue()
+    assert queue.dequeue() is not None
+    del queue  # the fixture sees that the thread ends
+    script = (
+        "import sys, rawpack\n"
+        "queue = rawpack.Reader(sys.argv[1]).batches(4, workers=2, backend='process').queue()\n"
+        "assert queue.dequeue() is not None\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, store],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("consumers", [1, 3])
+def test_a_state_is_that_of_a_batch(store: Path, consumers: int) -> None:
+    """`state_dict(after=batch)` does not count what waits in the queue: a run that stops anywhere resumes exactly."""
+    expected, rows, state = order_of(store, 3), list[list[int]](), None
+    while len(rows) < 26:
+        batches = Reader(store).batches(4, workers=0, **SHUFFLED)
+        if state is not None:
+            batches.load_state_dict(state)
+        with batches.queue(depth=5) as queue:
+            taken = together(consumers, lambda _, queue=queue: [queue.dequeue() for _ in range(2)])  # type: ignore[misc]
+            # As they are done: here in order, after all of them were taken.
+            done = sorted((batch for got in taken for batch in got), key=lambda b: expected.index(b["index"].tolist()))
+            rows += [batch["index"].tolist() for batch in done]
+            state = batches.state_dict(after=done[-1])
+    assert rows == expected[: len(rows)]
+
+
+def test_stats(store: Path) -> None:
+    """A slow consumer finds the queue full and makes the producer wait; a fast one finds it empty and waits itself."""
+
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.02)
+        return {}
+
+    with Reader(store).batches(10, workers=0).queue(depth=4) as queue:
+        empty = queue.stats()
+        assert (empty["depth"], empty["taken"], empty["mean_fill"], empty["min_fill"]) == (4, 0, None, None)
+        for _ in range(10):
+            queue.dequeue()
+            time.sleep(0.02)
+        full = queue.stats()
+    assert full["taken"] == 10
+    assert full["mean_fill"] > 3
+    assert full["producer_waits"] > 0
+    assert full["producer_waited_s"] > 0.05
+    with Reader(store).batches(10, workers=0, transform=[BatchLambda(slow)]).queue(depth=4) as queue:
+        for _ in range(10):
+            queue.dequeue()
+        starved = queue.stats()
+    assert (starved["min_fill"], starved["producer_waits"]) == (0, 0)
+    assert starved["mean_fill"] < 1
+    assert starved["consumer_waited_s"] > 0.1
+    assert starved["consumer_waits"] >= 8
+
+
+def test_nonsense_is_refused(store: Path) -> None:
+    """Before a thread starts; an endless queue of nothing is an error, not a loop."""
+    reader = Reader(store)
+    for options, words in (({"depth": 0}, "depth=0 must be"), ({"epochs": 0}, "epochs=0 must be")):
+        with pytest.raises(UsageError, match=words):
+            reader.batches(4).queue(**options)
+    with pytest.raises(UsageError, match="max_slots=8 must be 9 or more"):
+        reader.batches(4, max_slots=8).queue()
+    with pytest.raises(UsageError, match="an epoch has no batches"):
+        reader.select(range(3)).batches(3, drop_last=True, rank=0, world_size=2, workers=0).queue().dequeue()
+    queue = reader.batches(4, workers=0).queue(depth=2)
+    assert repr(queue).startswith("BatchQueue(depth=2; Batches(")
+    with pytest.raises(UsageError, match="pickle the reader"):
+        pickle.dumps(queue)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_child_does_not_wait(store: Path) -> None:
+    """The thread is in the parent only."""
+    queue = Reader(store).batches(4, workers=0).queue()
+    if (child := os.fork()) == 0:
+        try:
+            queue.close()
+            queue.dequeue()
+        except RawpackError:
+            os._exit(3)
+        os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert queue.dequeue() is not None

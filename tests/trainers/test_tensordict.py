@@ -1,0 +1,103 @@
+"""Batches as TensorDict: the tensors of the face for torch, with texts and boxes that are indexed along."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture
+
+import rawpack_packer
+from rawpack import MissingExtraError, Reader, UsageError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+tensordict = pytest.importorskip("tensordict", reason="tensordict is not installed")
+
+NAMES = ["image", "label", "caption", "boxes"]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    samples = [
+        {
+            "image": picture(20, 24, i),
+            "label": i % 3,
+            "caption": f"number {i}",
+            "boxes": np.full((i % 4, 5), i, np.float32),
+        }
+        for i in range(22)
+    ]
+    where = tmp_path_factory.mktemp("mixed") / "store"
+    rawpack_packer.pack(samples, where, fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
+    return Reader(where)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_values_are_those_of_torch(reader: Reader, backend: Any) -> None:
+    """Over two epochs: the same tensors, over the same memory; lists have an entry per sample; what is kept does not
+    change."""
+    options: dict[str, Any] = {"shuffle": True, "fields": NAMES, "workers": 2, "backend": backend}
+    tensors = reader.batches(8, **options).torch(dtype="float16")
+    given = reader.batches(8, **options).tensordict(dtype="float16")
+    kept = []
+    for _ in range(2):
+        for expected, batch in zip(tensors, given, strict=True):
+            assert isinstance(batch, tensordict.TensorDict)
+            assert batch.batch_size == (len(expected["index"]),)
+            assert set(batch.keys()) == set(expected)
+            kept.append((batch[1:, ...], {name: expected[name].clone() for name in ("image", "label", "index")}))
+            assert list(batch["caption"]) == expected["caption"]
+    gc.collect()
+    for batch, expected in kept:
+        for name, tensor in expected.items():
+            assert torch.equal(batch[name], tensor[1:])
+        rows = batch["index"].tolist()
+        assert list(batch["caption"]) == [f"number {row}" for row in rows]
+        for row, boxes in zip(rows, batch["boxes"], strict=True):
+            np.testing.assert_array_equal(boxes, np.full((row % 4, 5), row, np.float32))
+
+
+def test_what_is_done_with_them(reader: Reader) -> None:
+    """Split, concatenated and moved, with their texts; padded boxes are tensors; numpy's memory is shared."""
+    batch = next(iter(reader.batches(6, fields=NAMES, ragged="pad", workers=0).tensordict(channels="last")))
+    assert (batch["image"].shape, batch["boxes"].shape, batch["boxes.length"].shape) == (
+        (6, 20, 24, 3), (6, 3, 5), (6,)
+    )  # fmt: skip
+    first, second = batch.split(3)
+    again = torch.cat([second, first])
+    assert list(again["caption"]) == [f"number {i}" for i in (3, 4, 5, 0, 1, 2)]
+    assert again["label"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert batch[4]["caption"] == "number 4"
+    assert batch.to("meta")["image"].device.type == "meta"
+    iterator = iter(reader.batches(8, workers=2, backend="thread").tensordict())
+    batch = next(iterator)
+    slots = iterator._source._slot_pool.slots.values()
+    begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]
+    assert any(start <= batch["image"].data_ptr() < start + size for start, size in begins)
+
+
+def test_states(reader: Reader) -> None:
+    """Those of the face for torch: a run that stops anywhere resumes with the next sample."""
+    whole = [batch["index"].tolist() for batch in reader.batches(4, shuffle=True, workers=0)]
+    given, states = reader.batches(4, shuffle=True, workers=0).tensordict(), []
+    for batch in given:
+        states.append(json.loads(json.dumps(given.state_dict())))
+        del batch
+    for done, state in enumerate(states[:-1], 1):
+        again = reader.batches(4, shuffle=True, workers=0).tensordict()
+        again.load_state_dict(state)
+        assert [batch["index"].tolist() for batch in again] == whole[done:]
+
+
+def test_refusals(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of the face for torch; and without tensordict, what to install."""
+    with pytest.raises(UsageError, match="channels='middle' must be one of"):
+        reader.batches(4).tensordict(channels="middle")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tensordict", None)
+    with pytest.raises(MissingExtraError, match="pip install tensordict"):
+        reader.batches(4).tensordict()
