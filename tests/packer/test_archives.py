@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -31,6 +32,7 @@ from rawpack_packer.part.readahead import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, open_source
 from rawpack_packer.sources.archives.files import expanded
 from rawpack_packer.sources.archives.source import ArchiveSource
+from rawpack_packer.sources.archives.spool import Spool
 from rawpack_packer.sources.archives.tar import tar_members
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.testing import SourceConformance
@@ -181,6 +183,23 @@ def test_splits_in_an_archive(tmp_path: Path) -> None:
     for source in (root, tmp_path / "set.tar"):
         api.pack_splits(source, tmp_path / f"{source.name} store", splits=["train", "val"], size=16, workers=0)
     check_files(settled_files(tmp_path / "set.tar store"), settled_files(tmp_path / "set store"))
+    shell(tmp_path, "tar cf part-0.tar set/train/cat; tar cf part-1.tar set/train/dog set/val")
+    for i, several in enumerate(("part-{0..1}.tar", "part-*.tar", f"part-0.tar::{tmp_path}/part-1.tar")):
+        with pytest.raises(DividedError, match=r"rawpack pack --splits train,val"):
+            open_source(tmp_path / several)
+        api.pack_splits(f"{tmp_path}/{several}", tmp_path / f"{i} store", splits=["train", "val"], size=16, workers=0)
+        check_files(settled_files(tmp_path / f"{i} store"), settled_files(tmp_path / "set store"))
+
+
+def test_splits_in_an_archive_behind_a_url(tmp_path: Path) -> None:
+    """The command that packs them works for a copy on this machine; for the URL, it is refused by name."""
+    with fsspec.open("memory://splits/set.tar", "wb") as file:
+        file.write(make_tar(tmp_path / "set.tar", "train/1.jpg", "val/2.jpg").read_bytes())
+    spool = Spool(tmp_path / "spool", 1 << 30)
+    with pytest.raises(DividedError, match=r"copy it here first: `rawpack pack --splits train,val set\.tar DST`"):
+        open_source("memory://splits/set.tar", spool=spool)
+    with pytest.raises(UsageError, match=r"memory://splits/set\.tar is a URL, but this needs local files"):
+        api.pack_splits("memory://splits/set.tar", tmp_path / "store", splits=["train", "val"])
 
 
 def test_names_of_several_archives(tmp_path: Path) -> None:

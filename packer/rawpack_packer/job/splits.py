@@ -15,6 +15,7 @@ from rawpack.disk.manifest import Manifest
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import SplitSet, is_split_name, read_splits
 from rawpack.errors import StoreError, UsageError
+from rawpack.remote.url import refuse_url
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
@@ -52,8 +53,9 @@ def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str]
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
     """The sources of the splits in the folder or archive `root`, with the classes of all splits.
 
-    Raises UsageError where one is missing, or only some have classes.
+    Raises UsageError where one is missing, or only some have classes, or for a URL.
     """
+    refuse_url(root)
     missing = [name for name in names if not has_split(root, name)]
     if missing and not Path(root).is_dir():
         raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")

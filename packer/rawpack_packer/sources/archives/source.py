@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,11 +54,11 @@ def is_archive(path: Path) -> bool:
 
 
 def names_archives(path: Path) -> bool:
-    """Whether a path that is no file names several archives, or a folder in one."""
-    name = os.fspath(path)
-    if is_pattern(name):
-        return all(one.lower().endswith(EXTENSIONS) for one in name.split("::"))
-    return _split(name)[1] != "" and is_archive(Path(_split(name)[0]))
+    """Whether a path that is no file names several archives, or a folder in one or several."""
+    archives, inside = _split(os.fspath(path))
+    if is_pattern(archives):
+        return all(one.lower().endswith(EXTENSIONS) for one in archives.split("::"))
+    return inside != "" and is_archive(Path(archives))
 
 
 class ArchiveSource(FolderSource):
@@ -149,12 +150,17 @@ class ArchiveSource(FolderSource):
 
 
 def _split(path: str) -> tuple[str, str]:
-    """A path as that of an archive, and of the folder in it: "" for a path that goes into no file."""
+    """A path as that of an archive or several, and of the folder in them: "" for a path that goes into no file."""
     above = "" if is_url(path) else path
     while above and not os.path.lexists(above) and os.path.dirname(above) != above:  # noqa: PTH120
         above = os.path.dirname(above)  # noqa: PTH120
     if above != path and above and os.path.isfile(above):  # noqa: PTH113
         return above, path[len(above) :].strip("/")
+    for slash in re.finditer("/", "" if is_url(path) else path):
+        archives, inside = path[: slash.start()], path[slash.end() :].strip("/")
+        several = archives.lower().endswith(EXTENSIONS) and is_pattern(archives)
+        if several and not is_pattern(inside) and not inside.lower().endswith(EXTENSIONS):
+            return archives, inside
     return path, ""
 
 
