@@ -128,7 +128,8 @@ source_options = together(
     ),
     option(
         "--images", group="Source", type=click.Path(), metavar="DIR",
-        help="Folder that relative paths in a listing or in COCO's JSON start from. [default: the file's own]",
+        help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
+        "YOLO's text files, the folder of the images.",
     ),
     option(
         "--classes", group="Source", type=click.Path(), metavar="FILE",
@@ -141,9 +142,10 @@ source_options = together(
         "shards that share keys. [default: no prefix]",
     ),
     option(
-        "--labels", group="Source", type=click.Path(), metavar="FILE",
+        "--labels", group="Source", type=click.Path(), metavar="FILE|DIR",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
-        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
+        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names. For a folder "
+        "of images, the folder of YOLO's text files.",
     ),
     option(
         "--image-column", group="Source", metavar="COLUMN",

@@ -43,7 +43,7 @@ class DividedError(UsageError):
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         what = f"the folders in {plain(source)} are splits by their names, not classes"
-        if kind == "parquet":
+        if kind in ("parquet", "voc") or not all((Path(source) / name).exists() for name in names):
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
         super().__init__(
             f"{what}: `{plain(pack)}` packs each into a store of its own; "

@@ -24,7 +24,15 @@ from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
-from rawpack_packer.sources.listing import SUFFIXES, CocoSource, ListingSource, YoloSource, is_yolo
+from rawpack_packer.sources.listing import (
+    SUFFIXES,
+    CocoSource,
+    ListingSource,
+    YoloSource,
+    is_data_yaml,
+    is_yolo,
+    yolo_splits,
+)
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
 from rawpack_packer.sources.stores.source import StoreSource, is_store
@@ -97,7 +105,14 @@ KINDS: dict[str, SourceKind] = {
         accepts_file=is_webdataset,
         accepts_folder=names_webdataset,
     ),
-    "yolo": SourceKind(YoloSource, ("classes", "skip_unreadable"), accepts_folder=is_yolo, with_subfolders=True),
+    "yolo": SourceKind(
+        YoloSource,
+        ("classes", "images", "labels", "skip_unreadable"),
+        accepts_file=is_data_yaml,
+        accepts_folder=is_yolo,
+        with_subfolders=True,
+        splits=yolo_splits,
+    ),
     "archive": SourceKind(
         ArchiveSource, ("labels", "skip_unreadable"), accepts_file=is_archive, accepts_folder=names_archives
     ),
@@ -140,9 +155,11 @@ def open_source(
 
 
 def has_split(root: str, name: str) -> bool:
-    """Whether `root/name` names a split: a folder, or what the archive or the tables at `root` have by that name."""
+    """Whether `root/name` names a split: a folder, or what the archive, the tables or the data.yaml at `root` have by
+    that name."""
     inner = Path(root) / name
-    return os.path.lexists(inner) or is_archive(Path(root)) or has_tables(inner)
+    known = is_archive(Path(root)) or is_data_yaml(Path(root))  # what they lack is reported when they are opened
+    return os.path.lexists(inner) or known or has_tables(inner) or is_yolo(inner)
 
 
 def _open(
@@ -183,6 +200,8 @@ def _kind_of(path: str | os.PathLike[str], added: dict[str, EntryPoint], given: 
             return name
     refuse_url(path)
     where = Path(path)
+    if "labels" in given and os.path.isdir(given["labels"]) and os.path.isdir(where):  # noqa: PTH112
+        return "yolo"
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
     is_file = os.path.isfile(where)  # noqa: PTH113
     for name, kind in KINDS.items():
@@ -203,8 +222,9 @@ def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
         return f"{shown}: if it is a compressed tar archive, add --source archive; decompress it otherwise"
     return (
         f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX); an archive (.tar, .zip, "
-        f".tar.gz, .tar.bz2); or a store. If it is one, name its kind: --source {'|'.join(sorted({*KINDS, *added}))}"
+        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX); an "
+        "archive (.tar, .zip, .tar.gz, .tar.bz2); or a store. If it is one, name its kind: --source "
+        f"{'|'.join(sorted({*KINDS, *added}))}"
     )
 
 

@@ -210,7 +210,7 @@ def _files(path: str | os.PathLike[str], where: str) -> tuple[ArchiveFiles, tupl
 def _shards_in(folder: Path) -> list[Path]:
     """The shards in a folder, in order of their names; none if it holds what does not belong to shards."""
     shards = []
-    for entry in os.scandir(folder):
+    for entry in [*os.scandir(folder)]:  # to its end, which closes it
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir():

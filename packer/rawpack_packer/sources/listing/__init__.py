@@ -6,8 +6,10 @@
 | `lines.py` | its rows and cells: a row of `READERS` for each kind of file |
 | `columns.py`, `numbers.py`, `paths.py` | its columns: what they hold, declared or inferred |
 | `faults.py` | what is wrong with it, the first twenty faults at once |
-| `yolo.py` | a folder with a text file of boxes for each image |
+| `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
+| `ultralytics.py` | the data.yaml that says where they are |
 | `coco.py` | COCO's JSON of images, boxes and categories |
+| `points.py` | columns of keypoints and polygons |
 | `table.py` | what all of them become: an array for each column |
 """
 
@@ -17,9 +19,19 @@ from rawpack_packer.sources.listing.coco import CocoSource
 from rawpack_packer.sources.listing.faults import BadListingError
 from rawpack_packer.sources.listing.lines import READERS
 from rawpack_packer.sources.listing.reading import ListingSource
+from rawpack_packer.sources.listing.ultralytics import is_data_yaml, yolo_splits
 from rawpack_packer.sources.listing.yolo import YoloSource, is_yolo
 
 SUFFIXES = tuple(READERS)
 """How the names of listing files end."""
 
-__all__ = ["SUFFIXES", "BadListingError", "CocoSource", "ListingSource", "YoloSource", "is_yolo"]
+__all__ = [
+    "SUFFIXES",
+    "BadListingError",
+    "CocoSource",
+    "ListingSource",
+    "YoloSource",
+    "is_data_yaml",
+    "is_yolo",
+    "yolo_splits",
+]
