@@ -17,6 +17,7 @@ COUNTS = NOTES | {
     "identical_files": "duplicate files",
     "unlabelled": "images without a class, with label -1",
     "no_boxes": "images without a box",
+    "no_annotation": "images without an XML file",
     "segmentations": "outlines of COCO, left out",
     "columns_left_out": "columns that no field can hold, left out",
     "hidden": "hidden files and folders, skipped",

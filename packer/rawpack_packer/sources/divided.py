@@ -25,6 +25,7 @@ _AS_ONE = {
     "archive": "--source archive takes them as classes",
     "folder": "--source folder takes them as classes",
     "video": "--source video takes them as classes",
+    "voc": "--source voc packs them as one set",
     "yolo": "--source yolo packs them as one set",
     "parquet": "--source parquet packs them as one set",
 }

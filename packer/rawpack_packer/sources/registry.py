@@ -28,9 +28,12 @@ from rawpack_packer.sources.listing import (
     SUFFIXES,
     CocoSource,
     ListingSource,
+    VocSource,
     YoloSource,
     is_data_yaml,
+    is_voc,
     is_yolo,
+    voc_splits,
     yolo_splits,
 )
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
@@ -105,6 +108,7 @@ KINDS: dict[str, SourceKind] = {
         accepts_file=is_webdataset,
         accepts_folder=names_webdataset,
     ),
+    "voc": SourceKind(VocSource, ("fields", "classes", "skip_unreadable"), accepts_folder=is_voc, splits=voc_splits),
     "yolo": SourceKind(
         YoloSource,
         ("classes", "images", "labels", "skip_unreadable"),
@@ -159,7 +163,7 @@ def has_split(root: str, name: str) -> bool:
     that name."""
     inner = Path(root) / name
     known = is_archive(Path(root)) or is_data_yaml(Path(root))  # what they lack is reported when they are opened
-    return os.path.lexists(inner) or known or has_tables(inner) or is_yolo(inner)
+    return os.path.lexists(inner) or known or has_tables(inner) or is_yolo(inner) or is_voc(inner)
 
 
 def _open(

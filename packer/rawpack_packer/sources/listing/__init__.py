@@ -8,6 +8,7 @@
 | `faults.py` | what is wrong with it, the first twenty faults at once |
 | `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
 | `ultralytics.py` | the data.yaml that says where they are |
+| `voc.py`, `voc_xml.py` | Pascal VOC's folders, and its XML files |
 | `coco.py` | COCO's JSON of images, boxes and categories |
 | `points.py` | columns of keypoints and polygons |
 | `table.py` | what all of them become: an array for each column |
@@ -20,6 +21,7 @@ from rawpack_packer.sources.listing.faults import BadListingError
 from rawpack_packer.sources.listing.lines import READERS
 from rawpack_packer.sources.listing.reading import ListingSource
 from rawpack_packer.sources.listing.ultralytics import is_data_yaml, yolo_splits
+from rawpack_packer.sources.listing.voc import VocSource, is_voc, voc_splits
 from rawpack_packer.sources.listing.yolo import YoloSource, is_yolo
 
 SUFFIXES = tuple(READERS)
@@ -30,8 +32,11 @@ __all__ = [
     "BadListingError",
     "CocoSource",
     "ListingSource",
+    "VocSource",
     "YoloSource",
     "is_data_yaml",
+    "is_voc",
     "is_yolo",
+    "voc_splits",
     "yolo_splits",
 ]
