@@ -18,7 +18,7 @@ COUNTS = NOTES | {
     "unlabelled": "images without a class, with label -1",
     "no_boxes": "images without a box",
     "no_annotation": "images without an XML file",
-    "segmentations": "outlines of COCO, left out",
+    "segmentations": "run lengths of COCO, left out: --field semantic:mask packs them",
     "columns_left_out": "columns that no field can hold, left out",
     "hidden": "hidden files and folders, skipped",
     "other_files": "files that are not images, skipped",

@@ -85,7 +85,7 @@ class RecognizesPaths(Protocol):
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(ArraySource, accepts_file=is_arrays),
-    "coco": SourceKind(CocoSource, ("images",), accepts_file=lambda file: file.suffix.lower() == ".json"),
+    "coco": SourceKind(CocoSource, ("images", "fields"), accepts_file=lambda file: file.suffix.lower() == ".json"),
     "folder": SourceKind(FolderSource, ("skip_unreadable",), with_subfolders=True),
     "listing": SourceKind(
         ListingSource,

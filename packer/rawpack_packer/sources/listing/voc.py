@@ -112,9 +112,9 @@ class VocSource(TableSource):
         columns, kinds = _columns(found, labels, faults, names)
         for name, inside in masks.items():
             paths = [f"{inside}/{_stem(one)}.png" for one in names]
-            for file in paths:
-                if not (root / file).is_file() and not faults.enough:
-                    faults.add(0, 0, "", "there is no such mask", file=file)
+            for mask in paths:
+                if not (root / mask).is_file() and not faults.enough:
+                    faults.add(0, 0, "", "there is no such mask", file=mask)
             faults.stop()
             parser = PathParser(CellPosition(name, 0, faults, cells=False), str(root))
             parser.add(paths, np.arange(1, len(names) + 1))
