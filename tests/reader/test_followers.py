@@ -21,6 +21,7 @@ import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.disk.manifest import parse, seal, unseal
 from rawpack.errors import DamagedStoreError
+from rawpack.targets import instance_masks
 from rawpack.transforms import (
     CenterCrop,
     MixUp,
@@ -217,6 +218,25 @@ def test_what_follows_can_be_read_without_the_boxes(store: Path) -> None:
     half = next(iter(Reader(store).batches(1, fields=["image", "polygons"], image_size=SIDE // 2, workers=0)))
     expected = Reader(store)[0]["polygons"] * (0.5, 0.5, 1, 1)
     assert_allclose(half["polygons"][0], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+def test_instance_masks_are_those_of_the_boxes(ragged: Any, store: Path) -> None:
+    """One for each box that is left, with the pixels of its object."""
+    fields = ["image", "mask", "boxes", "number", "polygons"]
+    batch = next(iter(Reader(store).batches(6, fields=fields, transform=[CenterCrop(60)], ragged=ragged, workers=0)))
+    masks = instance_masks(batch)
+    for i, made in enumerate(masks):
+        count = batch["boxes.length"][i] if ragged == "pad" else len(batch["boxes"][i])
+        assert (made.shape, made.dtype) == ((count, 60, 60), np.uint8)
+        for one, number in zip(made, batch["number"][i], strict=False):
+            assert (one != (batch["mask"][i][..., 0] == COLORS[number % 10])).mean() < 0.03
+            assert one.sum() > 3
+    assert [
+        one.shape for one in instance_masks({"boxes": [np.zeros((2, 5))], "polygons": [np.zeros((0, 4))]}, size=8)
+    ] == [(2, 8, 8)]
+    with pytest.raises(UsageError, match="x, y, box, part"):
+        instance_masks(batch, polygons="boxes")
 
 
 def test_what_cannot_move_is_refused(store: Path, tmp_path: Path) -> None:
