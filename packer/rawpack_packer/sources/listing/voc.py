@@ -28,7 +28,7 @@ from rawpack_packer.sources.listing.table import (
     ends_of,
     texts_of,
 )
-from rawpack_packer.sources.listing.voc_xml import Annotation, parse
+from rawpack_packer.sources.listing.voc_xml import ImageObjects, parse
 from rawpack_packer.text import listed, plain
 
 CLASSES = (
@@ -197,9 +197,9 @@ def _listed(file: Path, images: Sequence[str], faults: Faults) -> Rows:
     return np.array([*chosen], np.int64)
 
 
-def _annotations(root: Path, images: Sequence[str], faults: Faults) -> tuple[list[Annotation | None], Rows]:
+def _annotations(root: Path, images: Sequence[str], faults: Faults) -> tuple[list[ImageObjects | None], Rows]:
     """What the XML file of each image says, and size and mtime of these files; None and UNKNOWN where there is none."""
-    found, states = list[Annotation | None](), np.full((len(images), 2), UNKNOWN, np.int64)
+    found, states = list[ImageObjects | None](), np.full((len(images), 2), UNKNOWN, np.int64)
     for i, image in enumerate(images):
         name, one = f"{_XML}/{_stem(image)}.xml", None
         try:
@@ -222,7 +222,7 @@ def _annotations(root: Path, images: Sequence[str], faults: Faults) -> tuple[lis
     return found, states
 
 
-def _classes(root: Path, found: Sequence[Annotation | None], faults: Faults) -> tuple[str, ...]:
+def _classes(root: Path, found: Sequence[ImageObjects | None], faults: Faults) -> tuple[str, ...]:
     """VOC's own, or else the sorted names in all XML files, so that all lists have the same."""
     names = {name for one in found if one is not None for name in one.names}
     if names <= {*CLASSES}:
@@ -235,7 +235,7 @@ def _classes(root: Path, found: Sequence[Annotation | None], faults: Faults) -> 
 
 
 def _columns(
-    found: Sequence[Annotation | None], classes: Sequence[str], faults: Faults, images: Sequence[str]
+    found: Sequence[ImageObjects | None], classes: Sequence[str], faults: Faults, images: Sequence[str]
 ) -> tuple[dict[str, Column], dict[str, FieldKind]]:
     number_of = {name: number for number, name in enumerate(classes)}
     for one, image in zip(found, images, strict=True):
@@ -243,7 +243,7 @@ def _columns(
             if name not in number_of and not faults.enough:
                 faults.add(0, 0, "", f"{name!r} is none of the classes", file=f"{_XML}/{_stem(image)}.xml")
     faults.stop()
-    every = [one or Annotation() for one in found]
+    every = [one or ImageObjects() for one in found]
     ends = ends_of([len(one.names) for one in every])
     corners = np.array([box for one in every for box in one.boxes], np.float64).reshape(-1, 4)
     numbers = np.array([number_of[name] for one in every for name in one.names], np.float64)

@@ -17,7 +17,7 @@ _OBJECT = ("annotation", "object")
 
 
 @dataclass
-class Annotation:
+class ImageObjects:
     """The objects in one image."""
 
     names: list[str] = field(default_factory=list)
@@ -30,9 +30,9 @@ class Annotation:
     """(height, width) of the image; 0 where the file does not say."""
 
 
-def parse(data: bytes, name: str, faults: Faults) -> Annotation:
+def parse(data: bytes, name: str, faults: Faults) -> ImageObjects:
     """What a file says; `faults` get what cannot be taken."""
-    reader = _Reader(name, faults)
+    reader = _XmlParser(name, faults)
     try:
         reader.parser.Parse(data, True)
     except expat.ExpatError as error:
@@ -51,9 +51,9 @@ class _RefusedError(Exception):
         self.place = place
 
 
-class _Reader:
+class _XmlParser:
     def __init__(self, name: str, faults: Faults) -> None:
-        self.found = Annotation()
+        self.found = ImageObjects()
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start

@@ -143,7 +143,7 @@ class YoloSource(TableSource):
 
 
 @dataclass
-class _Images:
+class _ImageSet:
     """The images of a source."""
 
     root: Path
@@ -167,7 +167,7 @@ def _images(
     skip_unreadable: bool,
     progress: Callable[[int], None] | None,
     faults: Faults,
-) -> _Images:
+) -> _ImageSet:
     yaml, lists = None, list[Path]()
     root, places = path, [path]
     for folder, option in ((images, "images"), (labels, "labels")):
@@ -214,7 +214,7 @@ def _images(
         raise UsageError(f"{plain(os.fspath(path))} lists no image")
     read_from = [path if yaml is None else yaml.path, *([root] if yaml is not None or images is not None else [])]
     read_from += [] if labels is None else [Path(labels).absolute()]
-    return _Images(
+    return _ImageSet(
         root=root,
         named=path if yaml is None and path.exists() else root,
         yaml=yaml,
