@@ -209,3 +209,11 @@ def test_boxes_alone_are_as_before(coco: Path, tmp_path: Path) -> None:
     changed(coco, lambda tree: [one.pop(name, 0) for one in tree["annotations"] for name in more])
     assert list(open_source(coco).info.fields) == ["boxes", "crowds", "image_id"]
     assert_allclose(Reader(pack(coco, tmp_path / "s", "--size", "keep"))[1]["boxes"], [[0, 0, 9, 9, 1]])
+
+
+@pytest.mark.parametrize("value", ["a", None, 1 << 70, True])
+def test_ids_that_are_no_numbers_are_left_out(value: Any, coco: Path) -> None:
+    """Other tools write texts, or nothing."""
+    fields = open_source(changed(coco, lambda tree: tree["annotations"][1].update(id=value))).info.fields
+    assert "annotation_id" not in fields
+    assert "area" in fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,8 +23,8 @@ class Annotation(msgspec.Struct):
     image_id: int
     category_id: int
     bbox: list[float]
-    id: int | None = None
-    area: float | None = None
+    id: Any = None
+    area: Any = None
     iscrowd: int = 0
     keypoints: list[float] | None = None
     segmentation: msgspec.Raw = msgspec.Raw()
@@ -33,7 +33,7 @@ class Annotation(msgspec.Struct):
 class Category(msgspec.Struct):
     id: int
     name: str
-    keypoints: list[str] = []
+    keypoints: list[str] | None = None
 
 
 class Coco(msgspec.Struct):

@@ -13,7 +13,7 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.coco_json import Coco, numbered
 from rawpack_packer.sources.listing.coco_masks import PaintedColumn, Runs, Segmentation
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.points import POLYGONS, PolygonRows, keypoints_kind
+from rawpack_packer.sources.listing.points import MOST_KEYPOINTS, POLYGONS, PolygonRows, keypoints_kind
 from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn, Rows, Texts, ends_of
 
 _IGNORED = {"uint8": 255, "uint16": 65535}
@@ -68,13 +68,13 @@ class Objects:
             "image_id": Numbers(np.array(ids, np.int64)),
         }
         things = [coco.annotations[i] for i in self._things.tolist()]
-        for name, dtype, values in (
-            ("annotation_id", "int64", [one.id for one in things]),
-            ("area", "float64", [one.area for one in things]),
-        ):
-            if values and None not in values:
-                kinds[name] = FieldKind(dtype, (None,), follows="rows")
-                columns[name] = RaggedColumn(np.array(values, dtype), self._ends)
+        ids_of, areas = [one.id for one in things], [one.area for one in things]
+        if ids_of and all(type(one) is int and abs(one) < 1 << 63 for one in ids_of):
+            kinds["annotation_id"] = FieldKind("int64", (None,), follows="rows")
+            columns["annotation_id"] = RaggedColumn(np.array(ids_of, np.int64), self._ends)
+        if areas and all(type(one) in (int, float) and abs(one) < 1e300 for one in areas):
+            kinds["area"] = FieldKind("float64", (None,), follows="rows")
+            columns["area"] = RaggedColumn(np.array([*map(float, areas)]), self._ends)
         polygons = self._polygons(coco, faults)
         if len(polygons):
             kinds["polygons"], columns["polygons"] = POLYGONS, polygons.column()
@@ -123,9 +123,12 @@ class Objects:
         return found
 
     def _keypoints(self, coco: Coco, faults: Faults) -> tuple[FieldKind, RaggedColumn]:
-        named = next((one.keypoints for one in coco.categories if one.keypoints), [])
+        named = next((one.keypoints for one in coco.categories if one.keypoints), None) or []
         first = next(len(one.keypoints) for one in coco.annotations if one.keypoints)
         count = len(named) or max(1, first // 3)
+        if count > MOST_KEYPOINTS:
+            faults.add(0, 0, "", f"{count} keypoints; at most {MOST_KEYPOINTS} are read")
+            faults.stop()
         values = np.zeros((len(self._things), count, 3), np.float64)
         for at, number in enumerate(self._things.tolist()):
             points = coco.annotations[number].keypoints

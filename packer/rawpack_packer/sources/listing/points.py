@@ -10,6 +10,7 @@ import numpy as np
 from rawpack_packer.sources.fields import FieldKind, Fractions
 from rawpack_packer.sources.listing.table import RaggedColumn, Rows, ends_of
 
+MOST_KEYPOINTS = 1024
 POLYGONS = FieldKind("float32", (None, 4), follows="polygons")
 
 

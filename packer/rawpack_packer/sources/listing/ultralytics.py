@@ -17,12 +17,12 @@ from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.columns import classes_of
 from rawpack_packer.sources.listing.faults import CellPosition, Faults
 from rawpack_packer.sources.listing.paths import PathParser
+from rawpack_packer.sources.listing.points import MOST_KEYPOINTS
 from rawpack_packer.text import listed, plain
 
 SUFFIXES = (".yaml", ".yml")
 SPLITS = ("train", "val", "test")
 _MOST_BYTES = 16 << 20
-_MOST_KEYPOINTS = 1024
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def read_yaml(path: Path) -> DataYaml:
     if not isinstance(tree, dict):
         raise UsageError(f"{where} is no data.yaml: it has no entries, such as names")
     keypoints = _numbers(where, tree, "kpt_shape")
-    if keypoints and (len(keypoints) != 2 or not 0 < keypoints[0] <= _MOST_KEYPOINTS or keypoints[1] not in (2, 3)):
+    if keypoints and (len(keypoints) != 2 or not 0 < keypoints[0] <= MOST_KEYPOINTS or keypoints[1] not in (2, 3)):
         raise UsageError(f"{where}: kpt_shape is {list(keypoints)}, but it is [keypoints, 2 or 3]")
     mirror = _numbers(where, tree, "flip_idx")
     if mirror and (not keypoints or sorted(mirror) != list(range(keypoints[0]))):
@@ -187,7 +187,7 @@ def _texts(where: str, tree: dict[str, Any], entry: str) -> tuple[str, ...]:
 def _numbers(where: str, tree: dict[str, Any], entry: str) -> tuple[int, ...]:
     value = tree.get(entry) or []
     try:
-        if len(value) > _MOST_KEYPOINTS or isinstance(value, str):
+        if len(value) > MOST_KEYPOINTS or isinstance(value, str):
             raise ValueError
         return tuple(int(one) for one in _flat(value))
     except (ValueError, TypeError):
