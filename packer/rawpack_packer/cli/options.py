@@ -120,7 +120,7 @@ source_options = together(
         "--field", "fields", group="Source", multiple=True, metavar="NAME[:DTYPE]",
         help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
         "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of WebDataset, a "
-        "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of Pascal VOC and COCO, "
+        "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of VOC and COCO, "
         "masks: SegmentationClass:mask; semantic:mask, instances:mask. May be repeated.",
     ),
     option(
