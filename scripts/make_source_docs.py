@@ -41,7 +41,7 @@ FACTS = {
     ),
     "arrays": Facts("no", "at its offset; `.npz` is loaded", "numpy", "pack-fields-and-arrays"),
     "cifar": Facts("no", "from its batch, which is loaded", "the pickles and bytes themselves", "pack-hdf5-lmdb-cifar"),
-    "coco": Facts("yes", "by its file", "the JSON itself", "pack-a-listing"),
+    "coco": Facts("yes", "by its file", "the JSON itself; masks: pycocotools", "pack-detection-datasets"),
     "folder": Facts("yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size"),
     "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar"),
     "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing"),
@@ -50,10 +50,11 @@ FACTS = {
     "recordio": Facts("yes", "at its offset", "mxnet 1.9.1", "pack-recordio"),
     "store": Facts("if the store has JPEG files", "at its offset", "numpy, h5py and lmdb", "work-with-stores"),
     "video": Facts("no", "from the key frame before it", "PyAV and ffmpeg", "pack-video"),
+    "voc": Facts("yes", "by its file", "the XML itself", "pack-detection-datasets"),
     "webdataset": Facts(
         "yes", "at its offset; in compressed shards, by an index that is made once", "webdataset", "pack-webdataset"
     ),
-    "yolo": Facts("yes", "by its file", "the text files themselves", "pack-a-listing"),
+    "yolo": Facts("yes", "by its file", "the text files themselves", "pack-detection-datasets"),
 }  # fmt: skip
 _INTRODUCTION = """\
 # Sources

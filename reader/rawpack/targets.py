@@ -1,4 +1,5 @@
-"""Boxes of a batch in the forms that detectors train with. numpy in, numpy out: torch.from_numpy takes the results."""
+"""Boxes and masks of a batch in the forms that detectors train with. numpy in, numpy out: torch.from_numpy takes the
+results."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.pixels.polygons import fill
+from rawpack.transforms.followers import BOX, outlines
 
-__all__ = ["BoxTarget", "torchvision_targets", "yolo_targets"]
+__all__ = ["BoxTarget", "instance_masks", "torchvision_targets", "yolo_targets"]
 
 _CHANNELS = (1, 3, 4)
 
@@ -59,13 +62,33 @@ def yolo_targets(
     return np.stack([*made, (right - left) / width, (bottom - top) / height], axis=1).astype(np.float32)
 
 
+def instance_masks(
+    batch: Mapping[str, Any],
+    polygons: str = "polygons",
+    boxes: str = "boxes",
+    *,
+    size: int | tuple[int, int] | None = None,
+) -> list[NDArray[np.uint8]]:
+    """For each image of a batch a mask for each of its boxes, uint8 (k, height, width): 1 in the pixels whose centers
+    are in one of the polygons of that box, 0 elsewhere. A box without polygons has only 0.
+
+    polygons: rows x, y, box, part. size: a side or (height, width) of the images; None for that of `batch["image"]`.
+    Raises UsageError if the batch has no such field, or if the size is not clear.
+    """
+    counts = [len(one) for one in _boxes_of(batch, boxes)]
+    height, width = _size_of(batch) if size is None else (size, size) if isinstance(size, int) else size
+    masks = [np.zeros((count, height, width), np.uint8) for count in counts]
+    for made, rows in zip(masks, _samples_of(batch, polygons), strict=True):
+        if np.ndim(rows) != 2 or rows.shape[1] != 4:
+            raise UsageError(f"{polygons!r} must be rows of x, y, box, part for each image, not {np.shape(rows)}")
+        for start, end in outlines(rows):
+            made[int(rows[start, BOX])] |= fill([rows[start:end, :2]], height, width)
+    return masks
+
+
 def _boxes_of(batch: Mapping[str, Any], field: str) -> Sequence[NDArray[Any]]:
     """The boxes of each image, (k, 5 or more), without padding."""
-    if field not in batch:
-        raise UsageError(f'the batch has no field {field!r}, only {", ".join(batch)}: pass fields=["image", "{field}"]')
-    samples = batch[field]
-    if f"{field}.length" in batch and np.ndim(samples) == 3:
-        samples = [boxes[:length] for boxes, length in zip(samples, batch[f"{field}.length"], strict=True)]
+    samples = _samples_of(batch, field)
     for boxes in samples:
         if np.ndim(boxes) != 2 or boxes.shape[1] < 5:
             raise UsageError(
@@ -73,6 +96,16 @@ def _boxes_of(batch: Mapping[str, Any], field: str) -> Sequence[NDArray[Any]]:
                 f"{np.shape(boxes) if isinstance(boxes, np.ndarray) else type(boxes).__name__}; of clips, pass one "
                 "frame at a time"
             )
+    return samples
+
+
+def _samples_of(batch: Mapping[str, Any], field: str) -> list[NDArray[Any]]:
+    """The rows of each image, without padding."""
+    if field not in batch:
+        raise UsageError(f'the batch has no field {field!r}, only {", ".join(batch)}: pass fields=["image", "{field}"]')
+    samples = batch[field]
+    if f"{field}.length" in batch and np.ndim(samples) == 3:
+        samples = [rows[:length] for rows, length in zip(samples, batch[f"{field}.length"], strict=True)]
     return list(samples)
 
 

@@ -137,7 +137,11 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
     ("text", "words"),
     [
         ("0 0.5 0.5 0.2 0.2\n0 0.5 0.5 0.2\n", "labels/train/0.txt, line 2, column 5: 4 values"),
-        ("0 0.1 0.1 0.2 0.2 0.3 0.3\n", "labels/train/0.txt, line 1, column 6: 7 values, but a box is"),
+        ("0 0.1 0.1 0.2 0.2 0.3\n", "labels/train/0.txt, line 1, column 6: 6 values, but a box is"),
+        (
+            "0 0.1 0.1 0.2 0.2 0.3 0.3 0.4\n",
+            "column 6: 8 values, but a box is class, x, y, width, height, and an outline",
+        ),
         ("0 0.5 x 0.2 0.2\n", "labels/train/0.txt, line 1, column 3 (y): 'x': is not a fraction of the image"),
         ("0 0.5 0.5 12 0.2\n", "line 1, column 4 (width): '12': is not a fraction of the image, from 0 to 1"),
         ("7 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '7': there are 4 classes"),
@@ -198,7 +202,7 @@ def test_coco_boxes_are_scaled_with_their_images(coco: Path, tmp_path: Path) -> 
     np.testing.assert_allclose(reader[0]["boxes"], [[0, 2.75, 10, 7.75, 2]], atol=1e-5)
     counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
     assert counts["no_boxes"] == 1
-    assert counts["segmentations"] == 2
+    assert counts["segmentations"] == 1  # run lengths, those of the crowd
     assert counts["boxes_outside"] == 1
     assert counts["boxes_cut"] == 1  # that of the crowd
 

@@ -85,6 +85,15 @@ def example(kind: str, folder: Path) -> Path:
         return encode(folder / "v.mp4", "mpeg4", 4)
     if kind == "archive":
         return tar_of(folder / "a.tar", files)
+    if kind == "voc":
+        (folder / "VOC2012" / "Annotations").mkdir(parents=True)
+        images_in(folder / "VOC2012" / "JPEGImages")
+        for name in files:
+            text = (
+                f"<annotation><filename>{name}</filename><size><width>30</width><height>20</height></size></annotation>"
+            )
+            (folder / "VOC2012" / "Annotations" / f"{name[:-4]}.xml").write_text(text)
+        return folder / "VOC2012"
     if kind == "webdataset":
         members = {f"{i}.{end}": data for i, data in enumerate(files.values()) for end, data in
                    (("jpg", data), ("cls", b"1"))}  # fmt: skip

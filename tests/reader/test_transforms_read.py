@@ -634,7 +634,8 @@ def test_boxes_come_along_where_a_mask_comes_first(sizes: tuple[int | None, int 
     arrays = {"image": np.zeros((2, 20, 30, 3), np.uint8), "mask": np.zeros((2, 20, 30, 1), np.int64)}
     library = Samples({"image": "image", "mask": "mask"}, arrays)
     library.fields = fields
-    found = mover(library, np.arange(2), [np.array([[6, 7, 16, 9]], np.float32)] * 2, (0, 0))  # type: ignore[arg-type]
+    given = {"boxes": [np.array([[6, 7, 16, 9]], np.float32)] * 2}
+    found = mover(library, np.arange(2), given, (0, 0))["boxes"]  # type: ignore[arg-type]
     for boxes in found:
         np.testing.assert_array_equal(boxes, [[30 - 16 - 5, 7 - 5, 30 - 6 - 5, 9 - 5]])
 

@@ -120,7 +120,8 @@ source_options = together(
         "--field", "fields", group="Source", multiple=True, metavar="NAME[:DTYPE]",
         help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
         "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of WebDataset, a "
-        "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. May be repeated.",
+        "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of VOC and COCO, "
+        "masks: SegmentationClass:mask; semantic:mask, instances:mask. May be repeated.",
     ),
     option(
         "--key-pattern", group="Source", metavar="PATTERN",
@@ -138,7 +139,8 @@ source_options = together(
     ),
     option(
         "--images", group="Source", type=click.Path(), metavar="DIR",
-        help="Folder that relative paths in a listing or in COCO's JSON start from. [default: the file's own]",
+        help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
+        "YOLO's text files, the folder of the images.",
     ),
     option(
         "--classes", group="Source", type=click.Path(), metavar="FILE",
@@ -151,9 +153,10 @@ source_options = together(
         "shards that share keys. [default: no prefix]",
     ),
     option(
-        "--labels", group="Source", type=click.Path(), metavar="FILE",
+        "--labels", group="Source", type=click.Path(), metavar="FILE|DIR",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
-        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
+        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names. For a folder "
+        "of images, the folder of YOLO's text files.",
     ),
     option(
         "--array", group="Source", multiple=True, metavar="NAME=ARRAY,...",

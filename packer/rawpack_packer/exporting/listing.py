@@ -95,6 +95,8 @@ def _differences(source: StoreSource) -> Iterator[str]:
             yield f"field {name} is called {column}, since {name} is the listing's column of files"
         if field.is_boxes and field.dtype != "float32":
             yield f"field {name} is float32, as all boxes of a listing, not {field.dtype}"
+        if field.moves and not field.is_boxes:
+            yield f"field {name} no longer follows the boxes: a listing holds it as plain numbers, which do not move"
     if source.info.classes is None or _named(source):
         return
     if LABEL not in source.info.fields:

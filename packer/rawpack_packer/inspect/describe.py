@@ -166,7 +166,7 @@ def _field(field: Field) -> dict[str, str]:
         "dtype": field.dtype,
         "shape": shape,
         "encoding": field.encoding if field.in_shards else "",
-        "boxes": str(field.boxes) if field.is_boxes else "",
+        "boxes": str(field.boxes if field.is_boxes else field.follows) if field.moves else "",
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
+from rawpack.transforms.followers import BOXES
 from rawpack_packer.recipe.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.sources import FieldKind, ImageKind, Source
@@ -39,6 +40,8 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
     for name, kind in info.fields.items():
         if kind.boxes is not None and len(image.shape) != 3:
             raise UsageError(f"{name!r} holds boxes, which need pictures, not {image.dtype} {image.shape}")
+        if kind.follows is not None and (BOXES not in info.fields or info.fields[BOXES].boxes is None):
+            raise UsageError(f"{name!r} follows the field {BOXES!r}, and there is no such field of boxes")
     others = {name: _field(recipe, name, kind) for name, kind in info.fields.items()}
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
 
@@ -117,6 +120,9 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
         return Field(kind="text", dtype="str")
     if kind.boxes is not None:
         return Field(kind="ragged", dtype=kind.dtype, shape=kind.shape, boxes="xyxy")
+    if kind.follows is not None:
+        mirror = kind.mirror or msgspec.UNSET
+        return Field(kind="ragged", dtype=kind.dtype, shape=kind.shape, follows=kind.follows, mirror=mirror)
     if not kind.mask:
         return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape)
     shape = _sized(recipe, kind.shape)

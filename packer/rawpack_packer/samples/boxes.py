@@ -1,6 +1,9 @@
-"""Converts boxes to left, top, right, bottom in pixels of the stored image, cropped and resized with it."""
+"""Converts boxes to left, top, right, bottom in pixels of the stored image, cropped and resized with it; and moves what
+follows them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,11 +12,12 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import cover_size, crop_box
 from rawpack.transforms.boxes import LEAST, cut, moved
+from rawpack.transforms.followers import follow, misfit
 from rawpack.transforms.step import Move
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.values import REASON as BAD_FIELD
 from rawpack_packer.samples.values import as_stored
-from rawpack_packer.sources.fields import Boxes, BoxForm
+from rawpack_packer.sources.fields import Boxes, BoxForm, Fractions
 
 _SHARE_SLACK = 0.01
 """How far YOLO's relative coordinates may exceed 1 before they are rejected: they are probably pixels."""
@@ -21,8 +25,8 @@ _SHARE_SLACK = 0.01
 
 def boxes_by_recipe(
     name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]
-) -> NDArray[np.floating]:
-    """The boxes that are stored for a sample: (n, k), with the field's dtype.
+) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """The boxes that are stored for a sample: (n, k), with the field's dtype; and which of the given ones they are.
 
     value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the upright image before
     the recipe. notes: gets a "boxes_cut" or "boxes_outside" for each such box. Raises DecodeError for an invalid row.
@@ -44,7 +48,28 @@ def boxes_by_recipe(
     beyond = kept & (np.abs(inside - corners) > LEAST).any(axis=1)
     notes += ["boxes_cut"] * int(beyond.sum()) + ["boxes_outside"] * int((~kept).sum())
     boxes[:, :4] = inside
-    return np.asarray(as_stored(name, boxes[kept], field))
+    return np.asarray(as_stored(name, boxes[kept], field)), kept
+
+
+def follower_by_recipe(
+    name: str, value: object, kept: NDArray[np.bool_], size: tuple[int, int], recipe: Recipe, field: Field
+) -> NDArray[Any]:
+    """What follows boxes, as it is stored for a sample. value: `Fractions`, or an array in pixels. kept: which boxes
+    are stored. Raises DecodeError for what does not fit the boxes, or is not finite."""
+    rows = value.rows if isinstance(value, Fractions) else value
+    if field.follows == "rows":
+        given = np.asarray(as_stored(name, rows, field))
+    else:
+        given = np.asarray(as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape)))
+        if not np.isfinite(given).all():
+            raise DecodeError(BAD_FIELD, f"{name} has a number that is not finite")
+    if problem := misfit(given, field.follows, len(kept)):
+        raise DecodeError(BAD_FIELD, f"{name}: {problem}")
+    if isinstance(value, Fractions):
+        given[..., :2] *= size[1], size[0]
+    move, after = _move(recipe, size)
+    moved = follow(given, field.follows, kept, move, (0.0, 0.0, float(after[1]), float(after[0])))
+    return np.asarray(as_stored(name, moved, field))
 
 
 def _corners(name: str, rows: NDArray[np.float64], form: BoxForm, size: tuple[int, int]) -> NDArray[np.float64]:

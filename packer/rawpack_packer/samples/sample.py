@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
 from rawpack.pixels.resize import fit_nearest
+from rawpack.transforms.followers import BOXES
 from rawpack_packer.images import read_header
 from rawpack_packer.images.pixels import to_color
 from rawpack_packer.images.png import decode_values
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.samples.boxes import boxes_by_recipe
+from rawpack_packer.samples.boxes import boxes_by_recipe, follower_by_recipe
 from rawpack_packer.samples.image import by_recipe, cropped, encoded, prepare
 from rawpack_packer.samples.values import REASON as BAD_FIELD
 from rawpack_packer.samples.values import as_stored
@@ -50,7 +51,7 @@ class PreparedSample:
 def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedSample:
     """One sample as `recipe` stores it with these fields. Raises DecodeError if it is to be rejected."""
     small = {name: field for name, field in fields.items() if not field.in_shards and name != "key"}
-    values = {name: as_stored(name, _value(item, name), field) for name, field in small.items() if not field.is_boxes}
+    values = {name: as_stored(name, _value(item, name), field) for name, field in small.items() if not field.moves}
     notes: list[str] = []
     if isinstance(item.image, bytes):
         image = prepare(item.image, recipe)
@@ -62,11 +63,15 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
         if item.planes is not None and fields[IMAGE].planar and recipe.crop is None and stored.shape[:2] == size:
             stored = Stored(item.planes, stored.shape)
         parts = {IMAGE: stored}
+    kept = dict[str, NDArray[np.bool_]]()
     for name, field in fields.items():
         if field.kind == "mask":
             parts[name] = _mask(name, _value(item, name), size, recipe, field)
         if field.is_boxes:
-            values[name] = boxes_by_recipe(name, _value(item, name), size, recipe, field, notes)
+            values[name], kept[name] = boxes_by_recipe(name, _value(item, name), size, recipe, field, notes)
+    for name, field in small.items():
+        if field.moves and not field.is_boxes:
+            values[name] = follower_by_recipe(name, _value(item, name), kept[BOXES], size, recipe, field)
     return PreparedSample(parts, values, tuple(notes))
 
 

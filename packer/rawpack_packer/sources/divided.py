@@ -26,6 +26,7 @@ _AS_ONE = {
     "archive": "--source archive takes them as classes",
     "folder": "--source folder takes them as classes",
     "video": "--source video takes them as classes",
+    "voc": "--source voc packs them as one set",
     "yolo": "--source yolo packs them as one set",
     "cifar": "--source cifar packs them as one set",
     "parquet": "--source parquet packs them as one set",
@@ -46,7 +47,8 @@ class DividedError(UsageError):
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), here, destination])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         what = f"the folders in {plain(source)} are splits by their names, not classes"
-        if kind in ("parquet", "cifar"):
+        folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
+        if kind in ("parquet", "cifar", "voc") or not folders:
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
         if is_url(source):
             what += "; copy it here first"

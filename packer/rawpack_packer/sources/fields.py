@@ -30,7 +30,18 @@ class Boxes:
     another size."""
 
 
-Value = int | float | str | bytes | NDArray[Any] | Boxes
+Follows = Literal["rows", "keypoints", "polygons"]
+"""How a field follows the rows of `boxes`: see `rawpack.disk.manifest.Field.follows`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fractions:
+    """Keypoints or polygons of one sample whose x and y are fractions of the image, from 0 to 1."""
+
+    rows: NDArray[Any]
+
+
+Value = int | float | str | bytes | NDArray[Any] | Boxes | Fractions
 """What a field of one sample can be, apart from its image."""
 
 PLAIN = "bool, int8 to int64, uint8 to uint64, float16 to float64"
@@ -55,6 +66,11 @@ class FieldKind:
     boxes: BoxForm | None = None
     """The form of boxes. They move with the image, and are stored as left, top, right, bottom, in pixels of the stored
     image, and then what else a row has. A value is `Boxes`."""
+    follows: Follows | None = None
+    """How it belongs to the rows of the field `boxes`, which are left out together with what follows them. Points are
+    in pixels of the whole upright image, unless a value is `Fractions`."""
+    mirror: tuple[int, ...] = ()
+    """For keypoints, which one takes the place of each when the image is mirrored; empty where that is unknown."""
 
     def __post_init__(self) -> None:
         if self.mask:
@@ -71,12 +87,27 @@ class FieldKind:
             raise UsageError(f"boxes are floats of shape (n, 4) or wider, not {self.dtype} {self.shape}")
         if self.boxes == "yolo" and self.shape[1] != 5:
             raise UsageError(f"yolo boxes are class, x, y, width, height: (n, 5), not {self.shape}")
+        if self.follows and not self._can_follow():
+            raise UsageError(
+                f"{self.dtype} {self.shape} cannot follow boxes as {self.follows}: keypoints are floats (n, k, 3), "
+                "polygons floats (n, 4), and rows (n, ...)"
+            )
+        if self.mirror and (self.follows != "keypoints" or sorted(self.mirror) != list(range(self.shape[1] or 0))):
+            raise UsageError(f"{self.mirror} is no order of the keypoints of {self.shape}")
         if any(n is not None and n < 1 for n in self.shape):
             raise UsageError(f"shape {self.shape}: lengths must be 1 or more, or None where samples differ")
         if len(self.shape) > _MOST_AXES:
             raise UsageError(f"shape {self.shape}: a field has at most {_MOST_AXES} axes")
         if None in self.shape[1:] and not self.mask:
             raise UsageError(f"shape {self.shape}: only the first length of a field may differ between samples")
+
+    def _can_follow(self) -> bool:
+        points = self.dtype[0] == "f"
+        if self.follows == "keypoints":
+            return points and len(self.shape) == 3 and self.shape[0] is None and self.shape[2] == 3
+        if self.boxes or self.mask or self.shape[:1] != (None,):
+            return False
+        return self.follows == "rows" or (points and self.shape == (None, 4))
 
     @property
     def ragged(self) -> bool:

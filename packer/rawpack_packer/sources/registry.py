@@ -29,7 +29,17 @@ from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.hdf5.source import Hdf5Source, is_hdf5
-from rawpack_packer.sources.listing import SUFFIXES, CocoSource, YoloSource, is_yolo
+from rawpack_packer.sources.listing import (
+    SUFFIXES,
+    CocoSource,
+    VocSource,
+    YoloSource,
+    is_data_yaml,
+    is_voc,
+    is_yolo,
+    voc_splits,
+    yolo_splits,
+)
 from rawpack_packer.sources.lmdb.source import LmdbSource, is_lmdb
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
@@ -101,9 +111,9 @@ KINDS: dict[str, SourceKind] = {
         splits=splits_of_cifar,
     ),
     "coco": SourceKind(
-        "COCO's JSON of images and boxes",
+        "COCO's JSON of images, boxes, polygons, keypoints and masks",
         CocoSource,
-        ("images",),
+        ("images", "fields"),
         accepts_file=lambda file: file.suffix.lower() == ".json",
     ),
     "folder": SourceKind(
@@ -162,12 +172,21 @@ KINDS: dict[str, SourceKind] = {
         extra="archives",
         extra_for="compressed shards",
     ),
+    "voc": SourceKind(
+        "Pascal VOC's folders: VOC2012",
+        VocSource,
+        ("fields", "classes", "skip_unreadable"),
+        accepts_folder=is_voc,
+        splits=voc_splits,
+    ),
     "yolo": SourceKind(
-        "a folder of images with YOLO's text files of boxes",
+        "images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
         YoloSource,
-        ("classes", "skip_unreadable"),
+        ("classes", "images", "labels", "skip_unreadable"),
+        accepts_file=is_data_yaml,
         accepts_folder=is_yolo,
         with_subfolders=True,
+        splits=yolo_splits,
         extra="yolo",
         extra_for="names of classes in data.yaml",
     ),
@@ -239,9 +258,11 @@ def _found(
 
 
 def has_split(root: str, name: str) -> bool:
-    """Whether `root/name` names a split: a folder, or what the archive or the tables at `root` have by that name."""
+    """Whether `root/name` names a split: a folder, or what the archive, the tables or the data.yaml at `root` have by
+    that name."""
     inner = Path(root) / name
-    return os.path.lexists(inner) or is_archive(Path(root)) or has_tables(inner) or is_cifar(inner)
+    known = is_archive(Path(root)) or is_data_yaml(Path(root))  # what they lack is reported when they are opened
+    return os.path.lexists(inner) or known or any(one(inner) for one in (has_tables, is_cifar, is_yolo, is_voc))
 
 
 def _open(
@@ -293,11 +314,11 @@ def _kind_of(
             if kind.remote and kind.accepts_file(first):
                 return name
         kinds = listed([name for name, kind in KINDS.items() if kind.remote], 9)
-        raise UsageError(
-            f"{source_name(path)} is none of what can be read from a URL: {kinds}; --source names which it is"
-        )
+        raise UsageError(f"{source_name(path)} is none of what is read from URLs: {kinds}; --source says which it is")
     refuse_url(path)
     where = Path(path)
+    if "labels" in given and os.path.isdir(given["labels"]) and os.path.isdir(where):  # noqa: PTH112
+        return "yolo"
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
     is_file = os.path.isfile(where)  # noqa: PTH113
     for name, kind in KINDS.items():
@@ -318,8 +339,8 @@ def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
         return f"{shown}: if it is a compressed tar archive, add --source archive; decompress it otherwise"
     return (
         f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; arrays (.npy, .npz, IDX, .h5); an LMDB; an archive "
-        "(.tar, .zip, .tar.gz, .tar.bz2); or a store. If it is one, name its kind: "
+        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
+        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); or a store. If it is one, name its kind: "
         f"--source {'|'.join(sorted({*KINDS, *added}))}"
     )
 

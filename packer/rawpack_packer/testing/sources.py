@@ -14,7 +14,7 @@ from rawpack.errors import DecodeError
 from rawpack_packer import api
 from rawpack_packer.destination.rejects import REASONS
 from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
-from rawpack_packer.sources.fields import Boxes, check_names
+from rawpack_packer.sources.fields import Boxes, Fractions, check_names
 from rawpack_packer.sources.optional import (
     CanPick,
     HasGroups,
@@ -260,6 +260,8 @@ def _same(one: Read, two: Read) -> bool:
 def _equal(one: Any, two: Any) -> bool:
     if isinstance(one, Boxes) and isinstance(two, Boxes):
         return (one.form, one.size) == (two.form, two.size) and _equal(one.rows, two.rows)
+    if isinstance(one, Fractions) and isinstance(two, Fractions):
+        return _equal(one.rows, two.rows)
     if isinstance(one, bytes | str) or isinstance(two, bytes | str):
         return type(one) is type(two) and bool(one == two)
     a, b = np.asarray(one), np.asarray(two)
@@ -279,6 +281,8 @@ def _check_item(item: Item, info: SourceInfo) -> None:
             assert isinstance(value, str), f"{where}: {name} is a {type(value).__name__}, info says str"
         elif isinstance(value, Boxes):
             assert value.form == kind.boxes, f"{where}: {name} has boxes {value.form}, info says {kind.boxes}"
+        elif isinstance(value, Fractions):
+            assert kind.follows in ("keypoints", "polygons"), f"{where}: {name} has fractions, info says {kind}"
         elif not kind.mask:
             assert _fits(np.shape(value), kind.shape), f"{where}: {name} is {np.shape(value)}, info says {kind.shape}"
     if info.classes is not None and "label" in item.fields:

@@ -26,7 +26,7 @@ class RaggedFields:
     def __init__(
         self, library: ConcatenatedStore, names: Sequence[str], ragged: Ragged, mover: BoxMover | None = None
     ) -> None:
-        """mover: what moves boxes with their images, where these are transformed."""
+        """mover: what moves boxes, and what follows them, with their images, where these are transformed."""
         self.names, self._library, self._ragged, self._mover = tuple(names), library, ragged, mover
 
     def __call__(
@@ -42,13 +42,15 @@ class RaggedFields:
 
     def _of(self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None) -> dict[str, Any]:
         batch: dict[str, Any] = {}
+        fields = self._library.fields
+        moved = {name: self._library.ragged(name, rows) for name in self.names if self._mover and fields[name].moves}
+        if self._mover is not None:
+            moved = self._mover(self._library, rows, moved, seeds, clips)
         for name in self.names:
             if self._library.fields[name].kind == "text":
                 batch[name] = self._library.text(name, rows)
                 continue
-            samples = self._library.ragged(name, rows)
-            if self._mover is not None and self._library.fields[name].is_boxes:
-                samples = self._mover(self._library, rows, samples, seeds, clips)
+            samples = moved[name] if name in moved else self._library.ragged(name, rows)
             if self._ragged == "list":
                 batch[name] = [np.array(sample) for sample in samples]
             else:

@@ -61,6 +61,18 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How the rows of a ragged field of boxes begin. "xyxy": left, top, right, bottom, in pixels of the stored
     image, from its corner. Unset for fields that are not boxes."""
 
+    follows: Literal["rows", "keypoints", "polygons"] | msgspec.UnsetType = msgspec.UNSET
+    """Set for a ragged field that belongs to the rows of `boxes`, and loses what belongs to a row that is left out.
+    "rows": one value per box. "keypoints": (n, k, 3) per box: x, y, visibility. "polygons": rows x, y, box, part: the
+    points of outlines in their order, with the row of the box and the number of the outline."""
+    mirror: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    """For keypoints, which one takes the place of each when the image is mirrored. Unset where that is unknown."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it holds boxes or what follows them, and so changes with the image."""
+        return self.is_boxes or self.follows is not msgspec.UNSET
+
     @property
     def is_boxes(self) -> bool:
         """Whether it holds boxes, which move with the image."""
@@ -310,6 +322,10 @@ def _check(manifest: Manifest) -> None:
     encodings = format_of(manifest.format).codecs
     for name, field in manifest.fields.items():
         _check_field(name, field)
+        if field.follows is not msgspec.UNSET and not (
+            "boxes" in manifest.fields and manifest.fields["boxes"].is_boxes
+        ):
+            raise ValueError(f"{name} follows boxes, and there is no field of them")
     label = manifest.fields.get("label")
     if manifest.classes is not None and label and (label.kind, label.dtype, label.shape) != ("number", "int64", ()):
         raise ValueError(f"classes, but labels are {label.kind} {label.dtype} {label.shape}")
@@ -367,11 +383,25 @@ def _check_field(name: str, field: Field) -> None:
         field.kind != "ragged" or field.dtype[0] != "f" or len(field.shape) != 2 or (field.shape[1] or 0) < 4
     ):
         raise ValueError(f"boxes {name} with kind {field.kind}, dtype {field.dtype} and shape {field.shape}")
+    if field.follows is not msgspec.UNSET and (field.kind != "ragged" or not _can_follow(field)):
+        raise ValueError(f"{name} follows boxes as {field.follows}, with dtype {field.dtype} and shape {field.shape}")
+    if field.mirror is not msgspec.UNSET and (
+        field.follows != "keypoints" or sorted(field.mirror) != list(range(field.shape[1] or 0))
+    ):
+        raise ValueError(f"mirror of {name} is no order of its {field.shape} keypoints: {field.mirror}")
     if field.in_shards:
         if not field.uniform and (len(field.shape) != 3 or field.shape[2] is None):
             raise ValueError(f"field {name} of different sizes is not (height, width, channels): {field.shape}")
         if field.kind == "mask" and len(field.shape) != 3:
             raise ValueError(f"mask {name} is not (height, width, channels): {field.shape}")
+
+
+def _can_follow(field: Field) -> bool:
+    """Whether dtype and shape are those of what follows boxes."""
+    points = field.dtype[0] == "f" and not field.is_boxes
+    if field.follows == "keypoints":
+        return points and len(field.shape) == 3 and field.shape[2] == 3
+    return not field.is_boxes and (field.follows == "rows" or (points and field.shape == (None, 4)))
 
 
 def _check_name(name: str) -> None:

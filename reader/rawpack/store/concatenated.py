@@ -210,7 +210,7 @@ class ConcatenatedStore:
 def _layout(store: Store) -> dict[str, object]:
     """What must be equal for stores to be read as one: fields as the user sees them, and the meaning of labels."""
     fields = {
-        name: ("boxes" if field.is_boxes else field.kind, field.dtype, field.shape)
+        name: ("boxes" if field.is_boxes else field.kind, field.dtype, field.shape, field.follows, field.mirror)
         for name, field in store.fields.items()
     }
     return {"fields": fields, "classes": store.manifest.classes}

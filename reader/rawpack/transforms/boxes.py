@@ -1,4 +1,5 @@
-"""Boxes in a batch: moved like their image, cut to it, and left out if nothing of them is visible.
+"""Boxes in a batch: moved like their image, cut to it, and left out if nothing of them is visible; and what follows
+them, such as keypoints and polygons.
 
 Boxes are not in slots, so the process that hands a batch over moves them. It draws again what a worker drew for their
 image: random numbers are a pure function of seed, epoch and sample.
@@ -11,12 +12,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
-from rawpack.errors import UsageError
+from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.transforms.followers import BOXES, Window, follow, misfit
 from rawpack.transforms.pipeline import MASK, PIXELS, sides
 from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, randoms
@@ -24,8 +27,6 @@ from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
 
 LEAST = 0.01
 """Pixels: a box that is narrower or lower than this after it was cut is left out."""
-Window = tuple[float, float, float, float]
-"""Left, top, right and bottom of the visible part of an image."""
 _Numbered = tuple[int, Step, Callable[[Spec], Spec], Spec, Spec]
 """A step: its number in the transform, the step itself, its `makes` or `makes_mask`, what it gets, what it makes."""
 
@@ -48,7 +49,8 @@ def cut(corners: NDArray[np.float64], window: Window) -> tuple[NDArray[np.float6
 
 
 class BoxMover:
-    """Moves the boxes of samples as a transform moves their images. Any number of threads may use one."""
+    """Moves the boxes of samples, and what follows them, as a transform moves their images. Any number of threads may
+    use one."""
 
     def __init__(self, image: str, lines: Sequence[tuple[str, tuple[_Numbered, ...]]]) -> None:
         """image: the field that the boxes belong to. lines: the steps for each image or mask field, in the order in
@@ -59,11 +61,11 @@ class BoxMover:
         self,
         library: ConcatenatedStore,
         rows: NDArray[np.int64],
-        boxes: Sequence[Array],
+        values: Mapping[str, Sequence[Array]],
         seeds: tuple[int, int],
         clips: NDArray[np.int64] | None = None,
-    ) -> list[Array]:
-        """The boxes of some samples, (n, k) each, in the pixels of a batch's images: new arrays of the same dtype, with
+    ) -> dict[str, list[Array]]:
+        """The values of some samples, by field, in the pixels of a batch's images: new arrays of the same dtype, with
         fewer rows if boxes are left out. seeds: (seed, epoch). clips: if rows are the frames of clips, the numbers of
         the clips, whose frames all move alike."""
         samples = rows if clips is None else clips
@@ -78,17 +80,33 @@ class BoxMover:
                     way = _way(steps, random, known, shape)
                     if of_image:
                         ways.append(way)
-        return [_along(one, *way) for one, way in zip(boxes, ways, strict=True)]
+        made = dict[str, list[Array]]()
+        followers = [name for name in values if not library.fields[name].is_boxes]
+        boxes: Sequence[Array] = (values.get(BOXES) or library.ragged(BOXES, rows)) if followers else []
+        for name, given in values.items():
+            field = library.fields[name]
+            if field.is_boxes:
+                made[name] = [_along(one, *way) for one, way in zip(given, ways, strict=True)]
+                continue
+            made[name] = []
+            for one, around, (move, window) in zip(given, boxes, ways, strict=True):
+                if problem := misfit(one, field.follows, len(around)):
+                    raise DamagedStoreError(f"{name}: {problem}")
+                kept = _cut(around, move, window)[1]
+                mirror = None if field.mirror is msgspec.UNSET else field.mirror
+                made[name].append(follow(one, field.follows, kept, move, window, mirror, name))
+        return made
 
 
 def mover_for(
     transform: Transform | None, fields: Mapping[str, Field], chosen: Sequence[str], before: Sequence[Step] = ()
 ) -> BoxMover | None:
-    """What moves the chosen boxes of a store; None if none were chosen. before: steps that come first.
+    """What moves the chosen boxes of a store, and what follows them; None if none were chosen. before: steps that come
+    first.
 
     Raises UsageError if a step changes the size of images and does not say where their points go.
     """
-    if not any(fields[name].is_boxes for name in chosen):
+    if not any(fields[name].moves for name in chosen):
         return None
     image = next(name for name, field in fields.items() if field.kind == "image")
     singles = [step for step in (*before, *as_steps(transform or [])) if not isinstance(step, BatchStep)]
@@ -156,7 +174,11 @@ def _way(
 
 
 def _along(boxes: Array, move: Move, window: Window) -> Array:
-    corners, kept = cut(moved(boxes[:, :4].astype(np.float64), move), window)
+    corners, kept = _cut(boxes, move, window)
     made = np.array(boxes[kept])
     made[:, :4] = corners[kept]
     return made
+
+
+def _cut(boxes: Array, move: Move, window: Window) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    return cut(moved(boxes[:, :4].astype(np.float64), move), window)

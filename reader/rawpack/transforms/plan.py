@@ -167,7 +167,7 @@ def _field_plan(numbered: list[tuple[int, Step]], stored: Field, frames: int | N
 
 def _check_refused(steps: Sequence[Step | BatchStep], fields: Mapping[str, Field], chosen: Sequence[str]) -> None:
     for name in chosen:
-        what = "masks" if fields[name].kind == MASK else "boxes" if fields[name].is_boxes else ""
+        what = "masks" if fields[name].kind == MASK else "boxes" if fields[name].moves else ""
         for step in steps:
             if what in step.refuses:
                 raise UsageError(

@@ -2,12 +2,16 @@
 
 | file | holds |
 |---|---|
-| `reading.py` | a CSV, TSV or JSON-lines file, or a plain list of paths, as a source |
+| `reading.py` | a CSV, TSV or JSON-lines file as a source |
 | `lines.py` | its rows and cells: a row of `READERS` for each kind of file |
 | `columns.py`, `numbers.py`, `paths.py` | its columns: what they hold, declared or inferred |
 | `faults.py` | what is wrong with it, the first twenty faults at once |
-| `yolo.py` | a folder with a text file of boxes for each image |
-| `coco.py` | COCO's JSON of images, boxes and categories |
+| `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
+| `ultralytics.py` | the data.yaml that says where they are |
+| `voc.py`, `voc_xml.py` | Pascal VOC's folders, and its XML files |
+| `coco.py`, `coco_json.py` | COCO's JSON of images, boxes and categories |
+| `coco_objects.py`, `coco_masks.py` | its annotations as columns; its polygons and run lengths as masks |
+| `points.py` | columns of keypoints and polygons |
 | `table.py` | what all of them become: an array for each column |
 """
 
@@ -17,6 +21,20 @@ from rawpack_packer.sources.listing.coco import CocoSource
 from rawpack_packer.sources.listing.faults import BadListingError
 from rawpack_packer.sources.listing.lines import SUFFIXES
 from rawpack_packer.sources.listing.reading import ListingSource
+from rawpack_packer.sources.listing.ultralytics import is_data_yaml, yolo_splits
+from rawpack_packer.sources.listing.voc import VocSource, is_voc, voc_splits
 from rawpack_packer.sources.listing.yolo import YoloSource, is_yolo
 
-__all__ = ["SUFFIXES", "BadListingError", "CocoSource", "ListingSource", "YoloSource", "is_yolo"]
+__all__ = [
+    "SUFFIXES",
+    "BadListingError",
+    "CocoSource",
+    "ListingSource",
+    "VocSource",
+    "YoloSource",
+    "is_data_yaml",
+    "is_voc",
+    "is_yolo",
+    "voc_splits",
+    "yolo_splits",
+]

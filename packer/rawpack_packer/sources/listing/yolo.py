@@ -1,17 +1,20 @@
-"""YOLO files as a source: a folder of images with a text file of boxes for each: class, x, y, width, height."""
+"""YOLO files as a source: images with a text file each: a line per box, polygon, or box with keypoints."""
 
 from __future__ import annotations
 
+import math
 import os
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import MissingExtraError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.fields import FieldKind
@@ -19,27 +22,47 @@ from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.table import Files, RaggedColumn, TableSource, empty_classes, ends_of, texts_of
+from rawpack_packer.sources.listing.paths import state_of
+from rawpack_packer.sources.listing.points import POLYGONS, FractionsColumn, PolygonRows, keypoints_kind
+from rawpack_packer.sources.listing.table import (
+    Column,
+    Files,
+    RaggedColumn,
+    TableSource,
+    empty_classes,
+    ends_of,
+    texts_of,
+)
+from rawpack_packer.sources.listing.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
 from rawpack_packer.text import plain
 
 _SPLITS = ("train", "val", "valid", "test")
+_IMAGES = ("images", "JPEGImages")
 _VALUES = ("class", "x", "y", "width", "height")
+_COUNTS = ("hidden", "special_files", "links", "loops", "problems")
 
 
 def is_yolo(path: Path) -> bool:
-    """Whether a folder is certainly one: it, or a split in it, has folders `images` and `labels` side by side."""
+    """Whether a path is certainly one: it, or a split in it, has folders `images` (or `JPEGImages`) and `labels` side
+    by side; or it names a split of such a folder or of a data.yaml."""
     folders = [path, *(path / split for split in _SPLITS)]
     # Not Path.is_dir, which raises where nothing can be looked into: the scan reports that better.
-    return any(os.path.isdir(folder / "images") and os.path.isdir(folder / "labels") for folder in folders)  # noqa: PTH112
+    if any(
+        os.path.isdir(folder / "labels") and any(os.path.isdir(folder / name) for name in _IMAGES)  # noqa: PTH112
+        for folder in folders
+    ):
+        return True
+    return not os.path.lexists(path) and (is_data_yaml(path.parent) or _inner(path) is not None)
 
 
 class YoloSource(TableSource):
-    """All images below a folder, each with the boxes of its text file: field `boxes`.
+    """Images, each with the boxes, polygons or keypoints of its text file.
 
-    The file of `images/train/a.jpg` is `labels/train/a.txt`; an image that is not in a folder `images` has it next to
-    itself. An image without a file, or with an empty one, has no boxes. Class names come from `classes.txt`,
-    `obj.names` or `data.yaml` in the folder; those of a split, such as `train`, may be next to it.
+    The file of `images/train/a.jpg` is `labels/train/a.txt`; an image that is not in a folder `images` or `JPEGImages`
+    has it next to itself. An image without a file, or with an empty one, has no boxes. Class names come from
+    `classes.txt`, `obj.names` or `data.yaml` in the folder; those of a split, such as `train`, may be next to it.
 
+    Fields: `boxes`; `keypoints`, if a data.yaml has `kpt_shape`; `polygons`, if any file has one.
     `counts`: no_boxes (images), empty_classes, and those of `FolderSource` that count files.
     """
 
@@ -49,76 +72,183 @@ class YoloSource(TableSource):
         /,
         *,
         classes: Classes | None = None,
+        images: str | os.PathLike[str] | None = None,
+        labels: str | os.PathLike[str] | None = None,
         skip_unreadable: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """classes: replaces those in the folder. skip_unreadable, progress: as for `FolderSource`.
+        """path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
+        folder. images, labels: the folders of the images and of the text files, which have the same subfolders.
+        skip_unreadable, progress: as for `FolderSource`.
 
         Raises UsageError if there is no image, BadListingError with the first twenty lines that are not boxes.
         """
-        root = Path(path).absolute()
-        folder = FolderSource(root, skip_unreadable=skip_unreadable, progress=progress)
-        where, counts = folder.info.root, folder.info.counts
+        given = Path(path).absolute()
+        where = plain(os.fsencode(given))
         faults = Faults(where)
-        names = classes_of(classes) if classes is not None else _names(root)
-        reader = _LabelReader(root, faults, None if names is None else len(names))
-        paths = [folder.key(i) for i in range(len(folder))]
-        scanned = folder.states()[:, 0] != NOT_SCANNED
-        for image, known in zip(paths, scanned, strict=True):
-            reader.add(image, known)
+        found = _images(given, images, labels, skip_unreadable, progress, faults)
+        faults.stop()
+        names = found.yaml.names if found.yaml is not None else None
+        names = classes_of(classes) if classes is not None else names or _names(found.named)
+        about = found.yaml or _yaml_of(found.named)
+        keypoints, mirror = (None, ()) if about is None else (about.keypoints, about.mirror)
+        reader = _LabelReader(found.root, faults, None if names is None else len(names), keypoints)
+        scanned = found.states[:, 0] != NOT_SCANNED
+        for image, known in zip(found.paths, scanned, strict=True):
+            reader.add(label_in(labels, image) if labels is not None else label_of(image), known)
             if faults.enough:
                 break
         faults.stop()
         if not reader.files:
-            first = paths[int(scanned.argmax())]
+            first = found.paths[int(scanned.argmax())]
+            label = label_of(first) if labels is None else label_in(labels, first)
             raise UsageError(
                 f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
-                f"{plain(label_of(first))}; give the folder that holds images and labels"
+                f"{plain(label)}; give the folder that holds images and labels, or both by --images and --labels"
             )
-        if counts["bad_names"]:
-            raise UsageError(f"{where} has names that are not UTF-8: rename these files")
         boxes = reader.boxes()
+        kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
+        columns: dict[str, Column] = {"boxes": boxes}
+        if keypoints is not None:
+            kinds["keypoints"] = keypoints_kind(keypoints[0], mirror)
+            columns["keypoints"] = FractionsColumn(reader.keypoints())
+        if len(reader.polygons):
+            kinds["polygons"], columns["polygons"] = POLYGONS, FractionsColumn(reader.polygons.column())
         empty = empty_classes(names, boxes.classes())
+        named = classes if isinstance(classes, str | os.PathLike) else None
         info = SourceInfo(
             kind="yolo",
             root=where,
-            paths=(str(root),),
-            fields={"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")},
+            paths=found.read_from,
+            fields=kinds,
             classes=names,
             empty_classes=empty,
-            options=given_options(classes=classes if isinstance(classes, str | os.PathLike) else None),
+            options=given_options(classes=named, images=images, labels=labels),
             counts={
-                **{name: counts[name] for name in ("hidden", "special_files", "links", "loops", "problems")},
-                "other_files": counts["other_files"] - reader.files,
+                **found.counts,
+                "other_files": max(0, found.counts["other_files"] - reader.files),
                 "no_boxes": int(((np.diff(boxes.ends) == 0) & scanned).sum()),
                 "empty_classes": len(empty),
             },
-            problems=folder.info.problems,
+            problems=found.problems,
         )
-        texts = texts_of(paths)
-        images = Files(str(root), texts, folder.states())
-        super().__init__(info, texts, images, {"boxes": boxes}, np.array(reader.states, np.int64))
-        self._unread = folder.unread()
+        texts = texts_of(found.paths)
+        files = Files(str(found.root), texts, found.states)
+        states = np.concatenate([np.array(reader.states, np.int64), *(state_of(file, "") for file in found.lists)])
+        super().__init__(info, texts, files, columns, states)
 
     def unread(self) -> NDArray[np.int64]:
         """See `HasUnread`."""
-        return self._unread
+        return np.flatnonzero(self._all.images.all_states()[:, 0] == NOT_SCANNED)
+
+
+@dataclass
+class _ImageSet:
+    """The images of a source."""
+
+    root: Path
+    """What paths are relative to."""
+    named: Path
+    """The folder that may have files with names of classes."""
+    yaml: DataYaml | None
+    paths: list[str]
+    states: NDArray[np.int64]
+    counts: dict[str, int]
+    problems: tuple[str, ...]
+    read_from: tuple[str, ...]
+    lists: list[Path]
+    """Files that say which images there are."""
+
+
+def _images(
+    path: Path,
+    images: str | os.PathLike[str] | None,
+    labels: str | os.PathLike[str] | None,
+    skip_unreadable: bool,
+    progress: Callable[[int], None] | None,
+    faults: Faults,
+) -> _ImageSet:
+    yaml, lists = None, list[Path]()
+    root, places = path, [path]
+    for folder, option in ((images, "images"), (labels, "labels")):
+        if folder is not None and not Path(folder).is_dir():
+            raise UsageError(
+                f"there is no folder {plain(os.fspath(folder))}: --{option} names the folder of the {option}"
+            )
+    file, split = (path, None) if is_data_yaml(path) else (path.parent, path.name)
+    if images is not None:
+        root = Path(images).absolute()
+        places = [root]
+    elif is_data_yaml(file):
+        yaml, lists = read_yaml(file), [file]
+        root, found = yaml.found()
+        if split is not None and split not in found:
+            raise UsageError(f"{plain(os.fspath(file))} has no split {plain(split)!r}: it has {', '.join(found)}")
+        chosen = found.values() if split is None else [found[split]]
+        places = list(dict.fromkeys(place for one in chosen for place in one))
+        root = Path(os.path.commonpath([root, *places]))
+        root = root.parent if root.is_file() else root
+    elif (inner := _inner(path)) is not None and not os.path.lexists(path):
+        root, places = path.parent, [inner]
+    paths, states, problems = list[str](), list[NDArray[np.int64]](), list[str]()
+    counts = dict.fromkeys((*_COUNTS, "other_files"), 0)
+    for place in places:
+        if place.is_file():
+            listed, state = read_list(place, root, faults)
+            lists.append(place)
+        else:
+            scan = FolderSource(place, skip_unreadable=skip_unreadable, progress=progress)
+            if scan.info.counts["bad_names"]:
+                raise UsageError(f"{scan.info.root} has names that are not UTF-8: rename these files")
+            before = "" if place == root else f"{place.relative_to(root).as_posix()}/"
+            listed, state = [before + scan.key(i) for i in range(len(scan))], scan.states()
+            problems += scan.info.problems
+            for name in counts:
+                counts[name] += scan.info.counts[name]
+        paths += listed
+        states.append(state)
+    if len(set(paths)) < len(paths):
+        twice = next(one for one, times in Counter(paths).items() if times > 1)
+        faults.add(0, 0, "", f"{twice} is listed twice, and keys must be unique")
+    if not paths:
+        raise UsageError(f"{plain(os.fspath(path))} lists no image")
+    read_from = [path if yaml is None else yaml.path, *([root] if yaml is not None or images is not None else [])]
+    read_from += [] if labels is None else [Path(labels).absolute()]
+    return _ImageSet(
+        root=root,
+        named=path if yaml is None and path.exists() else root,
+        yaml=yaml,
+        paths=paths,
+        states=np.concatenate(states),
+        counts=counts,
+        problems=tuple(problems),
+        read_from=tuple(os.fspath(one) for one in read_from if os.path.lexists(one)) or (str(root),),
+        lists=lists,
+    )
+
+
+def _inner(path: Path) -> Path | None:
+    """The folder of images that a path such as `coco8/train` means; None where it means none."""
+    folder = path.parent / "images" / path.name
+    known = is_split(path.name) and os.path.isdir(folder) and os.path.isdir(path.parent / "labels")  # noqa: PTH112
+    return folder if known else None
 
 
 class _LabelReader:
     """Reads the text files of images, one after another."""
 
-    def __init__(self, root: Path, faults: Faults, classes: int | None) -> None:
-        self._root, self._faults, self._classes = root, faults, classes
+    def __init__(self, root: Path, faults: Faults, classes: int | None, keypoints: tuple[int, int] | None) -> None:
+        self._root, self._faults, self._classes, self._keypoints = root, faults, classes, keypoints
         self.states: list[tuple[int, int]] = []
         """Size and mtime of the file of each image."""
         self.files = 0
-        self._values = array("d")
+        self.polygons = PolygonRows()
+        self._values, self._points = array("d"), array("d")
         self._lengths: list[int] = []
 
-    def add(self, image: str, known: bool) -> None:
+    def add(self, name: str, known: bool) -> None:
         """Read the file of an image, named by its path below the root. known: whether the image could be looked at."""
-        name, before, state = label_of(image), len(self._values), UNKNOWN
+        before, state = len(self._values), UNKNOWN
         try:
             if known:
                 with opened(str(self._root / name)) as descriptor:
@@ -134,21 +264,64 @@ class _LabelReader:
             self._faults.add(0, 0, "", f"cannot be read: {reason_of(error)}", file=name)
         self.states.append(state)
         self._lengths.append((len(self._values) - before) // len(_VALUES))
+        self.polygons.end()
 
     def boxes(self) -> RaggedColumn:
         """The boxes of all images, as in the files."""
         values = np.array(self._values, np.float64).reshape(-1, len(_VALUES))
         return RaggedColumn(values, ends_of(self._lengths), "yolo")
 
+    def keypoints(self) -> RaggedColumn:
+        """The keypoints of all images: x, y, visibility, which is 2 for all that come without."""
+        count, numbers = self._keypoints or (1, 3)
+        points = np.array(self._points, np.float64).reshape(-1, count, numbers)
+        if numbers == 2:
+            points = np.concatenate([points, np.full((*points.shape[:2], 1), 2.0)], axis=2)
+        return RaggedColumn(points, ends_of(self._lengths))
+
     def _parse(self, name: str, data: bytes) -> None:
+        count = 0
         for number, line in enumerate(data.splitlines(), 1):
             cells = line.split()
-            if len(cells) == len(_VALUES):
-                self._values.extend(self._number(name, number, column, cell) for column, cell in enumerate(cells))
-            elif cells:
-                what = f"{len(cells)} values, but a box is {', '.join(_VALUES)}"
-                what += ": outlines are not read" if len(cells) > len(_VALUES) + 1 else ""
-                self._faults.add(number, min(len(cells), len(_VALUES)) + 1, "", what, file=name)
+            if not cells:
+                continue
+            if problem := self._wrong_length(len(cells)):
+                self._faults.add(number, min(len(cells), len(_VALUES)) + 1, "", problem, file=name)
+                continue
+            values = self._numbers(name, number, cells)
+            if self._keypoints is not None:
+                self._points.extend(values[len(_VALUES) :])
+            elif len(values) > len(_VALUES):
+                x, y = values[1::2], values[2::2]
+                self.polygons.add(values[1:], count)
+                left, right, top, bottom = min(x), max(x), min(y), max(y)
+                values[1:] = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
+            self._values.extend(values[: len(_VALUES)])
+            count += 1
+
+    def _wrong_length(self, cells: int) -> str:
+        """What is wrong with a line of so many values; empty if nothing is."""
+        if self._keypoints is not None:
+            count, numbers = self._keypoints
+            wanted = len(_VALUES) + count * numbers
+            what = f"{cells} values, but {', '.join(_VALUES)} and {count} keypoints of {numbers} numbers are {wanted}"
+            return "" if cells == wanted else what
+        if cells == len(_VALUES) or (cells > len(_VALUES) + 1 and cells % 2):
+            return ""
+        what = f"{cells} values, but a box is {', '.join(_VALUES)}"
+        what += ", and an outline class, x, y, x, y, x, y, ..." if cells > len(_VALUES) else ""
+        return what + (": keypoints need kpt_shape in data.yaml" if cells > len(_VALUES) + 1 else "")
+
+    def _numbers(self, name: str, line: int, cells: list[bytes]) -> list[float]:
+        if self._keypoints is None:
+            # At once: outlines have very many numbers. Only Python reads 1_0 as a number; a NaN makes the sum one.
+            with suppress(ValueError):
+                values = [*map(float, cells)]
+                number, shares = values[0], values[1:]
+                good = 0 <= number < (self._classes or math.inf) and number.is_integer()
+                if good and min(shares) >= 0 and max(shares) <= 1 and sum(shares) >= 0 and b"_" not in b"".join(cells):
+                    return values
+        return [self._number(name, line, column, cell) for column, cell in enumerate(cells)]
 
     def _number(self, name: str, line: int, column: int, cell: bytes) -> float:
         try:
@@ -156,65 +329,73 @@ class _LabelReader:
         except ValueError:
             value = float("nan")
         wrong = ""
+        numbers = 2 if self._keypoints is None else self._keypoints[1]
+        which = column - len(_VALUES)
+        called = _VALUES[column] if which < 0 else ("x", "y", "visibility")[which % numbers]
         if column == 0:
             if not (value >= 0 and value.is_integer()):
                 wrong = "is not a class number"
             elif self._classes is not None and value >= self._classes:
                 wrong = f"there are {self._classes} classes, counted from 0"
+        elif called == "visibility":
+            wrong = "" if value in (0, 1, 2) else "is not 0, 1 or 2"
         elif not 0 <= value <= 1:
             wrong = "is not a fraction of the image, from 0 to 1"
         if wrong:
             # A link may lead out of the source, to values that its owner would not show.
             linked = os.path.islink(self._root / name)  # noqa: PTH114
             shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
-            self._faults.add(line, column + 1, _VALUES[column], f"{shown}: {wrong}", file=name)
+            self._faults.add(line, column + 1, called, f"{shown}: {wrong}", file=name)
         return value
 
 
 def label_of(image: str) -> str:
-    """The path of the text file with the boxes of an image: the last folder `images` is replaced by `labels`. Without
-    such a folder, the file is next to the image."""
-    folders, _, name = image.rpartition("/")
-    before, found, after = f"/{folders}/".rpartition("/images/")
-    folders = f"{before}/labels/{after}" if found else after
-    return "/".join([*filter(None, folders.split("/")), os.path.splitext(name)[0] + ".txt"])  # noqa: PTH122
+    """The path of the text file with the boxes of an image: the last folder `images` or `JPEGImages` is replaced by
+    `labels`. Without such a folder, the file is next to the image."""
+    parts = image.split("/")
+    last = max((i for i, part in enumerate(parts[:-1]) if part in _IMAGES), default=None)
+    if last is not None:
+        parts[last] = "labels"
+    return os.path.splitext("/".join(parts))[0] + ".txt"  # noqa: PTH122
 
 
-def _names_in_yaml(path: Path) -> tuple[str, ...]:
-    where = plain(os.fspath(path))
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtraError(
-            f"{where} has the names of the classes: pip install 'rawpack[yolo]' to read it, or give a file with one "
-            "name per line by --classes"
-        ) from None
-    try:
-        named: Any = yaml.safe_load(path.read_text("utf-8"))["names"]
-        numbered = dict(enumerate(named)) if isinstance(named, list) else dict(named)
-        names = [str(numbered[number]) for number in range(len(numbered))]
-    except (yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
+def label_in(labels: str | os.PathLike[str], image: str) -> str:
+    """The same where the text files have a folder of their own, with the same subfolders as that of the images."""
+    return os.path.join(os.path.abspath(labels), os.path.splitext(image)[0] + ".txt")  # noqa: PTH100, PTH118, PTH122
+
+
+def _yaml_names(path: Path) -> tuple[str, ...]:
+    names = read_yaml(path).names
+    if names is None:
         raise UsageError(
-            f"{where} has no list 'names' of class names ({type(error).__name__}); give a file with one name per line "
-            "by --classes"
-        ) from None
-    return classes_of(names)
+            f"{plain(os.fspath(path))} has no list 'names' of class names; give a file with one name per line by "
+            "--classes"
+        )
+    return names
 
 
+_YAML = ("data.yaml", "dataset.yaml", "data.yml")
 _NAME_FILES: dict[str, Callable[[Path], tuple[str, ...]]] = {
     "classes.txt": classes_of,
     "obj.names": classes_of,
-    "data.yaml": _names_in_yaml,
-    "dataset.yaml": _names_in_yaml,
-    "data.yml": _names_in_yaml,
+    **dict.fromkeys(_YAML, _yaml_names),
 }
 """Files with class names -> what reads them; the first that exists counts."""
 
 
+def _beside(root: Path, names: Iterable[str]) -> Path | None:
+    """The first of some files that is in a folder; or next to it, if it is a split."""
+    folders = (root, root.parent) if is_split(root.name) else (root,)
+    return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
+
+
 def _names(root: Path) -> tuple[str, ...] | None:
-    """The class names in a folder, if there are any; or next to it, if it is a split."""
-    for folder in (root, root.parent) if is_split(root.name) else (root,):
-        for name, read in _NAME_FILES.items():
-            if (folder / name).is_file():
-                return read(folder / name)
-    return None
+    """The class names in a folder, if there are any."""
+    file = _beside(root, _NAME_FILES)
+    return None if file is None else _NAME_FILES[file.name](file)
+
+
+def _yaml_of(root: Path) -> DataYaml | None:
+    """The data.yaml in a folder, if it speaks of keypoints."""
+    file = _beside(root, _YAML)
+    return None if file is None or b"kpt_shape" not in file.read_bytes() else read_yaml(file)

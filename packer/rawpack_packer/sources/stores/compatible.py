@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -60,7 +61,14 @@ def image_kind(stores: Sequence[Store]) -> ImageKind:
 def field_kind(name: str, stores: Sequence[Store]) -> FieldKind:
     """What a field of all stores is."""
     field, shape = stores[0].fields[name], _common_shape(name, stores)
-    return FieldKind(field.dtype, shape, mask=field.kind == "mask", boxes="xyxy" if field.is_boxes else None)
+    return FieldKind(
+        field.dtype,
+        shape,
+        mask=field.kind == "mask",
+        boxes="xyxy" if field.is_boxes else None,
+        follows=None if field.follows is msgspec.UNSET else field.follows,
+        mirror=() if field.mirror is msgspec.UNSET else field.mirror,
+    )
 
 
 def _common_shape(name: str, stores: Sequence[Store]) -> tuple[int | None, ...]:
@@ -93,8 +101,8 @@ def _go_together(one: Field | None, other: Field | None) -> bool:
     if one is None or other is None:
         return False
     start = 2 if one.in_shards and len(one.shape) == 3 else 0
-    return (one.kind, one.dtype, one.boxes, len(one.shape), one.shape[start:]) == (
-        other.kind, other.dtype, other.boxes, len(other.shape), other.shape[start:],
+    return (one.kind, one.dtype, one.boxes, one.follows, one.mirror, len(one.shape), one.shape[start:]) == (
+        other.kind, other.dtype, other.boxes, other.follows, other.mirror, len(other.shape), other.shape[start:],
     )  # fmt: skip
 
 

@@ -1,0 +1,200 @@
+"""Ultralytics' `data.yaml`: where the images of each split are, the names of classes, and what keypoints there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import MissingExtraError, UsageError
+from rawpack_packer.sources.divided import splits_in
+from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.listing.columns import classes_of
+from rawpack_packer.sources.listing.faults import CellPosition, Faults
+from rawpack_packer.sources.listing.paths import PathParser
+from rawpack_packer.sources.listing.points import MOST_KEYPOINTS
+from rawpack_packer.text import listed, plain
+
+SUFFIXES = (".yaml", ".yml")
+SPLITS = ("train", "val", "test")
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class DataYaml:
+    """What rawpack takes from a `data.yaml`."""
+
+    path: Path
+    names: tuple[str, ...] | None
+    keypoints: tuple[int, int] | None
+    """`kpt_shape`: how many keypoints each box has, and 2 or 3 numbers for each."""
+    mirror: tuple[int, ...]
+    """`flip_idx`: which keypoint takes the place of each in a mirrored image; empty where it is not given."""
+    folder: str
+    """`path`, as written."""
+    entries: dict[str, tuple[str, ...]]
+    """Each split -> folders of images, or lists of them, as written."""
+
+    def found(self) -> tuple[Path, dict[str, list[Path]]]:
+        """The dataset's folder, and the folders and lists of each split. Raises UsageError where one is missing."""
+        where = plain(os.fspath(self.path))
+        if not self.entries:
+            raise UsageError(f"{where} names no images: it has none of {', '.join(SPLITS)}")
+        here = self.path.parent
+        bases = [here / self.folder]
+        if self.folder and not Path(self.folder).is_absolute():
+            bases += [
+                here / "datasets" / self.folder,
+                here.parent / self.folder,
+                here.parent / "datasets" / self.folder,
+            ]
+            bases += [Path(self.folder).absolute(), here]
+        wanted = [entry for entries in self.entries.values() for entry in entries]
+        for base in bases:
+            places = {split: [_below(base, entry) for entry in entries] for split, entries in self.entries.items()}
+            if any(place.exists() for one in places.values() for place in one):
+                break
+        else:
+            tried = listed(list(dict.fromkeys(plain(os.path.normpath(base)) for base in bases)), 6)
+            raise UsageError(f"{where}: there is no {plain(wanted[0])} in {tried}: correct `path` in it")
+        # `test` is often named in a file that came without its images.
+        present = {split: one for split, one in places.items() if split != "test" or all(p.exists() for p in one)}
+        for split, one in present.items():
+            for place in one:
+                if not place.exists():
+                    raise UsageError(f"{where}: {split}: there is no {plain(os.fspath(place))}")
+        return Path(os.path.normpath(base)), present
+
+
+def is_data_yaml(path: Path) -> bool:
+    """Whether a path is one by its name; or names a split of one, as `data.yaml/train`."""
+    return path.suffix.lower() in SUFFIXES and os.path.isfile(path)  # noqa: PTH113 - raises where nothing can be looked into
+
+
+def yolo_splits(path: Path) -> list[str]:
+    """The splits of a `data.yaml`, or of a folder with `images/train` and `images/val`; empty where there are
+    fewer than two that differ."""
+    if is_data_yaml(path):
+        places = read_yaml(path).found()[1]
+        return list(places) if len({tuple(one) for one in places.values()}) > 1 else []
+    return splits_in(path / "images") if os.path.isdir(path / "labels") else []  # noqa: PTH112
+
+
+def read_yaml(path: Path) -> DataYaml:
+    """What is in a `data.yaml`. Raises UsageError, which names the entry that is wrong; MissingExtraError without
+    PyYAML."""
+    where = plain(os.fspath(path))
+    try:
+        import yaml
+    except ImportError:
+        raise MissingExtraError(
+            f"{where} has the names of the classes: pip install 'rawpack[yolo]' to read it, or give a file with one "
+            "name per line by --classes"
+        ) from None
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UsageError(f"{where} has more than {_MOST_BYTES} bytes: it is no data.yaml")
+        # All values as texts: the class "no" is not False.
+        tree = yaml.load(path.read_text("utf-8"), Loader=yaml.BaseLoader)
+    except OSError as error:
+        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise UsageError(f"{where} is no data.yaml: it has no entries, such as names")
+    keypoints = _numbers(where, tree, "kpt_shape")
+    if keypoints and (len(keypoints) != 2 or not 0 < keypoints[0] <= MOST_KEYPOINTS or keypoints[1] not in (2, 3)):
+        raise UsageError(f"{where}: kpt_shape is {list(keypoints)}, but it is [keypoints, 2 or 3]")
+    mirror = _numbers(where, tree, "flip_idx")
+    if mirror and (not keypoints or sorted(mirror) != list(range(keypoints[0]))):
+        raise UsageError(f"{where}: flip_idx is {list(mirror)}, which is no order of the keypoints of kpt_shape")
+    return DataYaml(
+        path=path,
+        names=_names(where, tree),
+        keypoints=(keypoints[0], keypoints[1]) if keypoints else None,
+        mirror=mirror,
+        folder=_texts(where, tree, "path")[0] if tree.get("path") else "",
+        entries={split: _texts(where, tree, split) for split in SPLITS if tree.get(split)},
+    )
+
+
+def read_list(file: Path, root: Path, faults: Faults) -> tuple[list[str], NDArray[np.int64]]:
+    """The images in a list, by their paths below the root (absolute if they are elsewhere), and size and mtime of each.
+    Relative paths start from the list's folder, or from the root."""
+    try:
+        lines = file.read_bytes().decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        what = reason_of(error) if isinstance(error, OSError) else "its text is not UTF-8"
+        raise UsageError(f"{plain(os.fspath(file))} cannot be read: {what}") from None
+    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    first = numbered[0][1] if numbered else ""
+    base = root if (root / first).exists() and not (file.parent / first).exists() else file.parent
+    paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in numbered]
+    parser = PathParser(_ListLine("", 0, faults, cells=False, file=os.path.relpath(file, root)), os.fspath(root))
+    parser.add(paths, np.array([number for number, _ in numbered], np.int64))
+    below = os.path.join(root, "")  # noqa: PTH118 - as the paths
+    return [path.removeprefix(below) for path in paths], parser.files().states
+
+
+@dataclass(frozen=True)
+class _ListLine(CellPosition):
+    """A line of a list of images."""
+
+    file: str
+
+    def fault(self, line: int, what: str) -> None:
+        self.faults.add(int(line), 0, "", what, file=self.file)
+
+
+def _below(base: Path, entry: str) -> Path:
+    """Where an entry leads. Roboflow writes ../train/images for a folder next to the file."""
+    place = base / entry
+    if entry.startswith("../") and not place.exists():
+        place = base / entry.removeprefix("../")
+    return Path(os.path.normpath(place))
+
+
+def _names(where: str, tree: dict[str, Any]) -> tuple[str, ...] | None:
+    named = tree.get("names")
+    if named is None:
+        return None
+    try:
+        numbered = dict(enumerate(named)) if isinstance(named, list) else {int(n): name for n, name in named.items()}
+        names = [numbered[number] for number in range(len(numbered))]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        names = [None]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"{where} has no list 'names' of class names, numbered from 0; give a file with one name per line by "
+            "--classes"
+        )
+    return classes_of(names)
+
+
+def _texts(where: str, tree: dict[str, Any], entry: str) -> tuple[str, ...]:
+    value = tree[entry]
+    values = tuple(value) if isinstance(value, list) else (value,)
+    if not values or not all(isinstance(one, str) and one and "\0" not in one for one in values):
+        raise UsageError(f"{where}: {entry} is neither a path nor a list of paths")
+    return values
+
+
+def _numbers(where: str, tree: dict[str, Any], entry: str) -> tuple[int, ...]:
+    value = tree.get(entry) or []
+    try:
+        if len(value) > MOST_KEYPOINTS or isinstance(value, str):
+            raise ValueError
+        return tuple(int(one) for one in _flat(value))
+    except (ValueError, TypeError):
+        raise UsageError(f"{where}: {entry} is not a list of whole numbers") from None
+
+
+def _flat(values: Any) -> Iterable[str]:
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise TypeError
+    return values

@@ -1,0 +1,258 @@
+"""Pascal VOC's layout as a source: JPEGImages, an XML file in Annotations for each, lists in ImageSets, and masks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
+from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.kinds import Declared
+from rawpack_packer.sources.listing.columns import Classes, classes_of
+from rawpack_packer.sources.listing.faults import CellPosition, Faults
+from rawpack_packer.sources.listing.paths import PathParser, state_of
+from rawpack_packer.sources.listing.table import (
+    Column,
+    Files,
+    RaggedColumn,
+    Rows,
+    TableSource,
+    empty_classes,
+    ends_of,
+    texts_of,
+)
+from rawpack_packer.sources.listing.voc_xml import ImageObjects, parse
+from rawpack_packer.text import listed, plain
+
+CLASSES = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
+    "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+"""Pascal VOC's own."""
+_IMAGES, _XML, _SETS = "JPEGImages", "Annotations", "ImageSets"
+_SPLITS = ("train", "val", "test")
+_MOST_BYTES = 16 << 20
+_COUNTS = ("hidden", "other_files", "special_files", "links", "loops", "problems")
+
+
+def is_voc(path: Path) -> bool:
+    """Whether a path is a folder with JPEGImages and Annotations, or names a list of one, as `VOC2012/train`."""
+    if os.path.lexists(path):
+        return os.path.isdir(path / _IMAGES) and os.path.isdir(path / _XML)  # noqa: PTH112 - may be unreadable
+    return is_voc(path.parent) and any(
+        _list(path.parent, kind, path.name).is_file() for kind in ("Main", "Segmentation")
+    )
+
+
+def voc_splits(path: Path) -> list[str]:
+    """Those of train, val and test of which such a folder has lists; empty where there are fewer than two."""
+    found = [name for name in _SPLITS if _list(path, "Main", name).is_file()]
+    return found if len(found) > 1 else []
+
+
+class VocSource(TableSource):
+    """Images with the boxes of their XML files.
+
+    Fields: `boxes`; `difficult`, `truncated` and `pose`, a number for each box; and masks that were asked for. The
+    classes are VOC's 20, if there are no others, or else the sorted names in all XML files.
+
+    `counts`: no_boxes and no_annotation (images), empty_classes, and those of `FolderSource` that count files.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        fields: Mapping[str, Declared] | Sequence[str] = (),
+        classes: Classes | None = None,
+        skip_unreadable: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """path: `VOCdevkit/VOC2012`, or one of its lists, `VOCdevkit/VOC2012/train`. fields: masks, each as
+        `FOLDER:mask` or `NAME=FOLDER:mask`; then the images are those that have them, or that the lists in
+        ImageSets/Segmentation name. classes: replaces the names that are found. skip_unreadable, progress: as for
+        `FolderSource`.
+
+        Raises UsageError if there is no image, BadListingError with the first twenty faults.
+        """
+        given = Path(path).absolute()
+        where = plain(os.fsencode(given))
+        root, split = (given, None) if given.exists() else (given.parent, given.name)
+        words = [f"{name}:{kind}" for name, kind in fields.items()] if isinstance(fields, Mapping) else list(fields)
+        masks = _masks(words, root)
+        faults = Faults(where)
+        folder = FolderSource(root / _IMAGES, skip_unreadable=skip_unreadable, progress=progress)
+        if folder.info.counts["bad_names"]:
+            raise UsageError(f"{where} has names that are not UTF-8: rename these files")
+        names = [folder.key(i) for i in range(len(folder))]
+        chosen, lists = np.arange(len(names)), list[Path]()
+        if split is not None:
+            file = _list(root, "Segmentation" if masks else "Main", split)
+            chosen, lists = _listed(file, names, faults), [file]
+        elif masks:
+            there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in names]
+            chosen = np.flatnonzero(there)
+        faults.stop()
+        if not len(chosen):
+            raise UsageError(
+                f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else "")
+            )
+        names, states = [names[i] for i in chosen.tolist()], folder.states()[chosen]
+        found, xml_states = _annotations(root, names, faults)
+        faults.stop()
+        labels = classes_of(classes) if classes is not None else _classes(root, found, faults)
+        columns, kinds = _columns(found, labels, faults, names)
+        for name, inside in masks.items():
+            paths = [f"{inside}/{_stem(one)}.png" for one in names]
+            for mask in paths:
+                if not (root / mask).is_file() and not faults.enough:
+                    faults.add(0, 0, "", "there is no such mask", file=mask)
+            faults.stop()
+            parser = PathParser(CellPosition(name, 0, faults, cells=False), str(root))
+            parser.add(paths, np.arange(1, len(names) + 1))
+            kinds[name], columns[name] = parser.finish()
+        faults.stop()
+        boxes = columns["boxes"]
+        assert isinstance(boxes, RaggedColumn)
+        empty, scanned = empty_classes(labels, boxes.classes()), states[:, 0] != NOT_SCANNED
+        info = SourceInfo(
+            kind="voc",
+            root=where,
+            paths=(str(root),),
+            fields=kinds,
+            classes=labels,
+            empty_classes=empty,
+            options=given_options(field=words, classes=classes if isinstance(classes, str | os.PathLike) else None),
+            counts={
+                **{name: folder.info.counts[name] for name in _COUNTS},
+                "no_boxes": int(((np.diff(boxes.ends) == 0) & scanned).sum()),
+                "no_annotation": sum(one is None for one in found),
+                "empty_classes": len(empty),
+            },
+            problems=folder.info.problems,
+        )
+        texts = texts_of([f"{_IMAGES}/{name}" for name in names])
+        more = np.concatenate([xml_states, *(state_of(file, "") for file in lists)])
+        super().__init__(info, texts, Files(str(root), texts, states), columns, more)
+
+    def unread(self) -> NDArray[np.int64]:
+        """See `HasUnread`."""
+        return np.flatnonzero(self._all.images.all_states()[:, 0] == NOT_SCANNED)
+
+
+def _list(root: Path, kind: str, split: str) -> Path:
+    return root / _SETS / kind / f"{split}.txt"
+
+
+def _masks(fields: Sequence[str], root: Path) -> dict[str, str]:
+    """Each mask field -> its folder."""
+    masks = dict[str, str]()
+    for text in fields:
+        name, _, folder = text.removesuffix(":mask").rpartition("=")
+        name = name or folder
+        if not text.endswith(":mask") or "/" in folder or not os.path.isdir(root / folder):  # noqa: PTH112
+            raise UsageError(
+                f"--field {text}: for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as "
+                f"SegmentationClass:mask, with a folder of masks in {plain(os.fspath(root))}"
+            )
+        if name in masks:
+            raise UsageError(f"--field {name} is given twice")
+        masks[name] = folder
+    check_names(["boxes", "difficult", "truncated", "pose", *masks])
+    return masks
+
+
+def _stem(name: str) -> str:
+    return os.path.splitext(name)[0]  # noqa: PTH122 - of a path, with its folders
+
+
+def _listed(file: Path, images: Sequence[str], faults: Faults) -> Rows:
+    """The numbers of the images that a list names, in its order."""
+    short = f"{_SETS}/{file.parent.name}/{file.name}"
+    try:
+        lines = file.read_bytes().decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        what = reason_of(error) if isinstance(error, OSError) else "its text is not UTF-8"
+        raise UsageError(f"{plain(os.fspath(file))} cannot be read: {what}") from None
+    number_of = {_stem(name): i for i, name in enumerate(images)}
+    chosen = dict[int, int]()
+    for line, text in enumerate(lines, 1):
+        if not (name := text.strip()):
+            continue
+        i = number_of.get(name, number_of.get(name.split()[0]))
+        if i is None:
+            faults.add(line, 0, "", f"there is no image {name} in {_IMAGES}", file=short)
+        elif chosen.setdefault(i, line) != line:
+            faults.add(line, 0, "", f"{name} is on line {chosen[i]} already", file=short)
+        if faults.enough:
+            break
+    return np.array([*chosen], np.int64)
+
+
+def _annotations(root: Path, images: Sequence[str], faults: Faults) -> tuple[list[ImageObjects | None], Rows]:
+    """What the XML file of each image says, and size and mtime of these files; None and UNKNOWN where there is none."""
+    found, states = list[ImageObjects | None](), np.full((len(images), 2), UNKNOWN, np.int64)
+    for i, image in enumerate(images):
+        name, one = f"{_XML}/{_stem(image)}.xml", None
+        try:
+            with opened(str(root / name)) as descriptor:
+                state = os.fstat(descriptor)
+                with open(descriptor, "rb", closefd=False) as file:
+                    data = file.read(_MOST_BYTES + 1)
+            states[i] = state.st_size, state.st_mtime_ns
+            if len(data) > _MOST_BYTES:
+                faults.add(0, 0, "", f"more than {_MOST_BYTES} bytes", file=name)
+            else:
+                one = parse(data, name, faults)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            faults.add(0, 0, "", f"cannot be read: {reason_of(error)}", file=name)
+        found.append(one)
+        if faults.enough:
+            break
+    return found, states
+
+
+def _classes(root: Path, found: Sequence[ImageObjects | None], faults: Faults) -> tuple[str, ...]:
+    """VOC's own, or else the sorted names in all XML files, so that all lists have the same."""
+    names = {name for one in found if one is not None for name in one.names}
+    if names <= {*CLASSES}:
+        return CLASSES
+    with os.scandir(root / _XML) as entries:
+        every = sorted(entry.name for entry in entries if entry.name.endswith(".xml"))
+    more, _ = _annotations(root, every, faults)
+    faults.stop()
+    return tuple(sorted(names | {name for one in more if one is not None for name in one.names}))
+
+
+def _columns(
+    found: Sequence[ImageObjects | None], classes: Sequence[str], faults: Faults, images: Sequence[str]
+) -> tuple[dict[str, Column], dict[str, FieldKind]]:
+    number_of = {name: number for number, name in enumerate(classes)}
+    for one, image in zip(found, images, strict=True):
+        for name in one.names if one is not None else ():
+            if name not in number_of and not faults.enough:
+                faults.add(0, 0, "", f"{name!r} is none of the classes", file=f"{_XML}/{_stem(image)}.xml")
+    faults.stop()
+    every = [one or ImageObjects() for one in found]
+    ends = ends_of([len(one.names) for one in every])
+    corners = np.array([box for one in every for box in one.boxes], np.float64).reshape(-1, 4)
+    numbers = np.array([number_of[name] for one in every for name in one.names], np.float64)
+    sizes = np.array([one.size for one in every], np.int64)
+    boxes = RaggedColumn(np.concatenate([corners, numbers[:, None]], axis=1), ends, "xyxy", sizes)
+    columns: dict[str, Column] = {"boxes": boxes}
+    for i, name in enumerate(("difficult", "truncated", "pose")):
+        columns[name] = RaggedColumn(np.array([flags[i] for one in every for flags in one.flags], np.uint8), ends)
+    of_boxes = FieldKind("uint8", (None,), follows="rows")
+    return columns, {
+        name: FieldKind("float32", (None, 5), boxes="xyxy") if name == "boxes" else of_boxes for name in columns
+    }

@@ -1,0 +1,169 @@
+"""Pascal VOC's folders: boxes of XML files, lists of splits, palette masks. The oracle is arithmetic, and Pillow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from PIL import Image
+from running import pack, run_here
+
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import DividedError, open_source
+from rawpack_packer.sources.listing.voc import CLASSES
+
+HEIGHT, WIDTH = 40, 60
+PERSON = """<object><name>person</name><pose>Left</pose><truncated>1</truncated><difficult>0</difficult>
+<bndbox><xmin>1</xmin><ymin>3</ymin><xmax>60</xmax><ymax>20</ymax></bndbox>
+<part><name>head</name><bndbox><xmin>5</xmin><ymin>5</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></part></object>"""
+DOG = """<object><name>dog</name><pose>Unspecified</pose><difficult>1</difficult>
+<bndbox><xmax>20.5</xmax><xmin>10</xmin><ymax>30</ymax><ymin>30</ymin></bndbox></object>"""
+
+
+def xml(*objects: str, size: tuple[int, int] = (HEIGHT, WIDTH)) -> str:
+    """An annotation."""
+    sides = f"<size><width>{size[1]}</width><height>{size[0]}</height><depth>3</depth></size>"
+    return f'<?xml version="1.0"?>\n<annotation><filename>x.jpg</filename>{sides}\n{"".join(objects)}</annotation>'
+
+
+@pytest.fixture
+def voc(tmp_path: Path) -> Path:
+    """VOCdevkit/VOC2012 with three images; one has no XML file, another no masks."""
+    root = tmp_path / "VOCdevkit/VOC2012"
+    for folder in ("Annotations", "ImageSets/Main", "ImageSets/Segmentation", "SegmentationClass"):
+        (root / folder).mkdir(parents=True)
+    for i, name in enumerate(("2007_000027", "2007_000032", "2007_000033")):
+        save(root / f"JPEGImages/{name}.jpg", picture(HEIGHT, WIDTH, i))
+    (root / "Annotations/2007_000027.xml").write_text(xml(PERSON, DOG))
+    (root / "Annotations/2007_000032.xml").write_text(xml())
+    for i, name in enumerate(("2007_000027", "2007_000033")):
+        mask = Image.fromarray(np.full((HEIGHT, WIDTH), 0, np.uint8), "P")
+        mask.putpalette([0, 0, 0, 128, 0, 0] * 128)
+        mask.paste(15 + i, (10, 5, 30, 20))
+        mask.paste(255, (30, 5, 32, 20))
+        mask.save(root / f"SegmentationClass/{name}.png")
+    (root / "ImageSets/Main/train.txt").write_text("2007_000027\n")
+    (root / "ImageSets/Main/val.txt").write_text("2007_000033\n2007_000032\n")
+    (root / "ImageSets/Main/trainval.txt").write_text("2007_000027\n2007_000032\n2007_000033\n")
+    (root / "ImageSets/Main/person_train.txt").write_text("2007_000027  1\n")
+    (root / "ImageSets/Segmentation/val.txt").write_text("2007_000033\n")
+    return root
+
+
+def test_boxes_cover_the_pixels_that_voc_means(voc: Path, tmp_path: Path) -> None:
+    """VOC counts pixels from 1 and both ends are in: 1 to 60 are all 60 columns. A person's parts are no objects."""
+    reader = Reader(pack(voc, tmp_path / "s", "--source", "voc", "--size", "keep"))
+    assert list(reader.fields) == ["image", "boxes", "difficult", "truncated", "pose", "key"]
+    assert reader.classes == CLASSES == tuple(sorted(CLASSES))
+    assert reader[0]["key"] == "JPEGImages/2007_000027.jpg"
+    assert reader[0]["boxes"].tolist() == [[0, 2, 60, 20, 14], [9, 29, 20.5, 30, 11]]
+    assert reader[0]["difficult"].tolist() == [0, 1]
+    assert reader[0]["truncated"].tolist() == [1, 0]
+    assert reader[0]["pose"].tolist() == [2, 0]
+    assert [len(reader[i]["boxes"]) for i in (1, 2)] == [0, 0]
+    counts = open_source(voc, "voc").info.counts
+    assert (counts["no_boxes"], counts["no_annotation"]) == (2, 1)
+
+
+def test_splits_are_the_lists_of_imagesets(voc: Path, tmp_path: Path) -> None:
+    """The folder alone is refused with the command that packs its lists; a list has its own order; trainval is one."""
+    with pytest.raises(DividedError, match=r"VOC2012 is divided into the splits train, val: `rawpack pack --splits"):
+        open_source(voc)
+    assert run_here("pack", "--workers", 0, "--size", 16, "--splits", "train,val", voc, tmp_path / "s").code == 0
+    val = Reader(tmp_path / "s/val")
+    assert [val[i]["key"] for i in range(2)] == ["JPEGImages/2007_000033.jpg", "JPEGImages/2007_000032.jpg"]
+    assert val.classes == Reader(tmp_path / "s/train").classes
+    assert len(open_source(voc / "trainval")) == 3
+    ran = run_here("pack", "--splits", "train,minival", voc, tmp_path / "t")
+    assert ran.code == 2
+    assert "'minival'" in ran.err
+
+
+def test_palette_masks_keep_their_numbers(voc: Path, tmp_path: Path) -> None:
+    """The values are the palette's indices, 255 too; only images with masks are taken, or those of the list in
+    ImageSets/Segmentation."""
+    there = pack(voc, tmp_path / "s", "--source", "voc", "--size", "keep", "--field", "seg=SegmentationClass:mask")
+    reader = Reader(there)
+    assert len(reader) == 2
+    for i, name in enumerate(("2007_000027", "2007_000033")):
+        expected = np.array(Image.open(voc / f"SegmentationClass/{name}.png"))
+        assert set(np.unique(expected)) == {0, 15 + i, 255}
+        assert np.array_equal(reader[i]["seg"][..., 0], expected)
+    val = open_source(voc / "val", fields=["SegmentationClass:mask"])
+    assert [val.key(i) for i in range(len(val))] == ["JPEGImages/2007_000033.jpg"]
+    (voc / "SegmentationClass/2007_000033.png").unlink()
+    with pytest.raises(UsageError, match=r"SegmentationClass/2007_000033.png: there is no such mask"):
+        open_source(voc / "val", fields={"SegmentationClass": "mask"})
+    with pytest.raises(UsageError, match="such as SegmentationClass:mask"):
+        open_source(voc / "val", fields=["nothing:mask"])
+
+
+def test_other_names_are_sorted_and_the_same_in_all_lists(voc: Path) -> None:
+    """The classes of a dataset of one's own are the names in all XML files, or those that were given."""
+    for name, what in (("2007_000027", "zebra"), ("2007_000032", "ant")):
+        (voc / f"Annotations/{name}.xml").write_text(xml(DOG.replace("dog", what)))
+    assert open_source(voc / "train").info.classes == open_source(voc / "val").info.classes == ("ant", "zebra")
+    assert open_source(voc / "train").info.empty_classes == ("ant",)
+    (voc / "names").write_text("zebra\nyak\n")
+    assert open_source(voc / "train", classes=voc / "names").info.classes == ("zebra", "yak")
+    with pytest.raises(UsageError, match=r"Annotations/2007_000032.xml: 'ant' is none of the classes"):
+        open_source(voc / "val", classes=voc / "names")
+
+
+def test_rows_are_left_out_with_their_boxes(voc: Path, tmp_path: Path) -> None:
+    """A crop that has only the second object of two keeps its difficult, truncated and pose."""
+    reader = Reader(pack(voc / "train", tmp_path / "s", "--size", "keep", "--crop", "5,25,30,15"))
+    assert reader[0]["boxes"].tolist() == [[4, 4, 15.5, 5, 11]]
+    assert [reader[0][name].tolist() for name in ("difficult", "truncated", "pose")] == [[1], [0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (xml(DOG.replace("<xmin>10", "<xmin>ten")), "line 4, column"),
+        (xml(DOG.replace("<xmin>10", "<xmin>ten")), "(xmin): 'ten' is not a number"),
+        (xml(DOG.replace("<xmin>10", "<xmin>nan")), "'nan' is not a number"),
+        (xml(DOG.replace("<xmin>10</xmin>", "")), "(xmin): an object without it"),
+        (xml(DOG.replace("<xmin>10", "<xmin>30")), "(bndbox): (30, 30, 20.5, 30): its end is before its beginning"),
+        (xml(DOG.replace("<name>dog</name>", "")), "(name): an object without a name"),
+        (xml(DOG.replace("<difficult>1", "<difficult>yes")), "(difficult): 'yes' is not 0 or 1"),
+        (xml(DOG)[:-20], "is not XML: "),
+        ("<html></html>", "line 1, column 1: <html> is not an annotation"),
+        ('<!DOCTYPE annotation SYSTEM "http://localhost/x.dtd">' + xml()[22:], "has a DOCTYPE"),
+        ('<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><annotation>&z;</annotation>', "has a DOCTYPE"),
+        ("<annotation>" + "<a>" * 40, "elements within more than 32 others"),
+        ("", "is not XML: no element found"),
+    ],
+)
+def test_what_cannot_be_taken_has_line_and_column(text: str, words: str, voc: Path, tmp_path: Path) -> None:
+    """Nothing is expanded, fetched or written."""
+    (voc / "Annotations/2007_000027.xml").write_text(text)
+    ran = run_here("pack", voc / "train", tmp_path / "s")
+    assert ran.code == 2, ran
+    assert "Annotations/2007_000027.xml, line " in ran.err
+    assert words in ran.err
+    assert not (tmp_path / "s").exists()
+
+
+def test_many_faults_are_reported_at_once(voc: Path) -> None:
+    """Twenty of them; a list names its own lines."""
+    (voc / "Annotations/2007_000027.xml").write_text(xml(*[DOG.replace("<xmin>10", "<xmin>x")] * 30))
+    with pytest.raises(UsageError) as error:
+        open_source(voc / "train")
+    assert str(error.value).count("'x' is not a number") == 20
+    (voc / "ImageSets/Main/val.txt").write_text("2007_000033\n\nnothing\n2007_000033\n")
+    with pytest.raises(UsageError) as error:
+        open_source(voc / "val")
+    assert "ImageSets/Main/val.txt, line 3: there is no image nothing in JPEGImages" in str(error.value)
+    assert "line 4: 2007_000033 is on line 1 already" in str(error.value)
+
+
+def test_an_image_of_another_size_is_rejected(voc: Path, tmp_path: Path) -> None:
+    """Boxes that were drawn in an image of another size are not stored; a size of 0 says nothing."""
+    (voc / "Annotations/2007_000027.xml").write_text(xml(DOG, size=(WIDTH, HEIGHT)))
+    ran = run_here("pack", "--workers", 0, "--max-rejects", 1, "--source", "voc", voc, tmp_path / "s")
+    assert "bad_field" in (tmp_path / "s/rejects.jsonl").read_text(), ran
+    (voc / "Annotations/2007_000027.xml").write_text(xml(DOG, size=(0, 0)))
+    assert len(Reader(pack(voc / "train", tmp_path / "t", "--size", 16))) == 1

@@ -1,0 +1,245 @@
+"""Ultralytics' layouts: data.yaml, splits, lists of images, polygons and keypoints; and pairs of folders.
+
+The oracle is the arithmetic of the format, done here once more by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from pictures import picture, save
+from running import pack, run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import DividedError, open_source
+
+pytest.importorskip("yaml")
+HEIGHT, WIDTH = 40, 60
+
+
+def put(root: Path, name: str, label: str | None, folder: str = "images", labels: str = "labels") -> None:
+    """An image, and its text file if there is one."""
+    save(root / folder / f"{name}.jpg", picture(HEIGHT, WIDTH, len(name)))
+    file = root / labels / f"{name}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if label is not None:
+        file.write_text(label)
+
+
+@pytest.fixture
+def coco8(tmp_path: Path) -> Path:
+    """Ultralytics' own layout: images/{train,val}, labels/{train,val}, and coco8.yaml next to the folder."""
+    root = tmp_path / "coco8"
+    put(root, "train/a", "0 0.5 0.5 0.2 0.4\n")
+    put(root, "train/background", None)
+    put(root, "val/b", "1 0.25 0.75 0.1 0.1\n")
+    (tmp_path / "coco8.yaml").write_text(
+        "path: coco8 # dataset root dir\ntrain: images/train\nval: images/val\ntest:\nnames:\n  0: no\n  1: dog\n"
+    )
+    return root
+
+
+def yaml(folder: Path, text: str) -> Path:
+    path = folder / "data.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("given", ["coco8.yaml", "coco8"])
+def test_splits_of_a_data_yaml_or_its_folder(given: str, coco8: Path) -> None:
+    """Both are packed by --splits, with paths below the dataset as keys; a background image has no boxes."""
+    source, there = coco8.parent / given, coco8.parent / "s"
+    with pytest.raises(DividedError, match=r"is divided into the splits train, val.*--splits train,val.*--source yolo"):
+        open_source(source)
+    assert run_here("pack", "--workers", 0, "--size", "keep", "--splits", "train,val", source, there).code == 0
+    train, val = Reader(there / "train"), Reader(there / "val")
+    assert [train[i]["key"] for i in range(2)] == ["images/train/a.jpg", "images/train/background.jpg"]
+    assert_allclose(train[0]["boxes"], [[24, 12, 36, 28, 0]], atol=1e-4)
+    assert train[1]["boxes"].shape == (0, 5)
+    assert_allclose(val[0]["boxes"], [[12, 28, 18, 32, 1]], atol=1e-4)
+    # The class "no" is a name, not False.
+    assert train.classes == (("no", "dog") if given == "coco8.yaml" else None)
+    assert len(open_source(source, "yolo")) == 3
+
+
+def test_one_split_has_advice_and_a_wrong_one_is_named(coco8: Path) -> None:
+    """A split is a path of its own; one that the file does not have is refused with those it has."""
+    file = coco8.parent / "coco8.yaml"
+    assert len(open_source(file / "val")) == 1
+    ran = run_here("pack", "--splits", "train,minival", file, coco8.parent / "s")
+    assert ran.code == 2
+    assert "no split 'minival': it has train, val" in ran.err
+    ran = run_here("pack", file, coco8.parent / "s")
+    assert ran.code == 2
+    assert "rawpack pack --splits train,val" in ran.err
+
+
+def test_splits_may_be_lists_of_folders_or_text_files(coco8: Path) -> None:
+    """Several folders are one split; a list has its paths from its own folder or the dataset's; one folder for train
+    and val is a set without splits."""
+    put(coco8, "more/c", "0 0.5 0.5 1 1\n")
+    (coco8 / "train.txt").write_text(f"./images/val/b.jpg\nimages/train/a.jpg\n\n{coco8}/images/more/c.jpg\n")
+    lists = yaml(coco8, "train: train.txt\nval: [images/val, images/more]\nnames: [x, y]\n")
+    assert [open_source(lists / "train").key(i) for i in range(3)] == [
+        "images/val/b.jpg", "images/train/a.jpg", "images/more/c.jpg",
+    ]  # fmt: skip
+    val = open_source(lists / "val")
+    assert [val.key(i) for i in range(len(val))] == ["images/val/b.jpg", "images/more/c.jpg"]
+    assert val[1].fields["boxes"].rows.tolist() == [[0, 0.5, 0.5, 1, 1]]  # type: ignore[union-attr]
+    same = open_source(yaml(coco8, "train: images/train\nval: images/train\nnames: [x, y]\n"))
+    assert len(same) == 2
+
+
+def test_roboflows_paths_are_found(tmp_path: Path) -> None:
+    """Roboflow writes ../train/images next to train/images."""
+    put(tmp_path / "set/train", "a", "0 0.5 0.5 1 1\n")
+    put(tmp_path / "set/valid", "b", "0 0.5 0.5 1 1\n")
+    file = yaml(
+        tmp_path / "set", "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnc: 1\nnames: [x]\n"
+    )
+    assert open_source(file / "val").key(0) == "valid/images/b.jpg"
+    assert len(open_source(file, "yolo")) == 2
+
+
+def test_a_changed_list_is_another_source(coco8: Path) -> None:
+    """A run that resumes with another list is refused."""
+    (coco8 / "val.txt").write_text("images/val/b.jpg\n")
+    file = yaml(coco8, "train: val.txt\nnames: [x, y]\n")
+    pack(file, coco8.parent / "s", "--size", 16)
+    (coco8 / "val.txt").write_text("images/train/a.jpg\n")
+    ran = run_here("pack", "--size", 16, file, coco8.parent / "s")
+    assert ran.code == 2
+    assert "another source" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("names: [a]\n", "names no images"),
+        ("train: nowhere\nnames: [a]\n", "there is no nowhere in"),
+        ("train: images/train\nval: nowhere\nnames: [a]\n", "val: there is no"),
+        ("train: images/train\nnames: {1: a}\n", "no list 'names'"),
+        ("train: images/train\nnames: {0: [a]}\n", "no list 'names'"),
+        ("train: images/train\nnames: a\n", "no list 'names'"),
+        ("train: {a: b}\nnames: [a]\n", "train is neither a path nor a list"),
+        ("train: [\n", "is not YAML"),
+        ("[a, b]\n", "is no data.yaml"),
+        ("train: images/train\nkpt_shape: [2, 4]\n", "kpt_shape is [2, 4]"),
+        ("train: images/train\nkpt_shape: 17\n", "kpt_shape is not a list of whole numbers"),
+        ("train: images/train\nkpt_shape: [2, 3]\nflip_idx: [0, 0]\n", "flip_idx is [0, 0], which is no order"),
+        ("train: images/train\nflip_idx: [0]\n", "flip_idx is [0], which is no order"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]\ntrain: images/train\n", "no list 'names'"),
+        ("train: train.txt\nnames: [a]\n", "train.txt, line 2: there is no file"),
+    ],
+)
+def test_what_is_wrong_in_a_data_yaml_is_named(text: str, words: str, coco8: Path) -> None:
+    """The file, the entry and what is wrong with it; nothing is written."""
+    (coco8 / "train.txt").write_text("images/train/a.jpg\nimages/train/z.jpg\n")
+    ran = run_here("pack", yaml(coco8, text), coco8.parent / "s")
+    assert ran.code == 2, ran
+    assert words in ran.err
+    assert not (coco8.parent / "s").exists()
+
+
+# ---------------------------------------------------------------------------------------------- polygons and keypoints
+
+
+def test_polygons_have_boxes_around_them(tmp_path: Path) -> None:
+    """A line of points becomes rows x, y, box, part, in pixels, and the smallest box around them; a line of a box has
+    no polygon."""
+    root = tmp_path / "set"
+    put(root, "a", "2 0.5 0.5 0.5 0.5\n1 0.1 0.2 0.3 0.2 0.3 0.8\n\n0 0.5 0 1 0 1 1 0.5 1\n")
+    put(root, "b", None)
+    reader = Reader(pack(root, tmp_path / "s", "--size", "keep"))
+    assert list(reader.fields) == ["image", "boxes", "polygons", "key"]
+    assert_allclose(reader[0]["boxes"], [[15, 10, 45, 30, 2], [6, 8, 18, 32, 1], [30, 0, 60, 40, 0]], atol=1e-4)
+    expected = [
+        [6, 8, 1, 0],
+        [18, 8, 1, 0],
+        [18, 32, 1, 0],
+        *([x, y, 2, 0] for x, y in ((30, 0), (60, 0), (60, 40), (30, 40))),
+    ]
+    assert_allclose(reader[0]["polygons"], expected, atol=1e-4)
+    assert reader[1]["polygons"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("numbers", [2, 3])
+def test_keypoints_have_three_numbers(numbers: int, tmp_path: Path) -> None:
+    """kpt_shape says how many there are; without a visibility they are visible; unlabeled ones are 0, 0, 0."""
+    root = tmp_path / "set"
+    points = "0.5 0.25 2 0.1 0.1 0" if numbers == 3 else "0.5 0.25 0.1 0.1"
+    put(root, "a", f"0 0.5 0.5 0.2 0.4 {points}\n")
+    put(root, "b", "")
+    yaml(root, f"names: [x]\nkpt_shape: [2, {numbers}]\nflip_idx: [1, 0]\n")
+    reader = Reader(pack(root, tmp_path / "s", "--size", "keep"))
+    last = [0, 0, 0] if numbers == 3 else [6, 4, 2]
+    assert_allclose(reader[0]["keypoints"], [[[30, 10, 2], last]], atol=1e-4)
+    assert reader[1]["keypoints"].shape == (0, 2, 3)
+    assert reader[0]["boxes"].shape == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0 0.5 0.5 0.2 0.4 0.5 0.5", "7 values, but class, x, y, width, height and 1 keypoints of 3 numbers are 8"),
+        ("0 0.5 0.5 0.2 0.4 0.5 1.5 2", "line 1, column 7 (y): '1.5': is not a fraction of the image"),
+        ("0 0.5 0.5 0.2 0.4 0.5 0.5 3", "line 1, column 8 (visibility): '3': is not 0, 1 or 2"),
+    ],
+)
+def test_bad_keypoints_are_refused(line: str, words: str, tmp_path: Path) -> None:
+    """The file, line and column."""
+    put(tmp_path / "set", "a", line)
+    yaml(tmp_path / "set", "names: [x]\nkpt_shape: [1, 3]\n")
+    with pytest.raises(UsageError) as error:
+        open_source(tmp_path / "set")
+    assert "labels/a.txt" in str(error.value)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("bad", ["nan", "1.2", "-0.1", "0_1", "x"])
+def test_bad_points_of_polygons_are_refused(bad: str, tmp_path: Path) -> None:
+    """Wherever they are in a long line."""
+    put(tmp_path / "set", "a", f"0 0.1 0.1 0.2 0.2 0.3 {bad} 0.4 0.4\n")
+    with pytest.raises(UsageError, match=r"labels/a.txt, line 1, column 7 .*is not a fraction"):
+        open_source(tmp_path / "set")
+
+
+# ---------------------------------------------------------------------------------------------- pairs of folders
+
+
+def test_darknets_folders_are_recognized(tmp_path: Path) -> None:
+    """JPEGImages and labels side by side."""
+    put(tmp_path / "set", "a", "0 0.5 0.5 0.2 0.4\n", folder="JPEGImages")
+    source = open_source(tmp_path / "set")
+    assert (source.info.kind, source.key(0)) == ("yolo", "JPEGImages/a.jpg")
+    assert source[0].fields["boxes"].rows.shape == (1, 5)  # type: ignore[union-attr]
+
+
+def test_any_pair_of_folders(tmp_path: Path) -> None:
+    """--labels names the text files of the images in SRC, or in --images, with the same subfolders."""
+    put(tmp_path / "set", "x/a", "0 0.5 0.5 0.2 0.4\n", folder="photos", labels="truth")
+    put(tmp_path / "set", "x/b", None, folder="photos", labels="truth")
+    photos, truth = tmp_path / "set/photos", tmp_path / "set/truth"
+    one = Reader(pack(photos, tmp_path / "s", "--size", "keep", "--labels", truth))
+    both = Reader(pack(tmp_path / "set", tmp_path / "t", "--size", "keep", "--labels", truth, "--images", photos))
+    for reader in (one, both):
+        assert [reader[i]["key"] for i in range(2)] == ["x/a.jpg", "x/b.jpg"]
+        assert_allclose(reader[0]["boxes"], [[24, 12, 36, 28, 0]], atol=1e-4)
+        assert reader[1]["boxes"].shape == (0, 5)
+    ran = run_here("pack", "--source", "yolo", "--labels", tmp_path / "no", photos, tmp_path / "u")
+    assert ran.code == 2
+    assert "there is no folder" in ran.err
+    with pytest.raises(UsageError, match=r"no text file of boxes .* would be .*photos/x/a.txt"):
+        open_source(photos, labels=photos)
+
+
+def test_python_takes_the_same(coco8: Path) -> None:
+    """pack_splits with a data.yaml."""
+    rawpack_packer.pack_splits(
+        coco8.parent / "coco8.yaml", coco8.parent / "s", splits=["train", "val"], size=16, workers=0
+    )
+    assert np.array_equal(Reader(coco8.parent / "s/val")[0]["boxes"][:, 4], [1])
