@@ -172,17 +172,3 @@ def test_a_killed_process_leaves_what_it_has(server: Server, tmp_path: Path) -> 
     before = server.asked("a.tar")
     assert read(Spool(tmp_path, MANY), file) == server.files["a.tar"]
     assert 0 < server.asked("a.tar") - before <= 1 + (file.bytes - had) // (2 << 20)
-
-
-def test_an_index_is_kept_and_a_damaged_one_is_not_used(server: Server, tmp_path: Path) -> None:
-    """An index is that of one version of a file."""
-    spool, file = Spool(tmp_path, MANY), found(server, "a.tar")
-    read(spool, file)
-    assert spool.index_of(file) is None
-    spool.keep_index(file, b"found")
-    assert Spool(tmp_path, MANY).index_of(file) == b"found"
-    server.files["a.tar"] = b"other"
-    assert spool.index_of(found(server, "a.tar")) is None
-    (kept,) = tmp_path.glob("*.index")
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert spool.index_of(file) is None

@@ -4,7 +4,6 @@
       lock                            held by a process while it makes room
       <digest>.<bytes>.<name>         a fetched file; locked, shared, by the processes that read it
       <digest>.<bytes>.<name>.part    being fetched; locked by the process that fetches it
-      <digest>.index                  what was found in the file when it was looked through
 
 The digest is that of the URL and of the file's version, so a file that changes gets another name. Locks are the
 system's (`flock`): they end with their process. A file gets its name when it is complete.
@@ -139,27 +138,9 @@ class Spool:
         """Remove a file, unless somebody is reading it."""
         _remove_unused(self.path(file))
 
-    def index_of(self, file: RemoteArchive) -> bytes | None:
-        """What `keep_index` kept, by an earlier run too."""
-        try:
-            data = self._index(file).read_bytes()
-        except FileNotFoundError:
-            return None
-        return data[16:] if xxhash.xxh3_128_digest(data[16:]) == data[:16] else None
-
-    def keep_index(self, file: RemoteArchive, index: bytes) -> None:
-        """Keep what was found in a file, so that it need not be looked through again."""
-        path = self._index(file)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_bytes(xxhash.xxh3_128_digest(index) + index)
-        temporary.replace(path)
-
     def path(self, file: RemoteArchive) -> Path:
         """Where a fetched file is."""
         return self.folder / file.name
-
-    def _index(self, file: RemoteArchive) -> Path:
-        return self.folder / f"{file.digest}.index"
 
     def _open(self, file: RemoteArchive, *, make_room: bool) -> int:
         path, moved, had = self.path(file), time.monotonic(), -1
@@ -176,6 +157,8 @@ class Spool:
                     if not path.exists():
                         if make_room:
                             self._make_room(file)
+                        if not file.version:
+                            os.ftruncate(fetching, 0)  # nothing says whether it began with these bytes
                         self._fetch(file, fetching)
                         part.replace(path)
                     else:

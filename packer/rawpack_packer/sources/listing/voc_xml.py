@@ -38,12 +38,12 @@ def parse(data: bytes, name: str, faults: Faults) -> ImageObjects:
     except expat.ExpatError as error:
         what = f"is not XML: {expat.ErrorString(error.code)}"
         faults.add(error.lineno, error.offset + 1, "", what, file=name)
-    except _RefusedError as error:
+    except _RefusedXmlError as error:
         faults.add(*error.place, "", str(error), file=name)
     return reader.found
 
 
-class _RefusedError(Exception):
+class _RefusedXmlError(Exception):
     """Ends the parsing of a file."""
 
     def __init__(self, what: str, place: tuple[int, int]) -> None:
@@ -67,8 +67,8 @@ class _XmlParser:
         """Of one object: its own elements, and those of its box."""
         self._size: dict[str, str] = {}
 
-    def _refusal(self, what: str) -> _RefusedError:
-        return _RefusedError(what, self._place())
+    def _refusal(self, what: str) -> _RefusedXmlError:
+        return _RefusedXmlError(what, self._place())
 
     def _place(self) -> tuple[int, int]:
         """Line and column, counted from 1."""
