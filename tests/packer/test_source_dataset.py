@@ -667,3 +667,86 @@ def test_a_key_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"keys\[1\] is 'a\\udcff', which UTF-8 cannot hold"):
         rawpack_packer.pack(images, tmp_path / "store", keys=["b", "a\udcff"], workers=0)
     assert not (tmp_path / "store").exists()
+
+
+# ---------------------------------------------------------------------------------------------- names, iterables
+
+
+class Renamed:
+    """Samples whose fields have other names than a store's."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> Any:
+        if self.kind == "dict":
+            return {"img": picture(14, 11, i), "fine_label": i % 3, "score": i / 2}
+        return i / 2, picture(14, 11, i), i % 3
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple", "columns"])
+def test_fields_get_other_names(kind: str, tmp_path: Path) -> None:
+    """`names` maps a name to what samples or columns call it, or to its position in a tuple; other fields of dicts keep
+    their names, other values of tuples are left out."""
+    source: Any = Renamed(kind)
+    names: dict[str, Any] = {"image": "img", "label": "fine_label"} if kind != "tuple" else {"label": 2, "image": 1}
+    if kind == "columns":
+        samples = [Renamed("dict")[i] for i in range(6)]
+        source = {name: np.array([sample[name] for sample in samples]) for name in samples[0]}
+    rawpack_packer.pack(source, tmp_path / "s", names=names, workers=0)
+    reader = Reader(tmp_path / "s")
+    assert set(reader.fields) == {"image", "label", "key"} | (set() if kind == "tuple" else {"score"})
+    for i in range(6):
+        np.testing.assert_array_equal(reader[i]["image"], picture(14, 11, i))
+        assert reader[i]["label"] == i % 3
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"image": "picture"}, "has no 'picture', which names= calls 'image': it has 'img', 'fine_label', 'score'"),
+        ({"image": "img", "score": "fine_label"}, "has a field 'score' already"),
+    ],
+)
+def test_names_that_do_not_fit(names: Any, message: str, tmp_path: Path) -> None:
+    """The error says what samples have; nothing is written."""
+    with pytest.raises(UsageError, match=message):
+        rawpack_packer.pack(Renamed("dict"), tmp_path / "s", names=names, workers=0)
+    assert not (tmp_path / "s").exists()
+
+
+class Stream:
+    """What can only be iterated, and counts how often that begins."""
+
+    def __init__(self, count: int, told: int | None = None) -> None:
+        self.count, self.told, self.begun = count, told or count, 0
+
+    def __len__(self) -> int:
+        return self.told
+
+    def __iter__(self) -> Any:
+        self.begun += 1
+        return ({"image": picture(14, 11, i), "number": i} for i in range(self.count))
+
+
+def test_an_iterable_with_a_length(tmp_path: Path) -> None:
+    """Samples are read in order, in one pass after the look at the first one."""
+    source = Stream(150)
+    rawpack_packer.pack(source, tmp_path / "s", workers=0, shard_size=1)
+    reader = Reader(tmp_path / "s")
+    assert reader.column("number").tolist() == list(range(150))
+    np.testing.assert_array_equal(reader[149]["image"], picture(14, 11, 149))
+    assert source.begun <= 3
+
+
+def test_iterables_that_cannot_be_packed(tmp_path: Path) -> None:
+    """Several processes cannot share one iterator; a generator has no length; one that ends early rejects the rest."""
+    with pytest.raises(UsageError, match=r"can only be iterated, which one process does: pass workers=0"):
+        rawpack_packer.pack(Stream(10), tmp_path / "s")
+    with pytest.raises(UsageError, match=r"give a path, or a dataset with len\(source\)"):
+        rawpack_packer.pack((i for i in range(3)), tmp_path / "s", workers=0)
+    with pytest.raises(PackError, match="it ended after 8 samples"):
+        rawpack_packer.pack(Stream(8, told=10), tmp_path / "s", workers=0, strict=True)

@@ -78,7 +78,8 @@ class SourceKeywords(TypedDict, total=False):
     Of a dataset:
     image: dtype and shape of images that are arrays and differ in size: ("uint8", (None, None, 3)).
     classes: names of the labels. keys: one for each sample, instead of its number.
-    names: what the values of samples that are tuples are called; two are (image, label).
+    names: what the values of samples that are tuples are called; two are (image, label). Or a dict, name -> what
+        samples or columns call it, or its position in a tuple: {"image": "img", "label": "fine_label"}.
 
     Of a listing or dataset:
     fields: what fields are, where their first value does not show it: "float32", "float32[?,5]" for arrays that differ
@@ -107,7 +108,7 @@ class SourceKeywords(TypedDict, total=False):
     max_frames: int | None
     image: tuple[str, tuple[int | None, ...]] | None
     keys: Sequence[str] | None
-    names: Sequence[str] | None
+    names: Sequence[str] | Mapping[str, str | int] | None
 
 
 class RunKeywords(TypedDict, total=False):

@@ -305,6 +305,11 @@ def _open(
             raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
         return source
     dataset = DatasetSource(source, **given, colors=colors)
+    if dataset.in_order and (how.workers != 0 or how.engine is not None):
+        raise UsageError(
+            f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "
+            "cores would pack"
+        )
     if how.workers != 0:
         _check_travels(dataset)
     return dataset

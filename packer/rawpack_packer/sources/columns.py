@@ -39,9 +39,10 @@ def as_columns(source: Mapping[Any, Any]) -> Any:
     what = f"the {type(source).__name__}"
     if not source:
         raise UsageError(f"{what} has no samples")
-    if all(isinstance(name, int) for name in source) and set(source) == set(range(len(source))):
+    keys = [*source.keys()]  # a TensorDict iterates over its rows
+    if all(isinstance(name, int) for name in keys) and set(keys) == set(range(len(keys))):
         return source
-    columns = {str(name): source[name] for name in source}
+    columns = {str(name): source[name] for name in keys}
     if "image" not in columns:
         raise UsageError(
             f"{what} has {listed([repr(name) for name in columns], 5)} and no 'image'. A dict needs a column for each "

@@ -1,4 +1,4 @@
-"""Any map-style dataset as a source: anything with a length that returns sample i, such as a torch Dataset."""
+"""Any dataset as a source: what has a length and returns sample i, such as a torch Dataset, or can be iterated."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
 from rawpack_packer.sources.pillow import check_mode, is_grey, is_pillow, pixels_of
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
 """A worker gets a slice of these; of any other dataset, the whole."""
+Names = tuple[str, ...] | Mapping[str, str | int]
+"""What the values of tuples are called; or name -> what samples call it, or its position in a tuple."""
 _TRIED = 16
 """Samples that are read to find one that can be read, and to find out whether PIL images have one size."""
 
@@ -45,8 +47,7 @@ class DatasetPart:
     start: int
     """Position in `dataset` of the first sample."""
     keys: Sequence[str]
-    names: tuple[str, ...] | None
-    """What the values of a sample that is a tuple are called."""
+    names: Names | None
     fields: Mapping[str, FieldKind]
     classes: int | None
     """How many there are; a label beyond them is rejected."""
@@ -100,32 +101,66 @@ class DatasetPart:
         return part
 
 
+class InOrder:
+    """An iterable with a length as a dataset. Each time an earlier sample is asked for, it is iterated again."""
+
+    def __init__(self, samples: Iterable[Any], count: int) -> None:
+        self._samples, self._count = samples, count
+        self._iterator: Iterator[Any] | None = None
+        self._next = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int) -> Any:
+        if self._iterator is None or i < self._next:
+            self._iterator, self._next = iter(self._samples), 0
+        while True:
+            try:
+                sample = next(self._iterator)
+            except StopIteration:
+                raise IndexError(f"it ended after {self._next} samples, and its len() is {self._count}") from None
+            self._next += 1
+            if self._next > i:
+                return sample
+
+
 class DatasetSource(BaseSource):
     """A map-style dataset as a `Source`. Its first sample shows what the fields are."""
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Any,
         *,
         fields: Mapping[str, Declared] | None = None,
         image: tuple[str, tuple[int | None, ...]] | None = None,
         classes: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
-        names: Sequence[str] | None = None,
+        names: Sequence[str] | Mapping[str, str | int] | None = None,
         colors: bool = False,
     ) -> None:
-        """See `rawpack_packer.pack`. colors: whether the recipe says what colors images get, so that grey PIL images
-        and others may be mixed. Raises UsageError for what is no dataset."""
+        """dataset: a `Dataset`, or what can be iterated; otherwise see `rawpack_packer.pack`. colors: whether the
+        recipe says what colors images get, so that grey PIL images and others may be mixed. Raises UsageError for what
+        is no dataset."""
         called = type(dataset).__name__
+        called_as: Names | None = names if names is None or isinstance(names, Mapping) else tuple(names)
         if isinstance(dataset, Mapping):
+            if isinstance(called_as, Mapping):
+                dataset, called_as = _renamed(dataset, called_as, f"the {called}"), None
             dataset = as_columns(dataset)
         count = _length(dataset)
         root = f"<{called} of {count} samples>"
+        self.in_order = not hasattr(dataset, "__getitem__")
+        """Whether samples can only be iterated, which one process must do."""
+        if self.in_order:
+            if iter(dataset) is dataset:
+                raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
+            dataset = InOrder(dataset, count)
         declared = {**(_attribute(dataset, "fields", Mapping) or {}), **(fields or {})}
-        called_as = None if names is None else tuple(names)
-        for name in called_as or ():
-            if (called_as or ()).count(name) > 1:
-                raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
+        if isinstance(called_as, tuple):
+            for name in called_as:
+                if called_as.count(name) > 1:
+                    raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
         first = _first(dataset, count, called_as, root)
         if "image" not in first:
             raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
@@ -207,12 +242,36 @@ def _classes(
     return named
 
 
-def as_dict(sample: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
+def _renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str) -> dict[str, Any]:
+    """A sample, or columns, under the names that the user gave; of a tuple, only what these name. what: the sample, in
+    messages. Raises UsageError."""
+    found, keys = {}, [*sample.keys()]
+    for name, old in names.items():
+        if old not in keys:
+            has = listed([repr(one) for one in keys], 8)
+            raise UsageError(f"{what} has no {old!r}, which names= calls {name!r}: it has {has}")
+        found[name] = sample[old]
+    for old, value in sample.items():
+        if old in names.values() or isinstance(old, int):
+            continue
+        if old in found:
+            raise UsageError(f"{what} has a field {old!r} already: name that otherwise too, names={{'other': {old!r}}}")
+        found[str(old)] = value
+    return found
+
+
+def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
     """A sample as name -> value.
 
     A dict, a row of a structured array, a dataclass and a named tuple have their own names; a tuple has `names`, or is
     (image, label); anything else is the image. Raises DecodeError where it does not fit the names.
     """
+    if isinstance(names, Mapping):
+        positions = isinstance(sample, tuple | list) and not hasattr(sample, "_fields")
+        try:
+            return _renamed(dict(enumerate(sample)) if positions else as_dict(sample, None), names, "a sample")
+        except UsageError as error:
+            raise DecodeError("bad_field", str(error)) from None
     if isinstance(sample, Mapping):
         return {str(name): value for name, value in sample.items()}
     if isinstance(sample, np.void) and sample.dtype.names is not None:
@@ -286,7 +345,7 @@ def _image_kind(first: Any, declared: Any) -> ImageKind | None:
     return ImageKind(array.dtype.name, array.shape)
 
 
-def _one_size(dataset: Any, count: int, names: tuple[str, ...] | None) -> ImageKind | None:
+def _one_size(dataset: Any, count: int, names: Names | None) -> ImageKind | None:
     """What all images are, where these are PIL images of one size, all grey or all with colors; else None.
 
     All images of a list are looked at, which costs nothing; of a dataset that makes its samples, some from all over it.
@@ -305,7 +364,7 @@ def _one_size(dataset: Any, count: int, names: tuple[str, ...] | None) -> ImageK
     return ImageKind("uint8", shapes.pop(), pictures=True) if len(shapes) == 1 else None
 
 
-def _images(dataset: Any, rows: Iterable[int], names: tuple[str, ...] | None) -> Iterator[Any]:
+def _images(dataset: Any, rows: Iterable[int], names: Names | None) -> Iterator[Any]:
     """The images of samples, without those that cannot be read."""
     for i in rows:
         try:
@@ -318,7 +377,7 @@ def _images(dataset: Any, rows: Iterable[int], names: tuple[str, ...] | None) ->
             yield sample["image"]
 
 
-def _first(dataset: Any, count: int, names: tuple[str, ...] | None, root: str) -> dict[str, Any]:
+def _first(dataset: Any, count: int, names: Names | None, root: str) -> dict[str, Any]:
     """The first sample that can be read. Raises UsageError where none of the first `_TRIED` can."""
     tried, raised = min(count, _TRIED), None
     for i in range(tried):
@@ -350,7 +409,8 @@ def _check_not_item(sample: Any, dataset: Any) -> None:
 
 
 def _length(dataset: Any) -> int:
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+    readable = hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")
+    if not readable or not hasattr(dataset, "__len__"):
         shown = repr(dataset) if isinstance(dataset, int | float | None) else f"a {type(dataset).__name__} object"
         raise UsageError(f"{plain(shown)} is not a source: give a path, or a dataset with len(source) and source[i]")
     try:
