@@ -169,6 +169,8 @@ def test_an_archive_that_changes_while_it_is_packed(
 ) -> None:
     """An archive that is fetched again must be the one that was looked through."""
     limit_spools(monkeypatch, 1)
+    # A file that is fetched in advance may stay, and is then not fetched again.
+    monkeypatch.setattr("rawpack_packer.sources.archives.spool._CONNECTIONS", 0)
     first = server.files["bucket/train-000.tar"]
 
     def replace(request: object) -> bool:
@@ -188,6 +190,16 @@ def test_a_server_that_fails_now_and_then(server: Server, archives: Path, tmp_pa
     pack(f"{server.url}/bucket/train-{{000..005}}.tar", tmp_path / "far", *SMALL)
     pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
     check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+
+
+def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -> None:
+    """It is not fetched to see what it is; a kind that is named is opened."""
+    server.files["bucket/get"] = server.files["bucket/photos.tar"]
+    with pytest.raises(UsageError, match="is a URL, but this needs local files"):
+        rawpack_packer.pack(f"{server.url}/bucket/get", tmp_path / "store", workers=0)
+    assert not server.log
+    rawpack_packer.pack(f"{server.url}/bucket/get", tmp_path / "store", kind="archive", workers=0)
+    assert len(Reader(tmp_path / "store")) == 10
 
 
 def test_plan_needs_local_files(server: Server) -> None:

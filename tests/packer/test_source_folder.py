@@ -694,7 +694,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     put(tmp_path / "other", "a.zip", "b.rar", "c.xyz", data=b"?")
     assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
     assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
-    assert "--source archive|arrays|coco|folder|" in message_of(tmp_path / "other" / "c.xyz")
+    assert "--source archive|arrays|cifar|coco|folder|" in message_of(tmp_path / "other" / "c.xyz")
     assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
 
 

@@ -67,18 +67,20 @@ def export(
     sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
     \b
-    files        Masks are written below masks/. listing.jsonl has all fields, and export.json the command
-                 that packs the folder again. Keys that cannot be file names are refused before anything is
-                 written: absolute paths, paths that leave FOLDER, and keys that differ only in case.
-    webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other fields, KEY.FIELD.png for masks.
-    parquet      Columns image, key, and one for each field, with the names of the classes.
+    files        Masks are in masks/. listing.jsonl has all fields, and
+                 export.json the command that packs the folder again. Keys that
+                 cannot be file names are refused before anything is written.
+    webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
+                 fields, KEY.FIELD.png for masks.
+    parquet      Columns image, key, and one for each field, with the names of
+                 the classes.
 
     \b
     Examples:
       rawpack export store/ photos/
       rawpack export --numbered store/ photos/           00000000.jpg, ...
       rawpack export --to webdataset store/ shards/      train-000000.tar, ...
-      rawpack export --to parquet set/val hub/val        val-00000-of-00001.parquet, ...
+      rawpack export --to parquet set/val hub/val        val-00000-of-...
     """
     out = Output(quiet, as_json)
     how = run_options(workers, max_rejects, progress=progress(quiet=quiet))

@@ -7,6 +7,7 @@ source or any map-style dataset. If it has an attribute `accepts`, a function of
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 _UNREAD_ARCHIVES = (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma")
+_FETCHED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
+"""Ends of URLs that may be fetched to see what they are."""
 GROUP = "rawpack.sources"
 
 
@@ -308,7 +311,7 @@ def _kind_of(
         opener = _loaded(entry)
         if isinstance(opener, RecognizesPaths) and opener.accepts(path):
             return name
-    if spool is not None and is_url(path):
+    if spool is not None and is_url(path) and _FETCHED.search(os.fspath(path)):
         first = first_fetched(os.fspath(path), spool)
         for name, kind in KINDS.items():
             if kind.remote and kind.accepts_file(first):

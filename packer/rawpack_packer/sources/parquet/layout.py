@@ -95,9 +95,9 @@ def _splits(path: Path) -> Splits:
     if not os.path.isdir(path):  # noqa: PTH112
         parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
         return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
-    if (path / _STATE).is_file() and (path / _INFO).is_file():
+    if os.path.isfile(path / _STATE) and os.path.isfile(path / _INFO):  # noqa: PTH113 - Path's raises in a locked folder
         return {"": _saved(path)}
-    if (path / _DICT).is_file():
+    if os.path.isfile(path / _DICT):  # noqa: PTH113
         names = _read(path / _DICT, _Dict).splits
         for name in names:
             if not is_split_name(name):
