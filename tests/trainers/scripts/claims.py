@@ -56,3 +56,6 @@ for batch in accelerator.prepare(again):
 
 (folder / f"found-{accelerator.process_index}.json").write_text(json.dumps(found))
 accelerator.end_training()
+
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()  # gloo's threads may abort a process that ends with them

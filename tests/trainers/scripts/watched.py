@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from trained import Journal
 
 from rawpack.faces.torch import TorchBatches
@@ -47,3 +48,6 @@ def watched(batches: TorchBatches) -> Iterator[Any]:
 TorchBatches.__iter__ = watched  # type: ignore[assignment,method-assign]
 sys.argv = [script]
 runpy.run_path(script, run_name="__main__")
+
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()  # gloo's threads may abort a process that ends with them
