@@ -85,3 +85,5 @@ for epoch in range(loader.state_dict()["epoch"], asked.epochs):
     if accumulated:
         step(epoch)
     print(sum(losses) / len(losses))
+if distributed.is_initialized():
+    distributed.destroy_process_group()
