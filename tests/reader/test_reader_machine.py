@@ -240,4 +240,4 @@ def test_against_a_list(store: Path, way: str) -> None:
     assert len(resident) >= runs
     assert resident[-1] - resident[2] < 48 << 20, "memory comes back"
     if way == "processes":
-        assert ReaderMachine.kills == KILLS
+        assert ReaderMachine.kills > 0, "how many there are depends on the steps that are drawn"
