@@ -713,7 +713,7 @@ def interruptible() -> Iterator[None]:
     "layout", ["memmap", *(pytest.param(layout, marks=pytest.mark.soak) for layout in ("lmdb", "hdf5", "hdf5-gzip"))]
 )
 def test_a_killed_run_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str) -> None:
-    """After SIGKILL in the middle, the same command goes on, keeps the finished shards, and ends with equal bytes.
+    """After SIGKILL in the middle, the same command resumes, keeps the finished shards, and ends with equal bytes.
 
     tests/robustness/test_pack_kill.py kills runs of every format at many moments.
     """

@@ -162,7 +162,7 @@ def make_tar(path: Path, *members: str | tarfile.TarInfo, data: bytes = JPEG) ->
 
 
 def test_a_folder_in_an_archive_can_be_named(tmp_path: Path) -> None:
-    """A path that goes on behind the archive names a folder in it, with or without the one at the top."""
+    """A path with more after the archive names a folder in it, with or without the one at the top."""
     path = make_tar(tmp_path / "a.tar", "set/train/cat/1.jpg", "set/val/cat/2.jpg")
     for inside in ("train", "set/train"):
         source = open_source(f"{path}/{inside}")

@@ -38,7 +38,7 @@ def few(reader: Reader) -> Reader:
 
 
 def queued(batches: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """The batches, of which so many are taken before the first is given."""
+    """The batches, some of which are taken before the first is given."""
     ahead: deque[dict[str, Any]] = deque()
     for batch in batches:
         ahead.append(batch)
@@ -54,7 +54,7 @@ def as_saved(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def trained(batches: Batches, depth: int, steps: int) -> tuple[list[int], dict[str, Any]]:
-    """Train so many steps of the next epoch, with a queue before the loop: the samples, and the state to save."""
+    """Train some steps of the next epoch, with a queue before the loop: the samples, and the state to save."""
     rows, state = list[int](), batches.state_dict()
     for step, batch in enumerate(queued(batches, depth)):
         if step == steps:

@@ -43,7 +43,7 @@ Stores = Callable[[int], Path]
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
-    """`stores(50)`: a numbered store of so many samples."""
+    """`stores(50)`: a numbered store of 50 samples."""
     made: dict[int, Path] = {}
 
     def get(samples: int) -> Path:
@@ -136,7 +136,7 @@ def test_dataloaders_in_ranks(stores: Stores, tmp_path: Path, kind: str) -> None
 
 @pytest.fixture(scope="module")
 def killed(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """`killed(2)`: the folder of a run with so many ranks that was killed in epoch 1."""
+    """`killed(2)`: the folder of a run with two ranks that was killed in epoch 1."""
     made: dict[int, Path] = {}
 
     def get(ranks: int) -> Path:

@@ -35,7 +35,7 @@ ANSWER_S = 10.0
 _TAKEN_S = 60.0
 """How long a worker may take to begin a part."""
 _SAY_AFTER_S = 5.0
-"""Seconds until the user is told that no worker has started a part yet."""
+"""Seconds after which a message says that no worker has started a part yet."""
 _END_WITHIN_S = 10.0
 """How long workers may take to notice that the run has ended."""
 

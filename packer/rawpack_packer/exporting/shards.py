@@ -31,7 +31,7 @@ from rawpack_packer.sources import Item, StoreSource
 
 Prepared = TypeVar("Prepared")
 _BLOCK_BYTES, _BLOCK = 4 << 20, 64
-"""At most so many bytes and samples are prepared by a thread at a time, unless one sample is larger."""
+"""The most bytes and samples that a thread prepares at a time. A single sample may be larger."""
 
 
 class ShardTarget(ABC, Generic[Prepared]):

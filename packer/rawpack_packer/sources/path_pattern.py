@@ -169,7 +169,9 @@ def path_template(text: str) -> PathTemplate:
         raise UsageError(f"--path {text!r}: {error}; {{{{ and }}}} stand for braces") from None
     for _, name, spec, kind in pieces:
         if kind or (spec and not _WHOLE.fullmatch(spec)) or name == "":
-            raise UsageError(f"--path {text!r}: a column is written {{name}}, or {{name:06d}} with so many digits")
+            raise UsageError(
+                f"--path {text!r}: a column is written {{name}}, or {{name:06d}} for a number with six digits"
+            )
     return PathTemplate(tuple((one, name or "", spec) for one, name, spec, _ in pieces))
 
 

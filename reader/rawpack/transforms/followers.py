@@ -21,7 +21,7 @@ Window = tuple[float, float, float, float]
 
 
 def misfit(values: Array, how: object, boxes: int) -> str:
-    """Why values cannot follow so many boxes; empty where they can."""
+    """Why values cannot follow this number of boxes; empty where they can."""
     if how != "polygons":
         return "" if len(values) == boxes else f"{len(values)} values for {boxes} boxes"
     rows = values[:, BOX]

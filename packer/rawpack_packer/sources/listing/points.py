@@ -15,7 +15,7 @@ POLYGONS = FieldKind("float32", (None, 4), follows="polygons")
 
 
 def keypoints_kind(count: int, mirror: tuple[int, ...] = ()) -> FieldKind:
-    """A field of so many keypoints per box."""
+    """A field with this number of keypoints for each box."""
     return FieldKind("float32", (None, count, 3), follows="keypoints", mirror=mirror)
 
 

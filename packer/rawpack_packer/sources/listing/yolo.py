@@ -300,7 +300,7 @@ class _LabelReader:
             count += 1
 
     def _wrong_length(self, cells: int) -> str:
-        """What is wrong with a line of so many values; empty if nothing is."""
+        """What is wrong with a line that has this number of values; empty if nothing is."""
         if self._keypoints is not None:
             count, numbers = self._keypoints
             wanted = len(_VALUES) + count * numbers

@@ -31,7 +31,7 @@ _SHARD = re.compile(r"(?P<split>.+?)-\d{4,}-of-\d{4,}(-[0-9a-f]+)?")
 _DEPTH = 2
 """Folders may be in folders: configuration, then split."""
 _IMAGE_FOLDERS, _MOST_FOLDERS = 8, 200
-"""After so many subfolders with images, a folder is one of images; how many are looked into at all."""
+"""How many subfolders with images make a folder one of images; and how many subfolders are looked into."""
 Splits = dict[str, list[Path]]
 """Name -> files in order; the name is "" where files are not divided."""
 
