@@ -121,9 +121,18 @@ def opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def check_unchanged(fd: int, scanned: tuple[int, int], key: str) -> None:
-    """Raise SourceChangedError where the open file is not the one whose size and mtime were `scanned`."""
-    found = os.fstat(fd)
+def check_path(path: str, scanned: tuple[int, int], key: str) -> None:
+    """As `check_unchanged`, of a file that other code opens by its path."""
+    try:
+        check_unchanged(path, scanned, key)
+    except OSError as error:
+        stop_if_of_any_file(error, key)
+        raise changed(key, "it is gone") from None
+
+
+def check_unchanged(file: int | str, scanned: tuple[int, int], key: str) -> None:
+    """Raise SourceChangedError where a file, open or at a path, is not the one whose size and mtime were `scanned`."""
+    found = os.fstat(file) if isinstance(file, int) else os.stat(file)  # noqa: PTH116 - called for each sample
     if not stat.S_ISREG(found.st_mode):
         raise changed(key, "it is no longer a file")
     if scanned == UNKNOWN:

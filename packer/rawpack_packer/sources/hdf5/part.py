@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, stop_if_of_any_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, stop_if_of_any_file
 from rawpack_packer.sources.hdf5.choosing import DataSetChoice
 from rawpack_packer.sources.hdf5.look import fault_of
 from rawpack_packer.sources.hdf5.opening import (
@@ -54,15 +52,7 @@ class Hdf5File:
 
     def check(self) -> None:
         """Raise SourceChangedError where the file is no longer the one that was opened."""
-        try:
-            found = os.stat(self.path)  # noqa: PTH116 - called for each sample
-        except OSError as error:
-            stop_if_of_any_file(error, self.path)
-            raise changed(self.name, "it is gone") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise changed(self.name, "it is no longer a file")
-        if (found.st_size, found.st_mtime_ns) != self.state:
-            raise changed(self.name, "it was written to")
+        check_path(self.path, self.state, self.name)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.files import changed, stop_if_of_any_file
+from rawpack_packer.sources.files import check_path, stop_if_of_any_file
 from rawpack_packer.sources.parquet.layout import ARROW
 from rawpack_packer.text import plain
 
@@ -59,17 +58,8 @@ class TableFile:
 
     def check(self) -> None:
         """Raise SourceChangedError where the file is no longer the one that was opened."""
-        if self.remote is not None:
-            return  # its name in the spool says which version it is
-        try:
-            found = os.stat(self.path)  # noqa: PTH116 - called for each sample
-        except OSError as error:
-            stop_if_of_any_file(error, self.path)
-            raise changed(self.name, "it is gone") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise changed(self.name, "it is no longer a file")
-        if (found.st_size, found.st_mtime_ns) != self.state:
-            raise changed(self.name, "it was written to")
+        if self.remote is None:  # otherwise its name in the spool says which version it is
+            check_path(self.path, self.state, self.name)
 
 
 class Table(Protocol):
