@@ -221,11 +221,11 @@ def test_no_batch_is_kept_alive(few: Reader, way: str) -> None:
     batches = few.batches(BATCH, **WAYS[way])
     for batch in batches:
         index = weakref.ref(batch["index"])
-        assert len(batches._handed) <= 2
+        assert len(batches._bookmark._handed) <= 2
     del batch
     gc.collect()
     assert index() is None
-    assert batches._handed == {}
+    assert batches._bookmark._handed == {}
 
 
 def test_states_by_number(few: Reader) -> None:

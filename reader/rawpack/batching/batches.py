@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -14,7 +13,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.batching import dataloader
+from rawpack.batching import dataloader, faced
+from rawpack.batching.bookmark import Bookmark
 from rawpack.batching.fill import BatchFiller, WorkSpec
 from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, most_slices
 from rawpack.batching.options import Options, check_travels, sides, tiny
@@ -33,10 +33,6 @@ from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
-    from rawpack.faces.data_iter import DataIter, Names
-    from rawpack.faces.jax import JaxBatches
-    from rawpack.faces.queue import BatchQueue
-    from rawpack.faces.torch import TorchBatches
     from rawpack.transforms.pipeline import Pipeline
 
 _WHOLE_BATCHES_BYTES = 1 << 30
@@ -111,14 +107,7 @@ class Batches(Iterable[Batch]):
         self.counted = Stats(options.workers, layout.sample_bytes)
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
-        self._epoch = self._position = self._loads = 0
-        self._loaded = False
-        """Whether the next epoch's position was loaded."""
-        self._latest: weakref.ref[BatchIterator] | None = None
-        self._state: tuple[EpochStart, int] | None = None
-        """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
-        self._handed: dict[int, tuple[weakref.ref[Any], EpochStart, int]] = {}
-        """For each batch that somebody holds, by the id of its `index`: the same when it was handed over."""
+        self._bookmark = Bookmark()
         self._own()
         dataloader.register(Batches)
 
@@ -160,13 +149,11 @@ class Batches(Iterable[Batch]):
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
-        return len(self._start(self._epoch, 0))
+        return len(self._start(self._bookmark.epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
-        epoch = whole_number("epoch", epoch, 0)
-        loaded = self._loaded and epoch == self._epoch
-        self._begin_at(epoch, self._position if loaded else 0, loaded)
+        self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:
@@ -195,8 +182,7 @@ class Batches(Iterable[Batch]):
             except BaseException:
                 self._pool_cache.discard(worker_set)
                 raise
-            self._begin_at(start.epoch + 1, 0)
-            self._state, self._latest = (start, start.position), weakref.ref(iterator)
+            self._bookmark.taken(start, iterator)
         return setup
 
     def _setup(self, start: EpochStart, worker_set: WorkerSet) -> Setup:
@@ -211,7 +197,7 @@ class Batches(Iterable[Batch]):
             steps = readahead.by_region(steps, start.position, region_end, ranks)
         for _ in worker_set.begun:
             next(steps)
-        return Setup(start, steps, worker_set, readahead, prefetch, self._loads)
+        return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark.loads)
 
     def state_dict(self, *, after: Mapping[str, Any] | None = None, after_batches: int | None = None) -> dict[str, Any]:
         """The state to resume from with `load_state_dict`: plain values that JSON can hold.
@@ -231,14 +217,11 @@ class Batches(Iterable[Batch]):
         """
         if after is not None and after_batches is not None:
             raise UsageError("state_dict() takes one of: after=, after_batches=")
-        start: EpochStart
-        if after is not None:
-            start, position = self._place_of(after)
-        elif self._state is not None:
-            start, position = self._state
-        else:
+        reached = self._bookmark.reached(after)
+        if reached is None:
             start = self.next_start()
-            position = start.position
+            reached = start, start.position
+        start, position = reached
         if after_batches is not None:
             position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
         epoch, position = start.state(position)
@@ -268,97 +251,15 @@ class Batches(Iterable[Batch]):
             raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
         if position > self._order.length(epoch):
             raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
-        self._begin_at(epoch, position, True)
-        self._loads += 1
-        self._handed = {}
+        self._bookmark.load(epoch, position)
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
         the seconds that workers spent reading, decoding and transforming, and a verdict in words."""
         return self.counted.as_dict()
 
-    def torch(
-        self,
-        device: Any = None,
-        channels: Literal["first", "last"] = "first",
-        dtype: Any = None,
-        depth: int = 2,
-        as_tuple: Sequence[str] | None = None,
-    ) -> TorchBatches:
-        """The same batches as tensors: an object to loop over in a training script, with a position of its own.
-
-        device: "cpu" (also None), "cuda", "cuda:1", or any other device of torch. On the CPU, tensors share the memory
-            of the batch. To CUDA, batches are copied while you work on earlier ones, and the last steps of `transform`
-            that only scale values, such as Normalize and ToCHW, are done there.
-        channels: "first": images and masks (n, H, W, C) become (n, C, H, W), and clips (n, T, H, W, C) become
-            (n, T, C, H, W), as views: torch's channels_last. "last" leaves them.
-        dtype: what images are converted to, on the device and without scaling: "float32", "float16", "bfloat16",
-            "float64", or torch's own. None leaves them.
-        depth: batches that are copied to CUDA in advance, 1 or more. Elsewhere nothing is copied in advance.
-        as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
-
-        Texts, and ragged fields as lists, stay what they are in the batch. Raises MissingExtraError without torch, and
-        UsageError for arguments that make no sense.
-        """
-        from rawpack.faces.torch import torch_batches
-
-        return torch_batches(self, device, channels, dtype, depth, as_tuple)
-
-    def tensordict(
-        self, device: Any = None, channels: Literal["first", "last"] = "first", dtype: Any = None, depth: int = 2
-    ) -> TorchBatches:
-        """As `torch`, but each batch is a `TensorDict` with batch_size [n].
-
-        Texts, and ragged fields as lists, are a `NonTensorStack` with one entry per sample. Raises MissingExtraError
-        without tensordict.
-        """
-        from rawpack.faces.tensordict import tensordict_batches
-
-        return tensordict_batches(self, device, channels, dtype, depth)
-
-    def jax(self, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None) -> JaxBatches:
-        """The same batches as arrays of JAX: an object to loop over in a training script, with a position of its own.
-
-        sharding: a `jax.sharding.Sharding` or a `jax.Device`; None: JAX's default device. Where it is over the devices
-            of several processes, each of them reads its own rank, and a batch is that of all ranks together: pass
-            `rank=` and `world_size=` to `Reader.batches`.
-        depth: batches whose copies are begun in advance, 1 or more. On the CPU nothing is copied, nor in advance.
-        as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
-
-        Texts, and ragged fields as lists, stay what they are in the batch. Raises MissingExtraError without JAX, and
-        UsageError for arguments that make no sense, and for batches that the sharding does not divide.
-        """
-        from rawpack.faces.jax import jax_batches
-
-        return jax_batches(self, sharding, depth, as_tuple)
-
-    def data_iter(
-        self, data: Names = "image", label: Names = "label", place: Callable[[NDArray[Any]], Any] | None = None
-    ) -> DataIter:
-        """The same batches by the protocol of MXNet's `DataIter`, for `Module.fit` and loops like it.
-
-        data, label: the field, which MXNet gets as "data" and "softmax_label", or a dict: MXNet's name -> field. None:
-            there are none.
-        place: makes MXNet's arrays, such as `lambda array: mx.nd.array(array, ctx=mx.gpu(0))`; None leaves numpy's.
-
-        Images and masks become (n, C, H, W), clips (n, T, C, H, W). All batches have `batch_size` rows. Raises
-        UsageError for fields that have no fixed shape.
-        """
-        from rawpack.faces.data_iter import DataIter
-
-        return DataIter(self, data, label, place)
-
-    def queue(self, depth: int = 8, epochs: int | None = None) -> BatchQueue:
-        """A queue that a thread fills with up to `depth` batches from now on, and that any number of threads take from.
-
-        epochs: how many, from the one that comes next; None: epoch after epoch, until `close()`.
-
-        Batches are those of the numpy batches, and `state_dict(after=batch)` knows them. Load a state before. Raises
-        UsageError where `max_slots` is not larger than `depth`.
-        """
-        from rawpack.faces.queue import BatchQueue
-
-        return BatchQueue(self, depth, epochs)
+    torch, tensordict, jax = faced.torch, faced.tensordict, faced.jax
+    data_iter, queue = faced.data_iter, faced.queue
 
     def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
         """Called by a face: the same batches from the same position, with another pipeline."""
@@ -366,7 +267,7 @@ class Batches(Iterable[Batch]):
         other = Batches(
             self._library, self._selection, self._order, self._split, self._seed, options, self._clips, self._ranks
         )
-        other._begin_at(self._epoch, self._position, self._loaded)
+        other._bookmark = self._bookmark.copy()
         return other
 
     def described(self) -> dict[str, BatchField]:
@@ -397,31 +298,21 @@ class Batches(Iterable[Batch]):
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
         """Called by an iterator that hands over a batch."""
-        start, position = iterator.start, step.position
-        if self._latest is not None and self._latest() is iterator:
-            self._state = (start, position)
-        if iterator.loads == self._loads:
-            index, handed = batch[INDEX], self._handed
-            key = id(index)
-            # Called before another array can have the same id; whichever thread it is in, it waits for nothing.
-            handed[key] = (weakref.ref(index, lambda _: handed.pop(key, None)), start, position)
+        self._bookmark.handed_over(iterator, batch, step.position)
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
         """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""
-        latest = self._latest is not None and self._latest() is iterator
-        next_epoch = (self._epoch, self._position) == (iterator.start.epoch + 1, 0)
+        bookmark = self._bookmark
+        next_epoch = (bookmark.epoch, bookmark.position) == (iterator.start.epoch + 1, 0)
         # Threads use the caller's own transform, which may be changed between two epochs.
         foreseeable = self._order.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
-        if latest and next_epoch and foreseeable and self._library.fetcher is None:
+        if bookmark.is_latest(iterator) and next_epoch and foreseeable and self._library.fetcher is None:
             return self._steps(iterator.start.next_epoch)
         return iter(())
 
-    def _begin_at(self, epoch: int, position: int, loaded: bool = False) -> None:
-        self._epoch, self._position, self._loaded, self._state = epoch, position, loaded, None
-
     def next_start(self) -> EpochStart:
         """Called by a face: where the next iterator begins."""
-        return self._start(self._epoch, self._position)
+        return self._start(self._bookmark.epoch, self._bookmark.position)
 
     def _start(self, epoch: int, position: int) -> EpochStart:
         split = replace(self._ranked(), length=self._order.length(epoch))
@@ -433,18 +324,6 @@ class Batches(Iterable[Batch]):
         if (now := resolve_rank(*self._ranks, known=known)) != known:
             self._split = replace(self._split, rank=now[0], world_size=now[1])
         return self._split
-
-    def _place_of(self, batch: Mapping[str, Any]) -> tuple[EpochStart, int]:
-        """Where the iterator of this batch began, and the position after the batch."""
-        index = batch.get(INDEX) if isinstance(batch, Mapping) else None
-        reference, start, position = self._handed.get(id(index), (None, None, 0))
-        if start is None or reference is None or reference() is not index:
-            raise UsageError(
-                "after= must be a batch of these batches, handed over since the last load_state_dict(), with the "
-                "`index` array that it came with, not a copy or view of it; where no batch is at hand, pass "
-                "after_batches=, the number of batches since the iterator began"
-            )
-        return start, position
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
         for batch in range(len(start)):

@@ -1,0 +1,83 @@
+"""Where the iterators of `Batches` are: where the next one begins, and how far the latest one is."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rawpack.batching.steps import EpochStart
+from rawpack.errors import UsageError
+from rawpack.store.concatenated import INDEX
+
+if TYPE_CHECKING:
+    from rawpack.batching.iterator import Batch, BatchIterator
+
+
+class Bookmark:
+    """The place of the next iterator, of the latest one, and of each batch that somebody holds."""
+
+    def __init__(self) -> None:
+        self.epoch = self.position = 0
+        """Where the next iterator begins."""
+        self.loads = 0
+        """How often a place was loaded. Batches from before are forgotten."""
+        self._loaded = False
+        """Whether the position was loaded, for this epoch."""
+        self._latest: weakref.ref[BatchIterator] | None = None
+        self._reached: tuple[EpochStart, int] | None = None
+        """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
+        self._handed: dict[int, tuple[weakref.ref[Any], EpochStart, int]] = {}
+        """For each batch that somebody holds, by the id of its `index`: the same when it was handed over."""
+
+    def copy(self) -> Bookmark:
+        """Another one, for iterators that begin at the same place."""
+        other = Bookmark()
+        other.epoch, other.position, other._loaded = self.epoch, self.position, self._loaded
+        return other
+
+    def set_epoch(self, epoch: int) -> None:
+        """Epoch `epoch` comes next: from its start, or from the position that was loaded for it."""
+        if epoch != self.epoch or not self._loaded:
+            self.epoch, self.position, self._loaded = epoch, 0, False
+        self._reached = None
+
+    def load(self, epoch: int, position: int) -> None:
+        """The next iterator begins there."""
+        self.epoch, self.position, self._loaded, self._reached = epoch, position, True, None
+        self.loads += 1
+        self._handed = {}
+
+    def taken(self, start: EpochStart, iterator: BatchIterator) -> None:
+        """An iterator has taken this epoch: it is the latest one, and the next one begins with the epoch after it."""
+        self.epoch, self.position, self._loaded = start.epoch + 1, 0, False
+        self._reached, self._latest = (start, start.position), weakref.ref(iterator)
+
+    def handed_over(self, iterator: BatchIterator, batch: Batch, position: int) -> None:
+        """An iterator hands over a batch, and has reached this position."""
+        start = iterator.start
+        if self.is_latest(iterator):
+            self._reached = (start, position)
+        if iterator.loads == self.loads:
+            index, handed = batch[INDEX], self._handed
+            key = id(index)
+            # Called before another array can have the same id; whichever thread it is in, it waits for nothing.
+            handed[key] = (weakref.ref(index, lambda _: handed.pop(key, None)), start, position)
+
+    def is_latest(self, iterator: BatchIterator) -> bool:
+        return self._latest is not None and self._latest() is iterator
+
+    def reached(self, after: Mapping[str, Any] | None) -> tuple[EpochStart, int] | None:
+        """Where the iterator of this batch began, and the position after it; None for the batch: those of the latest
+        iterator, if it is further on than where the next one begins. UsageError for a batch that is not known."""
+        if after is None:
+            return self._reached
+        index = after.get(INDEX) if isinstance(after, Mapping) else None
+        reference, start, position = self._handed.get(id(index), (None, None, 0))
+        if start is None or reference is None or reference() is not index:
+            raise UsageError(
+                "after= must be a batch of these batches, handed over since the last load_state_dict(), with the "
+                "`index` array that it came with, not a copy or view of it; where no batch is at hand, pass "
+                "after_batches=, the number of batches since the iterator began"
+            )
+        return start, position
