@@ -72,10 +72,17 @@ def main() -> None:
         print(f"NOTE: load average {load:.2f} before the start: others use this machine, and figures will show it\n")
     if asked.quick:
         print("NOTE: --quick only shows that all works: its figures and verdicts mean nothing\n")
-    results = []
+    results: list[dict[str, Any]] = []
     for table in plan(asked):
         missing = {entry.label: gone for entry in table.entries if (gone := missing_modules(entry.subject))}
-        rows = list(measure(table, missing, asked.rounds))
+        rows: list[dict[str, Any]] = []
+        stopped = False
+        try:
+            for row in measure(table, missing, asked.rounds):
+                rows.append(row)
+        except KeyboardInterrupt:
+            print(f"NOTE: stopped after {len(rows)} measurements of the next table\n")
+            stopped = True
         lines, verdicts = report.summary(table, rows), report.judge(table, rows)
         print(report.as_text(table, lines, verdicts))
         for label, modules in missing.items():
@@ -83,8 +90,12 @@ def main() -> None:
         print(flush=True)
         bars = [asdict(verdict) for verdict in verdicts]
         results.append({"table": table.name, "lines": lines, "bars": bars, "left_out": missing, "rows": rows})
-    if asked.json:
-        asked.json.write_text(json.dumps({"load_at_start": load, "quick": asked.quick, "tables": results}, indent=1))
+        if asked.json:
+            # After each table: a run of an hour that is stopped keeps what it has.
+            kept = {"load_at_start": load, "quick": asked.quick, "tables": results}
+            asked.json.write_text(json.dumps(kept, indent=1))
+        if stopped:
+            sys.exit(130)
 
 
 def arguments() -> argparse.Namespace:
