@@ -231,6 +231,7 @@ def subset(
     classes: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
     rows: Sequence[int] | None = None,
+    where: str | None = None,
     every: int = 1,
     per_class: int | None = None,
     limit: int | None = None,
@@ -240,12 +241,13 @@ def subset(
 ) -> Summary:
     """Pack some samples of `store` into a new one at `destination`, in the order in which they are stored.
 
-    classes, keys, rows: which samples; if several are given, those that match all of them. every, per_class, limit: how
+    classes, keys, rows, where: which samples; if several are given, those that match all of them. where is a condition,
+    as for `Reader.select`. every, per_class, limit: how
     many of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered
     from 0. The rest is as for `convert`.
     """
     how, _, recipe = _by_kind(options)
-    choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels=keep_labels)
+    choice = Choice(classes, keys, rows, where, every, per_class, limit, seed, keep_labels=keep_labels)
     return prepare_derived([store], destination, how, recipe=recipe, choice=choice).run()
 
 
