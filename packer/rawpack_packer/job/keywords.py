@@ -248,7 +248,9 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
 
 
 _OTHERS = {
-    **dict.fromkeys(("skip_existing", "other_libraries", "numbered", "keep_labels"), bool),
+    **dict.fromkeys(
+        ("skip_existing", "other_libraries", "numbered", "keep_labels", "skip_unknown", "stale_copies"), bool
+    ),
     **dict.fromkeys(
         ("scratch", "seed", "per_class", "limit", "where", "splits", "holdout", "split_by", "to", "split"), str
     ),
