@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rawpack_packer.api import append, convert, export, merge, pack, pack_splits, subset
+    from rawpack_packer.api import append, convert, export, merge, pack, pack_splits, relabel, subset
 
-__all__ = ["append", "convert", "export", "merge", "pack", "pack_splits", "subset"]
+__all__ = ["append", "convert", "export", "merge", "pack", "pack_splits", "relabel", "subset"]
 
 
 if not TYPE_CHECKING:  # type checkers know all names

@@ -47,6 +47,7 @@ from rawpack_packer.job.prepare import (
     prepare_pack,
     prepare_splits,
 )
+from rawpack_packer.job.relabel import Relabeled, relabel_store
 from rawpack_packer.job.run import Summary
 from rawpack_packer.job.subset import Choice
 from rawpack_packer.sources import Source, StoreSource
@@ -87,6 +88,7 @@ __all__ = [
     "prepare_export",
     "prepare_pack",
     "prepare_splits",
+    "relabel",
     "run_bench",
     "run_plan",
     "store_folders",
@@ -231,6 +233,7 @@ def subset(
     classes: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
     rows: Sequence[int] | None = None,
+    where: str | None = None,
     every: int = 1,
     per_class: int | None = None,
     limit: int | None = None,
@@ -240,13 +243,38 @@ def subset(
 ) -> Summary:
     """Pack some samples of `store` into a new one at `destination`, in the order in which they are stored.
 
-    classes, keys, rows: which samples; if several are given, those that match all of them. every, per_class, limit: how
+    classes, keys, rows, where: which samples; if several are given, those that match all of them. where is a condition,
+    as for `Reader.select`. every, per_class, limit: how
     many of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered
     from 0. The rest is as for `convert`.
     """
     how, _, recipe = _by_kind(options)
-    choice = Choice(classes, keys, rows, every, per_class, limit, seed, keep_labels=keep_labels)
+    choice = Choice(classes, keys, rows, where, every, per_class, limit, seed, keep_labels=keep_labels)
     return prepare_derived([store], destination, how, recipe=recipe, choice=choice).run()
+
+
+@from_python()
+def relabel(
+    store: Named,
+    new: Named,
+    *,
+    key: str | None = None,
+    fields: Mapping[str, Any] | Sequence[str] = (),
+    skip_unknown: bool = False,
+    stale_copies: bool = False,
+) -> Relabeled:
+    """Give the samples of `store` the fields in the file `new`: CSV, TSV or JSON Lines with a column of keys.
+
+    A sample without a line keeps what it has; a new field needs a line for every sample. `label` may have class names:
+    those of the store keep their numbers, and new ones come after them. Image files are not touched; readers that are
+    open keep the old values. If this is killed, the store is the old one or the new one.
+
+    key: the column of keys; None takes `key`, or else `path`. fields: what columns hold, where their values do not show
+    it: {"score": "float32"}. skip_unknown: ignore keys that no sample has. stale_copies: allow it for hdf5 stores,
+    whose shards have copies of small fields for other programs: these keep the old values. Raises UsageError with
+    nothing changed.
+    """
+    return relabel_store(store, new, key=key, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies)
 
 
 @from_python()

@@ -38,6 +38,7 @@ from rawpack.store.concatenated import CLIP, INDEX
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.samples import value_of, values_of
 from rawpack.store.selection import positions_at, positions_of
+from rawpack.store.where import Where
 from rawpack.system.keywords import suggests
 from rawpack.system.warning import warn
 
@@ -242,15 +243,18 @@ class Reader:
         *,
         mask: ArrayLike | None = None,
         classes: Sequence[str] | None = None,
+        where: str | None = None,
     ) -> Reader:
         """A reader of some of the samples, in the order of `indices`, or else in their own order.
 
         Pass one of these: indices, whole numbers (negative ones count from the end); mask, one boolean per sample;
-        classes, names from `reader.classes` (clips have the label of their first frame). Labels stay as they are, and
-        `index` and `clip` keep their numbers.
+        classes, names from `reader.classes`; where, a condition on small fields and `index`, such as
+        "score > 0.5 and label in (1, 2)" or "label == 'cat'". Clips have the fields of their first frame. Labels stay
+        as they are, and `index` and `clip` keep their numbers.
         """
         if classes is not None:
             classes = names("classes", classes)
+        condition = None if where is None else Where(where, self._library.fields, self._library.classes)
         selected, before = self._copy(), self._selection
         rows = before
         if self._clips is not None:
@@ -258,8 +262,12 @@ class Reader:
             # Where a random clip begins is not known yet, so its class is known only if the whole video has one.
             if classes is not None and self._clips.shape.per_video is not None and "label" not in self._clips.once:
                 raise UsageError("random clips of videos with several labels have no class: select by indices or mask=")
+            if condition is not None and self._clips.shape.per_video is not None:
+                unknown = [name for name in condition.names if name not in self._clips.once]
+                if unknown:
+                    raise UsageError(f"where={where!r}: the {unknown[0]!r} of random clips differs from epoch to epoch")
             rows = self._clips.first_rows(before)
-        positions = positions_of(self._library, rows, indices, mask, classes)
+        positions = positions_of(self._library, rows, indices, mask, classes, condition)
         selected._selection = positions if before is None else before[positions]
         return selected
 

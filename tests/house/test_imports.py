@@ -116,6 +116,7 @@ def test_the_public_names_are_these() -> None:
         "pack",
         "pack_splits",
         "plan",
+        "relabel",
         "subset",
         "verify",
         "warm",

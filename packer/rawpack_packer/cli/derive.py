@@ -15,7 +15,7 @@ from rawpack.errors import UsageError
 from rawpack_packer import api
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, option, path_argument, together
-from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options
+from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options, where_option
 from rawpack_packer.cli.output import take_job_options
 from rawpack_packer.job import PREFIXES, Choice, Prefix
 from rawpack_packer.progress import scanning
@@ -33,6 +33,7 @@ _choice_options = together(
         "--rows-from", group=_GROUP, type=click.Path(), metavar="FILE",
         help="Only these rows: one per line, a JSON list, or .npy.",
     ),
+    where_option,
     option("--every", group=_GROUP, type=click.IntRange(1), default=1, help="Of these, every Nth. [default: 1]"),
     option("--per-class", group=_GROUP, type=click.IntRange(1), help="Of these, at most N of each class."),
     option(
@@ -118,13 +119,14 @@ def subset(
       rawpack subset store/ balanced/ --per-class 100
       rawpack subset store/ tenth/ --every 10
       rawpack subset store/ chosen/ --keys-from keys.txt
+      rawpack subset store/ sharp/ --where "score > 0.5 and label in ('cat', 'dog')"
     """
     choice = Choice(
         _listed(classes_from, str),
         _listed(keys_from, str),
         _listed(rows_from, int),
         joined=classes,
-        **{name: options.pop(name) for name in ("every", "per_class", "limit", "seed", "keep_labels")},
+        **{name: options.pop(name) for name in ("where", "every", "per_class", "limit", "seed", "keep_labels")},
     )
     _derive([store], dst, options, choice=choice)
 

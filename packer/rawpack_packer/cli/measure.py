@@ -25,6 +25,7 @@ from rawpack_packer.cli.options import (
     source_options,
     take_source_options,
     tried_recipe_options,
+    where_option,
     workers_option,
 )
 from rawpack_packer.cli.output import end_unread, note, note_written
@@ -130,6 +131,7 @@ def _colored(words: str) -> str:
 @workers_option("Workers. May be repeated. [default: 1, 2, 4, ... up to the CPUs]",
                 multiple=True, group="Measuring")  # fmt: skip
 @_reading_options
+@where_option
 @_measuring("--rounds", type=click.IntRange(1), default=tune.ROUNDS, show_default=True,
         help="How many times each row is measured.")  # fmt: skip
 @_measuring("--seconds", type=click.FloatRange(0.01, 600), default=0.5, show_default=True,

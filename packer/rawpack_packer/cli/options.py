@@ -104,6 +104,13 @@ tried_recipe_options = together(
 """Those that `rawpack plan` tries several values of."""
 
 
+where_option = option(
+    "--where", group="Selection", metavar="CONDITION",
+    help="Only samples whose fields match, such as \"score > 0.5 and label in ('cat', 'dog')\". Fields, numbers and "
+    "texts, comparisons, in, and, or, not, + - * / // %, len(), abs(), field[0], .startswith(), .endswith().",
+)  # fmt: skip
+
+
 # ---------------------------------------------------------------------------------------------- the source
 source_options = together(
     option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawpack.disk.manifest import NAME, Manifest
-from rawpack.disk.provenance import PROVENANCE, REJECTS, STATES, of_run, packing_runs
+from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
 
 WORK = ".rawpack"
 """The folder in the destination that holds what packing needs until the manifest is written: the job, records of
@@ -20,5 +20,5 @@ SPOOL = "spool"
 
 def names_of(manifest: Manifest) -> set[str]:
     """What is in a store's folder by its manifest, what earlier manifests named, and the provenance."""
-    own = {of_run(name, run) for run in packing_runs(manifest) for name in (REJECTS, PROVENANCE, STATES)}
+    own = {of_run(name, run) for run in packing_runs(manifest) for name in (COLUMNS, REJECTS, PROVENANCE, STATES)}
     return {name.split("/")[0] for name, _ in manifest.records()} | own | {NAME}

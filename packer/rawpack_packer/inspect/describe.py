@@ -98,7 +98,7 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("packed", _run_words(about["provenance"])))
     if len(appends) > _APPENDS:
         rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
-    rows += [("appended", _run_words(append)) for append in appends[-_APPENDS:]]
+    rows += [(_run_name(append), _run_words(append)) for append in appends[-_APPENDS:]]
     if about["appending"]:
         rows.append(("append", "unfinished; run the same `rawpack append` again to resume it"))
     if not about["rejects"]["count"]:
@@ -253,6 +253,11 @@ def _settings(recipe: Any, *first: str) -> str:
         return ""
     names = [*first, *(name for name in recipe if name not in _NOT_SHOWN)]
     return text.plain(", ".join(f"{name} {recipe[name]}" for name in names if recipe.get(name) not in (None, False)))
+
+
+def _run_name(provenance: dict[str, Any]) -> str:
+    fields = provenance.get("relabeled")
+    return f"relabeled {text.plain(', '.join(map(str, fields)))}" if isinstance(fields, list) else "appended"
 
 
 def _run_words(provenance: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from rawpack_packer.job.derive import PREFIXES, Prefix
 from rawpack_packer.job.holdout import TRAIN, parse_holdout
 from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
 from rawpack_packer.job.pack import DryRun
+from rawpack_packer.job.relabel import Relabeled, relabel_store
 from rawpack_packer.job.run import Summary
 from rawpack_packer.job.subset import Choice
 from rawpack_packer.job.words import appended_rows, packed_rows, rejected_rows
@@ -20,11 +21,13 @@ __all__ = [
     "NoProgress",
     "Prefix",
     "Progress",
+    "Relabeled",
     "RunOptions",
     "Summary",
     "appended_rows",
     "packed_rows",
     "parse_holdout",
     "rejected_rows",
+    "relabel_store",
     "run_options",
 ]

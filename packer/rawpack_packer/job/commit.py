@@ -88,7 +88,7 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
     write_rejects(destination, numbers if totals.rejects else (), reject_lines, before.manifest)
     rejects = files.record(reject_lines, name)
     files.commit(reject_lines, destination / name)
-    _write_provenance(destination, provenance, job.source.states(), before.run)
+    write_provenance(destination, provenance, job.source.states(), before.run)
     old = before.manifest
     reasons = totals.rejects + Counter(old.rejects.reasons if old else {})
     manifest = Manifest(
@@ -233,7 +233,7 @@ def _records(destination: Path, parts: Iterable[int]) -> Iterable[PartRecord]:
             yield record
 
 
-def _write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64], run: int) -> None:
+def write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64], run: int) -> None:
     work = destination / WORK
     temporary, digest = work / f"{STATES}.tmp", xxhash.xxh3_64()
     blocks = (states[first : first + _BLOCK_ROWS] for first in range(0, len(states), _BLOCK_ROWS))

@@ -190,12 +190,14 @@ class BenchKeywords(MeasuringKeywords, total=False):
     rounds: how often each row is measured, in turn with the others. Default: 5.
     seconds: how long each measurement takes. Default: 0.5.
     cold: whether to read from the disk as well. Default: True.
+    where: a condition, as for `Reader.select`; only these samples are read.
     """
 
     batch: int | Sequence[int] | None
     rounds: int | None
     seconds: float | None
     cold: bool | None
+    where: str | None
 
 
 def names_of(keywords: Any) -> frozenset[str]:
@@ -246,8 +248,12 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
 
 
 _OTHERS = {
-    **dict.fromkeys(("skip_existing", "other_libraries", "numbered", "keep_labels"), bool),
-    **dict.fromkeys(("scratch", "seed", "per_class", "limit", "splits", "holdout", "split_by", "to", "split"), str),
+    **dict.fromkeys(
+        ("skip_existing", "other_libraries", "numbered", "keep_labels", "skip_unknown", "stale_copies"), bool
+    ),
+    **dict.fromkeys(
+        ("scratch", "seed", "per_class", "limit", "where", "splits", "holdout", "split_by", "to", "split"), str
+    ),
 }
 """Keywords of single functions."""
 _MEASURING = dict.fromkeys(

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order import Shuffled
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.selection import positions_where
+from rawpack.store.where import Where
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.view import View
@@ -28,6 +31,8 @@ class Choice:
     keys: Sequence[str] | None = None
     rows: Sequence[int] | None = None
     """Numbers in the store, from 0."""
+    where: str | None = None
+    """A condition on small fields, as for `Reader.select`."""
     every: int = 1
     """Every Nth of what is named, starting with the first."""
     per_class: int | None = None
@@ -60,6 +65,12 @@ def chosen(source: StoreSource, choice: Choice) -> View:
         left &= _with_keys(source, choice.keys)
     if choice.rows is not None:
         left &= _at(source, choice.rows)
+    if choice.where is not None:
+        library = ConcatenatedStore(source.stores)
+        condition = Where(choice.where, library.fields, library.classes, asked="--where ")
+        named = np.zeros(len(source), np.bool_)
+        named[positions_where(library, None, condition)] = True
+        left &= named
     numbers = np.flatnonzero(left)[:: choice.every]
     if choice.per_class is not None:
         labels = _labels(source)[numbers]
@@ -73,6 +84,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
         raise UsageError(f"no sample of {source.info.root} matches all that was given")
     options = given_options(
         classes=classes,
+        where=choice.where,
         every=None if choice.every == 1 else choice.every,
         per_class=choice.per_class,
         limit=choice.limit,

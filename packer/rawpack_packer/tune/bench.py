@@ -51,16 +51,18 @@ def bench(
     workers: Sequence[int] = (),
     image_size: tuple[int, int] | None = None,
     transform: tuple[Any, ...] = (),
+    where: str | None = None,
     schedule: Schedule | None = None,
     begin: Callable[[int], Callable[[], object]] = lambda total: lambda: None,
 ) -> Bench:
-    """Measure stores in turn. workers: empty for 1, 2, 4, ... up to the number of CPUs.
+    """Measure stores in turn. workers: empty for 1, 2, 4, ... up to the number of CPUs. where: a condition;
+    only these samples are read.
 
     begin: called with the number of measurements; returns a function that is called after each.
     Raises UsageError for images of different sizes without `image_size`, StoreError for a folder that is not a store.
     """
     load = load_per_cpu()
-    meters = [StoreMeter(store) for store in stores]
+    meters = [StoreMeter(store, where=where) for store in stores]
     for meter in meters:
         if not meter.field.uniform and image_size is None and not transform:
             raise UsageError(f"the images in {meter.path} have different sizes: give --image-size, such as 224")
@@ -88,6 +90,7 @@ def bench_of(stores: Sequence[Path], keywords: Mapping[str, Any]) -> Bench:
         workers=[whole_number("workers", one, 0) for one in listed(given.get("workers"))],
         image_size=parse_side(given.get("image_size")),
         transform=parse_steps(listed(given.get("transform"))),
+        where=given.get("where"),
         schedule=Schedule(rounds, seconds("seconds", given.get("seconds", 0.5)), cold_rounds),
     )
 

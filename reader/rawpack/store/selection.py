@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.samples import values_of
+from rawpack.store.where import Where
 
 _BLOCK = 1 << 20
+_TEXTS = 1 << 16
 _SHOWN = 5
 
 
@@ -22,17 +25,32 @@ def positions_of(
     indices: ArrayLike | None,
     mask: ArrayLike | None,
     classes: Sequence[str] | None,
+    where: Where | None,
 ) -> NDArray[np.int64]:
     """The positions in `rows` (None: all of the library) that `Reader.select` was asked for, int64 (n,)."""
-    if sum(given is not None for given in (indices, mask, classes)) != 1:
-        raise UsageError("select() takes one of: indices, mask=, classes=")
+    if sum(given is not None for given in (indices, mask, classes, where)) != 1:
+        raise UsageError("select() takes one of: indices, mask=, classes=, where=")
     length = len(library) if rows is None else len(rows)
     if indices is not None:
         return positions_at(indices, length)
     if mask is not None:
         return _flagged(_array("mask", mask), length)
+    if where is not None:
+        return positions_where(library, rows, where)
     assert classes is not None
     return _of_classes(library, rows, length, classes)
+
+
+def positions_where(library: ConcatenatedStore, rows: NDArray[np.int64] | None, where: Where) -> NDArray[np.int64]:
+    """The positions in `rows` (None: all of the library) of the samples for which a condition holds, int64 (n,)."""
+    length = len(library) if rows is None else len(rows)
+    found = [np.empty(0, np.int64)]
+    for start in range(0, length, _TEXTS):
+        stop = min(start + _TEXTS, length)
+        block = np.arange(start, stop) if rows is None else rows[start:stop]
+        values = {name: block if name == INDEX else values_of(library, name, block) for name in where.names}
+        found.append(np.flatnonzero(where.holds(values, len(block))) + start)
+    return np.concatenate(found)
 
 
 def positions_at(indices: ArrayLike, length: int, outside: type[Exception] = UsageError) -> NDArray[np.int64]:

@@ -154,7 +154,7 @@ class _ListingColumns:
         if key is not None and key not in names:
             raise UsageError(f"{where} has no column {key!r} to take keys from: it has {_listed(names)}")
         self._fields = [name for name in names if name not in (path, key)]
-        _check_header(names, self._fields, faults)
+        check_header(names, self._fields, faults)
         for name in declared:
             if name not in self._fields:
                 raise UsageError(
@@ -187,7 +187,7 @@ class _ListingColumns:
     def read(self, rows: ListingRows, progress: Progress | None) -> None:
         """Read all rows, or until there are twenty faults."""
         count = 0
-        for lines, columns in _blocks(rows):
+        for lines, columns in blocks(rows):
             self._lines.append(lines)
             if self._template is not None:
                 paths: Sequence[Any] = self._made_paths(self._template, columns, lines)
@@ -250,7 +250,7 @@ class _ListingColumns:
         keys = images.paths if self._keys is None else self._keys.finish()[1]
         if times := self.times():
             keys = self._parts(keys, times, lines)
-        self._check_unique(keys, lines)
+        check_unique(keys, lines, self._key_place, "take them from another column, --key COLUMN")
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         for name in self._fields:
             parser = self._parsers[name]
@@ -320,19 +320,19 @@ class _ListingColumns:
                 fault = f"{values[i]:.15g}{what}; there are {count} classes, counted from 0"
                 self._places[name].fault(lines[i], fault)
 
-    def _check_unique(self, keys: Texts, lines: Lines) -> None:
-        """Find keys that occur twice: by hashes, so that a million of them need no set of texts."""
-        hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
-        found, counts = np.unique(hashes, return_counts=True)
-        firsts: dict[str, int] = {}
-        for i in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
-            key = keys.value(i)
-            first = firsts.setdefault(key, i)
-            if first != i:
-                what = f"{key!r} is on line {lines[first]} already, and keys must be unique"
-                self._key_place.fault(lines[i], f"{what}: take them from another column, --key COLUMN")
-            if self._faults.enough:
-                return
+
+def check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> None:
+    """Find keys that occur twice: by hashes, so that a million of them need no set of texts."""
+    hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
+    found, counts = np.unique(hashes, return_counts=True)
+    firsts: dict[str, int] = {}
+    for i in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
+        key = keys.value(i)
+        first = firsts.setdefault(key, i)
+        if first != i:
+            place.fault(lines[i], f"{key!r} is on line {lines[first]} already, and keys must be unique: {cure}")
+        if place.faults.enough:
+            return
 
 
 def _rows(suffix: str, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
@@ -360,7 +360,7 @@ def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str,
     return declared
 
 
-def _check_header(names: Sequence[str], fields: Sequence[str], faults: Faults) -> None:
+def check_header(names: Sequence[str], fields: Sequence[str], faults: Faults) -> None:
     for column, name in enumerate(names, 1):
         if not name:
             cure = "name it, or leave it out (pandas: to_csv(..., index=False))"
@@ -406,7 +406,7 @@ def box_hint(name: str, kind: FieldKind) -> str | None:
     )
 
 
-def _blocks(rows: ListingRows) -> Iterator[tuple[Lines, list[Sequence[Any]]]]:
+def blocks(rows: ListingRows) -> Iterator[tuple[Lines, list[Sequence[Any]]]]:
     """Some rows at a time, as columns."""
     each = iter(rows)
     while block := list(islice(each, _BLOCK)):

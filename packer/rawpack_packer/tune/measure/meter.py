@@ -22,6 +22,7 @@ from rawpack.batching.batches import Batches
 from rawpack.batching.iterator import IN_FLIGHT
 from rawpack.batching.readahead import THREAD
 from rawpack.disk.mapped import map_file
+from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled
 from rawpack.store.store import Store
 from rawpack_packer.inspect.warm import files_of
@@ -80,9 +81,10 @@ class Throughput:
 class StoreMeter:
     """Measures one store. Keeps it open between measurements, but no workers."""
 
-    def __init__(self, path: Path, seed: int = 0) -> None:
-        """Raises StoreError where `path` is not a store."""
-        self.path, self._seed = path, seed
+    def __init__(self, path: Path, seed: int = 0, where: str | None = None) -> None:
+        """where: a condition; only these samples are read. Raises StoreError where `path` is not a store, UsageError
+        where the condition does not fit it or no sample."""
+        self.path, self._seed, self._where = path, seed, where
         store = Store(path)
         self.manifest, self.field = store.manifest, store.fields["image"]
         self.noun = "frame" if are_frames(store.fields) else "image"
@@ -90,20 +92,30 @@ class StoreMeter:
         self.shard_bytes = store.manifest.shard_bytes
         self.store_bytes = sum(size for _, size in files_of(store))
         self._reader: Reader | None = None
+        try:
+            self._samples = store.manifest.samples if where is None else len(self._open())
+        except UsageError as error:
+            raise UsageError(str(error).replace("where=", "--where ", 1)) from None
+        if where is not None and not self._samples:
+            raise UsageError(f"--where {where!r}: no sample of {path} matches it")
 
     def __len__(self) -> int:
-        return self.manifest.samples
+        return self._samples
+
+    def _open(self) -> Reader:
+        reader = Reader(self.path)
+        return reader if self._where is None else reader.select(where=self._where)
 
     @property
     def sample_bytes(self) -> float:
         """Mean bytes of an image in its shard."""
-        return self.shard_bytes / max(1, len(self))
+        return self.shard_bytes / max(1, self.manifest.samples)
 
     def warm(self, setting: Setting, seconds: float) -> Throughput:
         """Read from memory for about `seconds`, at least two batches."""
         if self._reader is None:
             # Opened once: what a worker has touched of a mapped file stays in this process's page table.
-            self._reader = Reader(self.path)
+            self._reader = self._open()
             self._touch(self._reader, setting)
         began = time.perf_counter()
         batches = _batches(self._reader, setting, self._long_order)
@@ -135,7 +147,7 @@ class StoreMeter:
         if not drop(self.files):
             return None
         began = time.perf_counter()
-        first = _first_batch(self.path, setting, began)
+        first = _first_batch(self._open, setting, began)
         if not drop(self.files):
             return None
         batch = max(1, min(setting.batch, len(self) // (_COLD_BATCHES + 1)))
@@ -144,7 +156,7 @@ class StoreMeter:
         if not len(rest):
             return None
         # The workers start in an epoch of a few repeated rows.
-        batches = _batches(Reader(self.path), replace(setting, batch=batch), lambda epoch: rest if epoch else lead)
+        batches = _batches(self._open(), replace(setting, batch=batch), lambda epoch: rest if epoch else lead)
         for _ in batches:
             pass
         clock, images, epoch = time.perf_counter(), 0, iter(batches)
@@ -235,9 +247,9 @@ def _next(batches: Batches, epoch: Any) -> tuple[dict[str, Any], Any]:
     return next(epoch), epoch
 
 
-def _first_batch(path: Path, setting: Setting, began: float) -> float:
-    """Seconds from `began` to the first batch of the store at `path`, which is opened here."""
-    batches = _batches(Reader(path), setting, None)
+def _first_batch(opened: Callable[[], Reader], setting: Setting, began: float) -> float:
+    """Seconds from `began` to the first batch of the store, which `opened` opens."""
+    batches = _batches(opened(), setting, None)
     epoch = iter(batches)
     next(epoch)
     took = time.perf_counter() - began

@@ -1,0 +1,339 @@
+"""Adds and replaces small fields of a store: writes all columns anew, and then a manifest that names them.
+
+Images, and the columns that the old manifest names, are not touched: open readers keep working, and until the new
+manifest is written, the store is the old one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+import rawpack
+from rawpack.disk import manifest as manifests
+from rawpack.disk import npy
+from rawpack.disk.columns import files_of
+from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest
+from rawpack.disk.provenance import COLUMNS, REJECTS, of_run
+from rawpack.errors import UsageError
+from rawpack.store.store import Store
+from rawpack_packer.destination import files, journal
+from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.lock import Lock
+from rawpack_packer.job import commit
+from rawpack_packer.job.append import open_store
+from rawpack_packer.job.counts import label_counts
+from rawpack_packer.job.job import before_append
+from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
+from rawpack_packer.sources.listing.reading import declared_fields
+from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn, Texts
+from rawpack_packer.text import count, listed
+
+_BLOCK = 1 << 16
+_SHOWN = 5
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Relabeled:
+    """The result of `relabel_store`."""
+
+    store: str
+    digest: str
+    """Of the store as it is now."""
+    samples: int
+    """Of the store."""
+    named: int
+    """Samples that the file has values for."""
+    added: tuple[str, ...]
+    """Fields that are new."""
+    replaced: tuple[str, ...]
+    new_classes: tuple[str, ...]
+    skipped: int
+    """Keys in the file that no sample has."""
+    stale: tuple[str, ...]
+    """Fields whose copies in HDF5 shards have the old values."""
+
+    def __str__(self) -> str:
+        what = [
+            f"{words} {', '.join(names)}"
+            for words, names in (("added", self.added), ("replaced", self.replaced))
+            if names
+        ]
+        lines = [f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"]
+        if self.new_classes:
+            lines.append(f"new classes: {listed(self.new_classes, _SHOWN)}")
+        if self.skipped:
+            lines.append(f"skipped {count(self.skipped, 'key')} that no sample has")
+        if self.stale:
+            lines.append(f"copies of {', '.join(self.stale)} inside the HDF5 shards keep the old values")
+        return "\n".join(lines)
+
+
+def relabel_store(
+    store: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    fields: Mapping[str, Any] | Iterable[str] = (),
+    skip_unknown: bool = False,
+    stale_copies: bool = False,
+) -> Relabeled:
+    """Give the samples of `store` the fields in the file `new`, a CSV, TSV or JSON Lines file with a column of keys.
+
+    A sample without a line keeps what it has; a new field needs a line for every sample. `label` may have class names:
+    those of the store keep their numbers, and new ones come after them.
+
+    key: the column of keys; None takes `key`, or else `path`. fields: what columns hold, where their values do not show
+    it, as for `pack`. skip_unknown: ignore lines whose key no sample has. stale_copies: allow it for hdf5 stores, whose
+    shards have copies of small fields, for other programs: these keep the old values.
+
+    Raises UsageError with nothing changed. Killed at any time, the store is the old one or the new one.
+    """
+    path = Path(store)
+    opened = open_store(path, [Path(new)])
+    opened.columns.check_contents()
+    if journal.read_append(path) is not None:
+        raise UsageError(f"{path} has an unfinished append: run it again to resume it first")
+    declared = declared_fields(fields if isinstance(fields, Mapping) else list(fields))
+    known = {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
+    given = read_keyed(new, key, declared, {name: kind for name, kind in known.items() if name not in ("key", "label")})
+    change = _Change(opened, given, skip_unknown=skip_unknown)
+    stale = tuple(change.columns) if opened.manifest.format == "hdf5" else ()
+    if stale and not stale_copies:
+        raise UsageError(
+            f"{path} is an hdf5 store, whose shards have copies of {', '.join(stale)} for other programs: allow these "
+            "to keep the old values with --stale-copies, or pack again"
+        )
+    work = path / WORK
+    with files.refusals_named(path):
+        work.mkdir(exist_ok=True)
+        with Lock(path):
+            if manifests.load(path)[1] != opened.digest:
+                raise UsageError(f"another run has just changed {path}; give the command again")
+            _commit(path, opened, change, given.where)
+    return Relabeled(
+        str(path),
+        manifests.load(path)[1],
+        len(opened),
+        change.named,
+        tuple(name for name in change.columns if name not in opened.fields),
+        tuple(name for name in change.columns if name in opened.fields),
+        change.new_classes,
+        change.skipped,
+        stale,
+    )
+
+
+class _Change:
+    """The new values, checked: which samples get them, and the fields and classes that the store will have."""
+
+    def __init__(self, store: Store, given: KeyedFields, *, skip_unknown: bool) -> None:
+        self._store, where = store, given.where
+        lines = {given.keys.value(i): i for i in range(len(given.keys))}
+        self.lines = np.full(len(store), -1, np.int64)
+        """(samples,): which line each sample gets its values from; -1 for none."""
+        if "key" not in store.fields:
+            raise UsageError(f"{store.path} has no keys, by which lines could find their samples")
+        for first in range(0, len(store), _BLOCK):
+            rows = np.arange(first, min(first + _BLOCK, len(store)))
+            self.lines[rows] = [lines.pop(key, -1) for key in store.columns.text("key", rows)]
+        self.named, self.skipped = int((self.lines >= 0).sum()), len(lines)
+        if lines and not skip_unknown:
+            raise UsageError(
+                f"{where}: {count(len(lines), 'key')} that no sample of {store.path} has: "
+                f"{listed(list(lines), _SHOWN)}; leave them out with --skip-unknown"
+            )
+        if not self.named:
+            raise UsageError(f"{where} has no key of {store.path}, whose keys are like {self._key(0)!r}")
+        check_names(given.kinds)
+        self.classes, self.new_classes = store.manifest.classes, tuple[str, ...]()
+        self.fields, self.columns = dict(store.fields), dict[str, Column]()
+        for name, kind in given.kinds.items():
+            column = given.columns[name]
+            if name == "label":
+                column = self._labels(given, column)
+                kind = FieldKind("int64") if self.classes is not None else kind
+            self.fields[name] = self._field(name, kind, where)
+            self.columns[name] = column
+        # The order in which stores have their fields: keys come last.
+        self.fields["key"] = self.fields.pop("key")
+
+    def _field(self, name: str, kind: FieldKind, where: str) -> Field:
+        shape = "text" if kind.dtype == "str" else "ragged" if kind.ragged else "number"
+        field, old = Field(kind=shape, dtype=kind.dtype, shape=kind.shape), self._store.fields.get(name)  # type: ignore[arg-type]
+        if old is not None and (old.in_shards or old.boxes is not msgspec.UNSET or old.follows is not msgspec.UNSET):
+            raise UsageError(
+                f"{where}: {name} cannot be replaced: images and masks, boxes and what follows them go together"
+            )
+        left = np.flatnonzero(self.lines < 0)
+        if len(left) and field != old:
+            what = (
+                f"is new to {self._store.path}"
+                if old is None
+                else f"is {old.dtype} {old.shape} there, and {field.dtype} {field.shape} here"
+            )
+            raise UsageError(
+                f"{where}: {name} {what}, so every sample needs a line: {count(len(left), 'sample')} have none, such "
+                f"as {self._key(int(left[0]))!r}"
+            )
+        return field
+
+    def _labels(self, given: KeyedFields, column: Column) -> Column:
+        """Labels as numbers of the store's classes."""
+        old = self.classes
+        if not isinstance(column, Numbers) or column.values.ndim != 1 or column.values.dtype.kind not in "iu":
+            if old is not None:
+                raise UsageError(f"{given.where}: label must be class names, or the numbers of classes, such as 0")
+            return column
+        values = column.values.astype(np.int64)
+        if given.names is not None:
+            if old is None and "label" in self._store.fields and (self.lines < 0).any():
+                raise UsageError(
+                    f"{given.where}: labels are class names here, and {self._store.path} has no classes: every sample "
+                    "needs a line"
+                )
+            known = list(old or ())
+            self.new_classes = tuple(name for name in given.names if name not in set(known))
+            self.classes = (*known, *self.new_classes)
+            numbers = {name: number for number, name in enumerate(self.classes)}
+            values = np.append([numbers[name] for name in given.names], -1)[values]
+        elif old is not None and (wrong := np.flatnonzero((values < -1) | (values >= len(old)))).size:
+            raise UsageError(
+                f"{given.where}: label {values[wrong[0]]} of {given.keys.value(int(wrong[0]))!r} is no class of "
+                f"{self._store.path}, which has {len(old)}, counted from 0"
+            )
+        return Numbers(values)
+
+    def _key(self, row: int) -> str:
+        return self._store.columns.text("key", np.array([row]))[0]
+
+
+def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
+    work, manifest = path / WORK, store.manifest
+    before = before_append(manifest, store.digest, label_counts(store))
+    name_of_all = of_run(COLUMNS, before.run)
+    folder, final = work / f"{name_of_all}.tmp", path / name_of_all
+    # A run that was killed may have left them: no manifest names them.
+    for left in (folder, final):
+        shutil.rmtree(left, ignore_errors=True)
+    folder.mkdir()
+    written, counts = list[FileRecord](), manifest.counts
+    for name, field in change.fields.items():
+        column = change.columns.get(name)
+        parts = _copied(store, name, field) if column is None else _replaced(store, change.lines, name, field, column)
+        for stem, blocks in parts.items():
+            file_name = f"{stem}.npy"
+            shape = (sum(map(len, blocks)), *blocks[0].shape[1:])
+            with (folder / file_name).open("wb") as file:
+                file.write(npy.header(blocks[0].dtype, shape))
+                for block in blocks:
+                    file.write(np.ascontiguousarray(block).data)
+            files.sync_file(folder / file_name)
+            written.append(files.record(folder / file_name, file_name))
+        if name == "label" and column is not None and field.kind == "number" and not field.shape:
+            counts = _counts(manifest, change.classes, parts[name][0])
+    files.sync_folder(folder)
+    folder.replace(final)
+    files.sync_folder(path)
+    rejects, temporary = of_run(REJECTS, before.run), work / f"{REJECTS}.tmp"
+    shutil.copyfile(path / manifest.rejects.file.name, temporary)
+    record = files.record(temporary, rejects)
+    files.commit(temporary, path / rejects)
+    states = np.empty((0, 2), np.int64)
+    commit.write_provenance(path, _provenance(where, tuple(change.columns), before.seen), states, before.run)
+    new = msgspec.structs.replace(
+        manifest,
+        fields=change.fields,
+        classes=change.classes,
+        columns=(Columns(folder=name_of_all, rows=len(store), files=tuple(written)),),
+        rejects=msgspec.structs.replace(manifest.rejects, file=record),
+        counts=counts,
+    )
+    files.write_whole(path / manifests.NAME, manifests.dump(new), work / f"{manifests.NAME}.tmp")
+    commit.tidy(path)
+
+
+def _copied(store: Store, name: str, field: Field) -> dict[str, list[NDArray[Any]]]:
+    """The columns of a field as they are: file name without .npy -> its blocks."""
+    folders = store.columns.folders
+    columns = {
+        file.removesuffix(".npy"): [folder.arrays[file.removesuffix(".npy")] for folder in folders]
+        for file in files_of(name, field, 0, 0)
+    }
+    if field.kind in ("text", "ragged"):
+        offsets = columns[f"{name}.offset"]
+        ends = np.cumsum([0, *(int(one[-1]) for one in offsets)])
+        columns[f"{name}.offset"] = [
+            offsets[0],
+            *(one[1:] + end for one, end in zip(offsets[1:], ends[1:], strict=False)),
+        ]
+    return columns
+
+
+def _replaced(store: Store, lines: Rows, name: str, field: Field, column: Column) -> dict[str, list[NDArray[Any]]]:
+    """The columns of a field with the new values, as `_copied` has them."""
+    new, every = np.flatnonzero(lines >= 0), np.arange(len(lines))
+    if isinstance(column, Numbers):
+        values = np.empty((len(lines), *(n or 0 for n in field.shape)), field.dtype)
+        if len(new) < len(lines):
+            store.columns.take(name, every, values)
+        values[new] = column.values[lines[new]]
+        return {name: [values]}
+    if isinstance(column, Texts):
+        old = store.columns.text(name, every) if len(new) < len(lines) else [""] * len(lines)
+        texts = [old[i].encode() if line < 0 else column.raw(line) for i, line in enumerate(lines.tolist())]
+        return {name: [np.frombuffer(b"".join(texts), np.uint8)], f"{name}.offset": [_offsets(texts)]}
+    assert isinstance(column, RaggedColumn)
+    kept = store.columns.ragged(name, every) if len(new) < len(lines) else []
+    rows = [
+        kept[i] if line < 0 else column.values[int(column.ends[line]) : int(column.ends[line + 1])]
+        for i, line in enumerate(lines.tolist())
+    ]
+    return {name: [np.concatenate(rows).astype(field.dtype, copy=False)], f"{name}.offset": [_offsets(rows)]}
+
+
+def _offsets(values: list[Any]) -> Rows:
+    return np.cumsum([0, *map(len, values)], dtype=np.int64)
+
+
+def _counts(manifest: Manifest, classes: tuple[str, ...] | None, labels: Rows) -> dict[str, int]:
+    """The counts of the store with these labels, (samples,)."""
+    if classes is None:
+        return manifest.counts
+    numbers, found = np.unique(labels[labels >= 0], return_counts=True)
+    changed = {
+        "unlabelled": int((labels < 0).sum()),
+        "classes_of_one": int((found == 1).sum()),
+        "empty_classes": len(classes) - len(numbers),
+    }
+    return dict(sorted((manifest.counts | changed).items()))
+
+
+def _kind_of(field: Field) -> FieldKind:
+    """What a column must hold to replace a field."""
+    return FieldKind("str" if field.kind == "text" else field.dtype, field.shape)
+
+
+def _provenance(where: str, fields: tuple[str, ...], seen: int) -> dict[str, Any]:
+    """When, where and from what the fields came."""
+    return {
+        "relabeled": list(fields),
+        "source": {"kind": "listing", "root": where},
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "rawpack": rawpack.__version__,
+        "python": platform.python_version(),
+        "first": seen,
+    }

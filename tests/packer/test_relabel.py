@@ -1,0 +1,331 @@
+"""`rawpack relabel`: new small fields in a store whose images stay, in one step, whenever it is killed."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+from tests.support import running
+
+import rawpack
+from rawpack import Reader
+from rawpack.errors import UsageError
+from rawpack_packer.destination import files
+from rawpack_packer.job import commit
+
+_NAMES = [f"{folder}/{i}.png" for folder in ("cat", "dog") for i in range(5)]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for i, name in enumerate(_NAMES):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), np.full((8, 8, 3), i, np.uint8))
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def store(photos: Path, tmp_path: Path) -> Path:
+    return running.pack(photos, tmp_path / "store", "--size", 8)
+
+
+def _table(path: Path, *rows: dict[str, Any]) -> Path:
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def _images(store: Path) -> dict[str, str]:
+    """The shards and the columns of the first run, by their bytes."""
+    files = [*store.glob("shard-*"), *store.glob("columns-1/*")]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _relabel(store: Path, table: Path, *options: object) -> running.Ran:
+    return running.run_here("relabel", "--from", table, *options, store)
+
+
+def test_some_labels_are_replaced_and_the_rest_stays(store: Path, tmp_path: Path) -> None:
+    before, state = _images(store), Reader(store).batches(3, shuffle=True).state_dict()
+    table = _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"}, {"key": "dog/3.png", "label": "bird"})
+    ran = _relabel(store, table)
+    assert (ran.code, ran.err) == (0, "")
+    assert "replaced label of 2 samples of 10" in ran.out
+    assert "new classes: bird" in ran.out
+    reader = Reader(store, verify=True)
+    assert reader.classes == ("cat", "dog", "bird")
+    assert reader.column("label").tolist() == [0, 1, 0, 0, 0, 1, 1, 1, 2, 1]
+    assert reader.column("key") == _NAMES
+    assert [int(reader[i]["image"][0, 0, 0]) for i in range(10)] == list(range(10))
+    assert _images(store) == before
+    assert running.run_here("inspect", "--verify", store).code == 0
+    reader.batches(3, shuffle=True).load_state_dict(state)
+    counts = json.loads((store / "store.json").read_text())["counts"]
+    assert (counts["unlabelled"], counts["classes_of_one"], counts["empty_classes"]) == (0, 1, 0)
+    assert "relabeled label" in running.run_here("inspect", store).out
+
+
+def test_fields_of_every_kind_are_added(store: Path, tmp_path: Path) -> None:
+    rows = [
+        {
+            "path": name,
+            "score": i / 8,
+            "words": "naïve " * i,
+            "vector": [i, -i],
+            "points": [[float(i), 1.0]] * (i % 3),
+        }
+        for i, name in enumerate(_NAMES)
+    ]
+    table = _table(tmp_path / "new.jsonl", *reversed(rows))
+    done = rawpack.relabel(store, table, fields={"points": "float32[?,2]", "score": "float16"})
+    assert (done.added, done.replaced, done.named) == (("score", "words", "vector", "points"), (), 10)
+    reader = Reader(store)
+    assert list(reader.fields) == ["image", "label", "score", "words", "vector", "points", "key"]
+    assert reader.fields["score"].dtype == "float16"
+    assert reader.column("score").tolist() == [row["score"] for row in rows]
+    assert reader.column("words") == [row["words"] for row in rows]
+    assert reader.column("vector").tolist() == [row["vector"] for row in rows]
+    assert [one.tolist() for one in reader.column("points")] == [row["points"] for row in rows]
+    # Then some of each, of all kinds.
+    few = [row | {"score": 9.0, "words": "new", "vector": [7, 7], "points": [[5.0, 5.0]]} for row in rows[3:5]]
+    rawpack.relabel(store, _table(tmp_path / "few.jsonl", *few))
+    reader = Reader(store, verify=True)
+    for row in few:
+        rows[_NAMES.index(row["path"])] = row
+    assert reader.column("score").tolist() == [row["score"] for row in rows]
+    assert reader.column("words") == [row["words"] for row in rows]
+    assert reader.column("vector").tolist() == [row["vector"] for row in rows]
+    assert [one.tolist() for one in reader.column("points")] == [row["points"] for row in rows]
+    assert running.run_here("inspect", "--verify", store).code == 0
+
+
+def test_open_readers_go_on_with_what_they_opened(store: Path, tmp_path: Path) -> None:
+    reader = Reader(store)
+    batches = reader.batches(2, workers=2, backend="process", fields=["image", "label"])
+    first = iter(batches)
+    assert next(first)["label"].tolist() == [0, 0]
+    rawpack.relabel(store, _table(tmp_path / "new.csv", *({"key": name, "label": "dog"} for name in _NAMES)))
+    assert [int(label) for batch in first for label in batch["label"]] == [0] * 3 + [1] * 5
+    assert [int(label) for batch in reader.batches(2, workers=1) for label in batch["label"]] == [0] * 5 + [1] * 5
+    assert Reader(store).column("label").tolist() == [1] * 10
+
+
+def test_append_comes_before_and_after(store: Path, photos: Path, tmp_path: Path) -> None:
+    for i in range(2):
+        more = tmp_path / f"more-{i}"
+        for folder in ("cat", "dog"):
+            (more / folder).mkdir(parents=True)
+            cv2.imwrite(str(more / folder / f"more-{i}.png"), np.full((8, 8, 3), 100 + i, np.uint8))
+
+    def append(i: int) -> None:
+        ran = running.run_here("append", "--workers", 0, tmp_path / f"more-{i}", store)
+        assert ran.code == 0, ran
+
+    append(0)
+    _relabel(store, _table(tmp_path / "new.csv", {"key": "cat/more-0.png", "label": "dog"}))
+    _relabel(store, _table(tmp_path / "again.csv", {"key": "cat/0.png", "label": "dog"}))
+    append(1)
+    reader = Reader(store, verify=True)
+    names = [*_NAMES, "cat/more-0.png", "dog/more-0.png", "cat/more-1.png", "dog/more-1.png"]
+    assert reader.column("key") == names
+    assert reader.column("label").tolist() == [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 1]
+    assert [int(reader[i]["image"][0, 0, 0]) for i in range(10, 14)] == [100, 100, 101, 101]
+    assert running.run_here("inspect", "--verify", store).code == 0
+    rawpack.relabel(store, _table(tmp_path / "third.csv", {"key": "cat/more-1.png", "label": "dog"}))
+    assert Reader(store).column("label").tolist()[12] == 1
+    assert [bool(one.get("relabeled")) for one in rawpack.describe(store)["appends"]] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+    # What was appended is known by its files.
+    ran = running.run_here("append", "--workers", 0, "--skip-existing", tmp_path / "more-1", store)
+    assert ran.code == 0
+    assert len(Reader(store)) == 14
+
+
+@pytest.mark.parametrize("options", [["-f", "lmdb", "--size", "keep"], ["-f", "hdf5", "--compression", "gzip"]])
+def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None:
+    store = running.pack(photos, tmp_path / "store", *options)
+    table = _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"})
+    before = Reader(store)
+    images = [before[i]["image"] for i in range(10)]
+    if "hdf5" in options:
+        refused = _relabel(store, table)
+        assert refused.code == 2
+        assert "copies of label" in refused.err
+        assert "--stale-copies" in refused.err
+        assert Reader(store).column("label").tolist() == [0] * 5 + [1] * 5
+        with pytest.raises(UsageError, match="stale_copies=True"):
+            rawpack.relabel(store, table)
+        ran = _relabel(store, table, "--stale-copies")
+        assert "copies of label inside the HDF5 shards keep the old values" in ran.out
+        with h5py.File(next(store.glob("*.h5"))) as shard:
+            assert shard["label"][:].tolist() == [0] * 5 + [1] * 5
+    else:
+        assert _relabel(store, table).code == 0
+    reader = Reader(store, verify=True)
+    assert reader.column("label").tolist() == [0, 1, 0, 0, 0, 1, 1, 1, 1, 1]
+    for i, image in enumerate(images):
+        np.testing.assert_array_equal(reader[i]["image"], image)
+    assert running.run_here("inspect", "--verify", store).code == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "words"),
+    [
+        ([{"key": "cat/1.png", "score": 1}], [], "score is new to"),
+        ([{"key": "cat/1.png", "label": 2}], [], "is no class of"),
+        ([{"key": "cat/1.png", "label": 1.5}], [], "label"),
+        ([{"key": "cat/9.png", "label": 1}], [], "no sample of"),
+        ([{"key": "cat/9.png", "label": 1}], ["--skip-unknown"], "has no key of"),
+        ([{"key": "cat/1.png", "label": 1}, {"key": "cat/1.png", "label": 0}], [], "is on line 2 already"),
+        ([{"name": "cat/1.png", "label": 1}], [], "--key COLUMN"),
+        ([{"key": "cat/1.png"}], [], "has keys, and no field"),
+        ([{"key": "cat/1.png", "image": 1}], [], "image"),
+        ([{"key": "cat/1.png", "index": 1}], [], "index"),
+        ([{"key": "cat/1.png", "label": 1}], ["--field", "label:mask"], "pack again"),
+        ([{"key": "cat/1.png", "label": 1}], ["--field", "score:float32"], "has no such column"),
+        ([{"key": "cat/1.png", "label": "x"}, {"key": "cat/2.png", "label": 3}], [], ""),
+    ],
+)
+def test_it_refuses_and_changes_nothing(
+    store: Path, tmp_path: Path, rows: list[dict[str, Any]], options: list[str], words: str
+) -> None:
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    ran = _relabel(store, _table(tmp_path / "new.csv", *rows), *options)
+    if words:
+        assert ran.code == 2, ran
+        assert words in ran.err
+        assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+    else:
+        assert Reader(store).classes == ("cat", "dog", "3", "x")  # cells of a column of texts are texts
+
+
+def test_boxes_stay_with_their_images(photos: Path, tmp_path: Path) -> None:
+    rows = [{"path": f"photos/{name}", "boxes": [[0, 0, 4, 4, 1]], "score": i} for i, name in enumerate(_NAMES)]
+    listing = _table(tmp_path / "list.jsonl", *rows)
+    store = running.pack(listing, tmp_path / "store", "--size", 8, "--field", "boxes:xyxy")
+    ran = _relabel(store, _table(tmp_path / "new.jsonl", *({"key": one["path"], "boxes": []} for one in rows)))
+    assert ran.code == 2
+    assert "boxes cannot be replaced" in ran.err
+    rawpack.relabel(store, _table(tmp_path / "score.jsonl", {"key": rows[4]["path"], "score": 77}))
+    reader = Reader(store, verify=True)
+    assert reader.column("score").tolist() == [0, 1, 2, 3, 77, 5, 6, 7, 8, 9]
+    assert [one.tolist() for one in reader.column("boxes")] == [[[0, 0, 4, 4, 1]]] * 10
+
+
+def test_a_damaged_column_is_not_copied(store: Path, tmp_path: Path) -> None:
+    column = store / "columns-1/key.npy"
+    data = bytearray(column.read_bytes())
+    data[-1] ^= 1
+    column.write_bytes(data)
+    ran = _relabel(store, _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"}))
+    assert ran.code == 1
+    assert "key.npy" in ran.err
+
+
+class _Killed(BaseException):
+    """Nothing in the product waits for this."""
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, left: int, end: Callable[[], NoReturn]) -> None:
+    """Call `end` before the disk is touched for the time after `left`."""
+    steps = itertools.count()
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **given: Any) -> Any:
+            if next(steps) == left:
+                end()
+            return function(*args, **given)
+
+        return called
+
+    for name in ("commit", "sync_file", "sync_folder", "write_whole", "record"):
+        monkeypatch.setattr(files, name, counted(getattr(files, name)))
+    monkeypatch.setattr(commit, "tidy", counted(commit.tidy))
+
+
+def test_ended_anywhere_it_is_the_old_or_the_new(store: Path, tmp_path: Path) -> None:
+    def end() -> NoReturn:
+        raise _Killed
+
+    table = _table(tmp_path / "new.csv", *({"key": name, "label": "dog", "score": 1.5} for name in _NAMES))
+    old, new, seen = [0] * 5 + [1] * 5, [1] * 10, list[bool]()
+    for left in itertools.count():
+        copy = shutil.copytree(store, tmp_path / f"copy-{left}")
+        with pytest.MonkeyPatch.context() as patched:
+            _count(patched, left, end)
+            try:
+                rawpack.relabel(copy, table)
+                done = True
+            except _Killed:
+                done = False
+        reader = Reader(copy, verify=True)
+        seen.append("score" in reader.fields)
+        assert reader.column("label").tolist() == (new if seen[-1] else old)
+        if done:
+            break
+        # It can be given again.
+        rawpack.relabel(copy, table)
+        assert Reader(copy, verify=True).column("score").tolist() == [1.5] * 10
+        assert not (copy / ".rawpack").exists()
+        assert not list(rawpack.verify(copy))
+    assert seen == sorted(seen)
+    assert set(seen) == {False, True}
+    assert len(seen) > 10
+
+
+_KILLED = """
+import os, signal, sys
+import rawpack
+from rawpack_packer.destination import files
+
+left, record = int(sys.argv[1]), files.record
+
+def counted(*args):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return record(*args)
+
+files.record = counted
+rawpack.relabel(*sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("left", [1, 4])
+def test_killed_it_is_the_old(store: Path, tmp_path: Path, left: int) -> None:
+    table = _table(tmp_path / "new.csv", *({"key": name, "label": "dog"} for name in _NAMES))
+
+    words = [sys.executable, "-c", _KILLED, str(left), str(store), str(table)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    assert Reader(store, verify=True).column("label").tolist() == [0] * 5 + [1] * 5
+    rawpack.relabel(store, table)
+    assert Reader(store, verify=True).column("label").tolist() == [1] * 10
+    assert not (store / ".rawpack").exists()

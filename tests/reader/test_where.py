@@ -1,0 +1,246 @@
+"""Conditions of `select(where=)`: what they choose, against Python's own evaluation of them, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support import running
+
+import rawpack
+from rawpack import Reader
+from rawpack.errors import UsageError
+
+_SAMPLES = 60
+_CLASSES = ("cat", "dog", 'o\'neill, "x"')
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[dict[str, Any]]:
+    """What the store is packed from, and what conditions are evaluated on."""
+    random = np.random.default_rng(0)
+    return [
+        {
+            "label": int(random.integers(-1, 3)),
+            "score": round(float(random.random()), 1),
+            "small": int(random.integers(0, 256)),
+            "big": int(random.integers(-(2**62), 2**62)),
+            "flag": bool(random.integers(2)),
+            "caption": ["a cat", "two dogs", "", "naïve café", "CAT"][int(random.integers(5))],
+            "points": random.random((int(random.integers(4)), 4)).tolist(),
+            "corner": random.integers(-5, 5, 3).tolist(),
+        }
+        for _ in range(_SAMPLES)
+    ]
+
+
+@pytest.fixture(scope="module")
+def reader(samples: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    folder = tmp_path_factory.mktemp("where")
+    lines = []
+    for i, sample in enumerate(samples):
+        cv2.imwrite(str(folder / f"{i:03}.png"), np.full((4, 4, 3), i, np.uint8))
+        label = "" if sample["label"] < 0 else _CLASSES[sample["label"]]
+        lines.append(json.dumps(sample | {"path": f"{i:03}.png", "label": label or None}))
+    (folder / "list.jsonl").write_text("\n".join(lines))
+    types = ["score:float32", "small:uint8", "corner:int16[3]", "points:float32[?,4]"]
+    return Reader(running.pack(folder / "list.jsonl", folder / "store", *(f"--field={one}" for one in types)))
+
+
+def _chosen(reader: Reader, text: str) -> list[int]:
+    return [int(i) for i in reader.select(where=text).column("small")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "score > 0.5",
+        "score == 0.7",
+        "score >= 0.7 and label in (0, 2)",
+        "0.2 < score <= 0.6",
+        "not flag or small < 100",
+        "flag == True",
+        "flag",
+        "label not in [0, 1] and not (small % 2 == 0)",
+        "small + small > 300",
+        "small - 200 > 0",
+        "-small > -30",
+        "small // 7 == 3 or small / 2 == 5.5",
+        "big % 1000 == big % 10",
+        "big > 4611686018427387903 - 4000000000000000000",
+        "big == {big}",
+        "big != {big}",
+        "big in (1.5, {big})",
+        "small in {{163, 155.0, 1000, -1}}",
+        "small > -1 and small < 100000000000000000000",
+        "caption == 'a cat'",
+        "caption in ('CAT', '')",
+        "'cat' in caption",
+        "'é' in caption or caption.startswith('two') or caption.endswith('CAT')",
+        "caption < 'b'",
+        "len(points) > 1",
+        "len(caption) == 5",
+        "abs(corner[0]) > 2 and corner[-1] != corner[1]",
+        "1 < 2",
+        "index >= 10 and index % 3 == 0",
+    ],
+)
+def test_it_chooses_what_python_would(reader: Reader, samples: list[dict[str, Any]], text: str) -> None:
+    text = text.format(big=samples[7]["big"])
+    expected = []
+    for i, sample in enumerate(samples):
+        values = sample | {"index": i, "score": np.float32(sample["score"])}
+        if eval(text, {"len": len, "abs": abs}, values):
+            expected.append(sample["small"])
+    assert _chosen(reader, text) == expected
+    assert len(expected) > 0, text
+
+
+def test_classes_go_by_name_and_by_number(reader: Reader, samples: list[dict[str, Any]]) -> None:
+    def with_labels(*labels: int) -> list[int]:
+        return [sample["small"] for sample in samples if sample["label"] in labels]
+
+    assert reader.classes is not None
+    name = dict(enumerate(_CLASSES))
+    number = {reader.classes.index(name[k]): k for k in name}
+    assert _chosen(reader, "label == 'dog'") == with_labels(1)
+    assert _chosen(reader, "'dog' != label") == with_labels(-1, 0, 2)
+    assert _chosen(reader, "label in ('cat', 'dog')") == with_labels(0, 1)
+    assert _chosen(reader, f"label == {_CLASSES[2]!r}") == with_labels(2)
+    assert _chosen(reader, "label == -1") == with_labels(-1)
+    assert _chosen(reader, "label == 0") == with_labels(number[0])
+
+
+def test_it_chooses_among_what_was_selected(reader: Reader) -> None:
+    few = reader.select([40, 3, 3, 17])
+    kept = few.select(where="index != 17")
+    assert kept.column("key") == [reader.column("key")[i] for i in (40, 3, 3)]
+    assert [batch["index"].tolist() for batch in kept.batches(4, workers=0)] == [[40, 3, 3]]
+    assert len(reader.select(where="score > 2")) == 0
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_condition_chooses_what_python_would(
+    reader: Reader, samples: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    number = st.recursive(
+        st.sampled_from(["small", "label", "corner[1]", "big", "3", "-7", "1000"]),
+        lambda inner: st.tuples(inner, st.sampled_from(["//", "%", "-"]), st.sampled_from(["2", "7", "-3"])).map(
+            lambda parts: "({} {} {})".format(*parts)
+        ),
+        max_leaves=4,
+    )
+    compared = st.tuples(number, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), number).map(" ".join)
+    among = st.tuples(number, st.lists(number.filter(lambda text: text.lstrip("-").isdigit()), min_size=1)).map(
+        lambda parts: f"{parts[0]} in [{', '.join(parts[1])}]"
+    )
+    condition = st.recursive(
+        st.one_of(compared, among, st.just("flag"), st.just("'a' in caption")),
+        lambda inner: st.one_of(
+            inner.map(lambda text: f"not ({text})"),
+            st.tuples(inner, st.sampled_from([" and ", " or "]), inner).map(lambda p: f"({p[0]}){p[1]}({p[2]})"),
+        ),
+        max_leaves=4,
+    )
+    text = data.draw(condition)
+    reordered = {k: reader.classes.index(name) for k, name in enumerate(_CLASSES)} if reader.classes else {}
+    expected = [
+        sample["small"] for sample in samples if eval(text, {}, sample | {"label": reordered.get(sample["label"], -1)})
+    ]
+    assert _chosen(reader, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is not a condition"),
+        ("score >", "is not a condition"),
+        ("score", "'score' is a number, where a condition is needed"),
+        ("score and flag", "'score' is a number"),
+        ("skore > 1", "'skore' is no field of the store, which has label, score"),
+        ("image > 1", "'image' is image data in shards"),
+        ("label == 'bird'", "has no class of the store: 'bird'"),
+        ("label in ('cat', 'bird')", "'bird'"),
+        ("caption == 3", "compares a text with a number"),
+        ("small in ('a',)", "looks for a number in a list with a text"),
+        ("3 in caption", "looks for a number in a text"),
+        ("corner > 1", "'corner' is a field of several numbers"),
+        ("corner[3] > 1", "is no number: corner has shape (3,)"),
+        ("corner[small] > 1", "'small' must be a number or a text that is written out"),
+        ("points == 1", "'points' is a ragged field"),
+        ("flag is True", "use == or !="),
+        ("flag == 1", "compares a condition with a number"),
+        ("small in (label, 1)", "'label' must be a number or a text that is written out"),
+        ("big * 1000 > 0", "has whole numbers that are too large"),
+        ("2 ** 100 > small", "is not allowed"),
+        ("__import__('os').system('true')", "is not allowed"),
+        ("caption.__class__ == 1", "is not allowed"),
+        ("caption.format(1) == ''", "is not allowed"),
+        ("[flag for flag in (1, 2)]", "is not allowed"),
+        ("(lambda: flag)()", "is not allowed"),
+        ("f'{caption}' == ''", "is not allowed"),
+        ("(small := 3) == 3", "is not allowed"),
+        ("flag if flag else flag", "is not allowed"),
+        ("len(caption, 1) > 1", "is not allowed"),
+        ("len(key='a') > 1", "is not allowed"),
+        ("caption.startswith(caption)", "must be a number or a text"),
+        ("caption.startswith(3)", "needs a text between its parentheses"),
+        ("None == caption", "is not allowed"),
+        ("b'a' in caption", "is not allowed"),
+        ("flag; flag", "is not a condition"),
+        ("flag\x00", "is not a condition"),
+        ("(" * 3000 + "flag" + ")" * 3000, "is not a condition"),
+        ("not " * 2000 + "flag", "too many parts inside one another"),
+        ("flag or " * 3000 + "flag", "must be a condition"),
+    ],
+)
+def test_it_refuses_by_name(reader: Reader, text: str, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        reader.select(where=text)
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("where=")
+
+
+def test_it_is_one_way_to_select(reader: Reader) -> None:
+    with pytest.raises(UsageError, match="select\\(\\) takes one of"):
+        reader.select([1], where="flag")
+    with pytest.raises(UsageError, match="as text"):
+        reader.select(where=3)  # type: ignore[arg-type]
+
+
+def test_subset_and_bench_share_it(reader: Reader, samples: list[dict[str, Any]], tmp_path: Path) -> None:
+    store = reader._paths[0]
+    text, few = "small < 128 and label != 'dog'", tmp_path / "few"
+    expected = [one["small"] for one in samples if one["small"] < 128 and one["label"] != 1]
+    ran = running.run_here("subset", "--quiet", "--workers", 0, "--where", text, store, few)
+    assert (ran.code, ran.err) == (0, "")
+    assert Reader(few).column("small").tolist() == expected
+    rawpack.subset(store, tmp_path / "same", where=text, workers=0)
+    assert (tmp_path / "same/store.json").read_bytes() == (few / "store.json").read_bytes()
+    timed = running.run_here(
+        "bench", "--json", "--where", text, "--rounds", 1, "--seconds", 0.01, "--no-cold", "--workers", 0, store
+    )
+    assert json.loads(timed.out)["stores"][0]["samples"] == len(expected)
+
+
+@pytest.mark.parametrize("text", ["skore > 1", "small > 300"])
+def test_the_command_names_its_option(reader: Reader, tmp_path: Path, text: str) -> None:
+    store = reader._paths[0]
+    asked = ("--where", text, store)
+    subset, bench = running.run_here("subset", *asked, tmp_path / "few"), running.run_here("bench", *asked)
+    assert (subset.code, bench.code) == (2, 2)
+    assert f"--where '{text}'" in bench.err
+    assert not (tmp_path / "few").exists()
+    if "skore" in text:
+        assert f"--where '{text}': 'skore' is no field" in subset.err
+        with pytest.raises(UsageError, match="where='skore > 1': 'skore' is no field"):
+            rawpack.subset(store, tmp_path / "few", where=text)
+    else:
+        assert "no sample of" in subset.err
