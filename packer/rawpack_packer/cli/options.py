@@ -80,6 +80,11 @@ recipe_options = together(
         "--fast", is_flag=True, group="Image",
         help="Decode large JPEGs at a reduced scale: faster, with slightly different pixels.",
     ),
+    option(
+        "--curate", is_flag=True, group="Image",
+        help="Measure each image, so that `rawpack inspect --html` shows near duplicates, and blurred, dark and blank "
+        "images: fields phash, sharpness, brightness, entropy and one_color.",
+    ),
 )  # fmt: skip
 """What is done to an image before it is stored."""
 kept_recipe_options = together(

@@ -237,7 +237,7 @@ def _source_options(known: Known | None, source: Source) -> list[str]:
 
 def _shown(name: str, value: Any) -> str:
     """The value of an option, as a user writes it."""
-    if name == "fast":
+    if name in ("fast", "curate"):
         return "given" if value else "not given"
     if value is None:
         return "none" if name == "compression" else "not given"

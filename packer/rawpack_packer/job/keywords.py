@@ -38,6 +38,7 @@ class RecipeKeywords(TypedDict, total=False):
     compression: "none" or "gzip": hdf5 only, unless an added format has others. chunk: images per chunk, hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
     max_pixels: images with more are rejected. fast: decode large JPEGs at a reduced scale, with slightly other pixels.
+    curate: add fields by which near duplicates, blurred, dark and blank images are found.
     """
 
     format: str | None
@@ -54,6 +55,7 @@ class RecipeKeywords(TypedDict, total=False):
     shard_size: int | str | None
     max_pixels: int | None
     fast: bool | None
+    curate: bool | None
 
 
 class SourceKeywords(TypedDict, total=False):

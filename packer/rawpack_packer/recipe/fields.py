@@ -18,6 +18,14 @@ from rawpack_packer.sources import FieldKind, ImageKind, Source
 from rawpack_packer.sources.fields import check_names
 
 IMAGE = "image"
+CURATED = {
+    "phash": Field(kind="number", dtype="uint64"),
+    "sharpness": Field(kind="number", dtype="int32"),
+    "brightness": Field(kind="number", dtype="uint8"),
+    "entropy": Field(kind="number", dtype="int32"),
+    "one_color": Field(kind="number", dtype="int32"),
+}
+"""The fields that `--curate` adds: see `samples.curation`."""
 _RESIZABLE = ("uint8", "uint16", "float32")
 """Dtypes that OpenCV resizes."""
 _MIN_SIDE = 16
@@ -43,7 +51,18 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         if kind.follows is not None and (BOXES not in info.fields or info.fields[BOXES].boxes is None):
             raise UsageError(f"{name!r} follows the field {BOXES!r}, and there is no such field of boxes")
     others = {name: _field(recipe, name, kind) for name, kind in info.fields.items()}
+    if recipe.curate:
+        _check_curated(image, others)
+        others |= CURATED
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
+
+
+def _check_curated(image: Field, others: Mapping[str, Field]) -> None:
+    if image.dtype != "uint8" or len(image.shape) != 3 or image.shape[2] not in (1, 3):
+        raise UsageError(f"--curate measures pictures, not images that are {image.dtype} {image.shape}: leave it out")
+    for name in CURATED:
+        if name in others:
+            raise UsageError(f"--curate adds a field {name!r}, and the source has one: leave it out, or rename that")
 
 
 def part_rows(recipe: Recipe, fields: Mapping[str, Field]) -> int:

@@ -66,6 +66,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Images with more are rejected before they are decoded."""
     fast: bool = False
     """Decode a JPEG at 1/2, 1/4 or 1/8 where that is still as large as `size`: faster, but other pixels."""
+    curate: bool = False
+    """Add the fields `CURATED`, by which near duplicates, blurred, dark and blank images are found."""
     libraries: dict[str, str] = {}
     """What made the pixels and the files: "decoder", "encoder", "resizer", "hdf5", ... -> name and version."""
     origin: tuple[dict[str, Any], ...] = ()
@@ -111,8 +113,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def as_manifest(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
-        if not self.origin:
-            del built["origin"]
+        for name in ("origin", "curate"):
+            if not built[name]:
+                del built[name]
         return built
 
 
@@ -154,6 +157,7 @@ RECIPE_OPTIONS: dict[str, tuple[Callable[[str, Any], Any], Any]] = {
     "shard_size": (lambda flag, value: parse_bytes(flag, _text(value)), "256MiB"),
     "max_pixels": (_at_least_1, 178_000_000),
     "fast": (_as_is, False),
+    "curate": (_as_is, False),
     "libraries": (_as_is, {}),
 }
 """Entry of the recipe -> how its option is parsed, by the option's flag and value, and its default."""

@@ -18,6 +18,7 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.inspect import describe
 from rawpack_packer.inspect.contact_sheet import class_name, thumbnail
+from rawpack_packer.inspect.curation import NEAR, curation_of
 from rawpack_packer.report.figures import Plot, histogram
 from rawpack_packer.report.page import both, picture, write_page
 from rawpack_packer.report.salvage import salvage
@@ -26,7 +27,7 @@ _SIDE = 112
 """Pixels of the longer side in a contact sheet."""
 _CLASSES, _EACH, _WITHOUT = 24, 8, 48
 """Classes shown, samples of each, and samples where there are no classes."""
-_BARS, _REJECTS, _BINS = 40, 24, 40
+_BARS, _REJECTS, _BINS, _GROUPS = 40, 24, 40, 24
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,18 @@ class Sheet:
     count: int
     samples: Sequence[tuple[str, str]]
     """Data URI and key."""
+
+
+@dataclass(frozen=True)
+class FoundImages:
+    """Images that `--curate` makes easy to find."""
+
+    title: str
+    words: str
+    rows: Sequence[Sequence[tuple[str, str, str]]]
+    """Of pictures next to each other: data URI, key, and what is said of each."""
+    command: str
+    """Makes a store without them."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str 
         facts=list(_facts(about)),
         nouns=f"{about['noun']}s",
         sheets=list(_sheets(store, reader)),
+        found=list(_found(store, reader)),
         classes_left_out=max(0, len(classes) - _CLASSES),
         bars=[(name or describe.NO_CLASS, count, round(100 * count / bars[0][1], 1)) for name, count in shown],
         bars_left_out=len(bars) - len(shown),
@@ -112,6 +126,41 @@ def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
 def _sample(reader: Reader, row: int) -> tuple[str, str]:
     sample = reader[row]
     return picture(thumbnail(sample["image"], _SIDE), lossless=False), str(sample.get("key", row))
+
+
+def _found(store: Store, reader: Reader) -> Iterator[FoundImages]:
+    """Near duplicates, leaks, and extremes, where the store was packed with `--curate`."""
+    found = curation_of(store)
+    if found is None:
+        return
+    if found.groups:
+        count = sum(map(len, found.groups))
+        yield FoundImages(
+            "Near duplicates",
+            f"{text.count(count, 'image')} in {text.count(len(found.groups), 'group')}, whose perceptual hashes differ "
+            f"in at most {NEAR} of 64 bits. The command keeps the first of each group.",
+            [[(*_sample(reader, row), "") for row in group[:_EACH]] for group in found.groups[:_GROUPS]],
+            found.without_duplicates,
+        )
+    if found.leaks:
+        others = {leak.split: Reader(store.path.parent / leak.split) for leak in found.leaks}
+        pairs = [
+            [(*_sample(reader, leak.row), ""), (*_sample(others[leak.split], leak.other), leak.split)]
+            for leak in found.leaks[:_GROUPS]
+        ]
+        named = ", ".join(dict.fromkeys(leak.split for leak in found.leaks))
+        count = len({leak.row for leak in found.leaks})
+        yield FoundImages(
+            "Leaks between splits",
+            f"{text.count(count, 'image')} of this split {'is' if count == 1 else 'are'} nearly the same in {named}.",
+            pairs,
+            found.without_leaks,
+        )
+    for extremes in found.extremes:
+        shown = [
+            (*_sample(reader, row), f"{value:,}") for row, value in zip(extremes.rows, extremes.values, strict=True)
+        ]
+        yield FoundImages(extremes.title, extremes.words, [shown], extremes.command)
 
 
 def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Plot]]:

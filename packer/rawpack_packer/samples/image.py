@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_hea
 from rawpack_packer.images.jpeg_structure import is_whole
 from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
+from rawpack_packer.samples.curation import measures_of
 
 _DECODING_BYTES = 16
 """Per pixel: four 16-bit samples, twice because they are reordered."""
@@ -34,6 +36,8 @@ class PreparedImage:
     """Keys of `NOTES` that apply."""
     size: tuple[int, int] = (0, 0)
     """(height, width) of the upright image before the recipe."""
+    measures: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """The fields of `CURATED`, where the recipe says so."""
 
 
 NOTES: dict[str, str] = {
@@ -84,9 +88,9 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
         image = _without_padding(image, header, scale)
     image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None)
     height, width, channels = image.shape
-    return PreparedImage(
-        encoded(image, recipe.encoding, recipe, notes), (height, width, channels), tuple(notes), header.upright_size
-    )
+    measures = measures_of(image) if recipe.curate else {}
+    stored = encoded(image, recipe.encoding, recipe, notes)
+    return PreparedImage(stored, (height, width, channels), tuple(notes), header.upright_size, measures)
 
 
 def by_recipe(
@@ -151,7 +155,9 @@ def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[
         # To see that it decodes: at an eighth, all entropy-coded data is decoded too.
         decode_image(data, header, color="gray", scale=8)
     shape = (header.height, header.width, recipe.channels)
-    return PreparedImage(np.frombuffer(data, np.uint8), shape, (*notes, "passed_through"), header.upright_size)
+    measures = measures_of(decode_image(data, header, color="gray")) if recipe.curate else {}
+    stored = np.frombuffer(data, np.uint8)
+    return PreparedImage(stored, shape, (*notes, "passed_through"), header.upright_size, measures)
 
 
 def cropped(image: NDArray[Any], crop: tuple[int, int, int, int]) -> NDArray[Any]:

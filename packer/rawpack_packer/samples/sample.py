@@ -16,9 +16,10 @@ from rawpack.transforms.followers import BOXES
 from rawpack_packer.images import read_header
 from rawpack_packer.images.pixels import to_color
 from rawpack_packer.images.png import decode_values
-from rawpack_packer.recipe.fields import IMAGE
+from rawpack_packer.recipe.fields import CURATED, IMAGE
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.boxes import boxes_by_recipe, follower_by_recipe
+from rawpack_packer.samples.curation import measures_of
 from rawpack_packer.samples.image import by_recipe, cropped, encoded, prepare
 from rawpack_packer.samples.values import REASON as BAD_FIELD
 from rawpack_packer.samples.values import as_stored
@@ -50,7 +51,8 @@ class PreparedSample:
 
 def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedSample:
     """One sample as `recipe` stores it with these fields. Raises DecodeError if it is to be rejected."""
-    small = {name: field for name, field in fields.items() if not field.in_shards and name != "key"}
+    made = CURATED if recipe.curate else {}
+    small = {name: field for name, field in fields.items() if not field.in_shards and name not in ("key", *made)}
     values = {name: as_stored(name, _value(item, name), field) for name, field in small.items() if not field.moves}
     notes: list[str] = []
     if isinstance(item.image, bytes):
@@ -58,8 +60,9 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
         notes, size = list(image.notes), image.size
         _check_shape(image.shape, fields[IMAGE])
         parts = {IMAGE: Stored(image.image, image.shape)}
+        values |= image.measures
     else:
-        stored, size = _from_array(item.image, recipe, fields[IMAGE], notes)
+        stored, size = _from_array(item.image, recipe, fields[IMAGE], notes, values)
         if item.planes is not None and fields[IMAGE].planar and recipe.crop is None and stored.shape[:2] == size:
             stored = Stored(item.planes, stored.shape)
         parts = {IMAGE: stored}
@@ -82,8 +85,11 @@ def _value(item: Item, name: str) -> Value:
         raise DecodeError(BAD_FIELD, f"the sample has no field {name!r}") from None
 
 
-def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str]) -> tuple[Stored, tuple[int, int]]:
-    """An image that is an array as it is stored, and its (height, width) before the recipe."""
+def _from_array(
+    pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str], values: dict[str, Any]
+) -> tuple[Stored, tuple[int, int]]:
+    """An image that is an array as it is stored, and its (height, width) before the recipe. values: gets its
+    measures, where the recipe says so."""
     pixels = _native(pixels)
     if pixels.dtype != field.dtype:
         raise DecodeError(BAD_FIELD, f"the image is {pixels.dtype}; the first one, or the source, has {field.dtype}")
@@ -100,6 +106,8 @@ def _from_array(pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[
     _check_shape(image.shape, field)
     # Writers do not convert: another dtype would be read as wrong values.
     assert image.dtype == field.dtype, image.dtype
+    if recipe.curate:
+        values |= measures_of(image)
     return Stored(encoded(image, field.encoding, recipe, notes), image.shape), size
 
 

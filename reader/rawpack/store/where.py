@@ -19,8 +19,10 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import INDEX
 
-_MOST_CHARACTERS = 10_000
+_MOST_CHARACTERS = 120_000
+"""As much as a shell passes on in one argument, about."""
 _EXACT = 1 << 63
+_FEW = 16
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -222,7 +224,11 @@ class Where:
         if first.kind == "text":
             known = frozenset(constants)
             return lambda values: _each_text(lambda text, _: text in known, a(values), "")
-        # Not np.isin: it makes floats of whole numbers that are beside fractions.
+        whole = all(isinstance(one, int) and abs(one) < _EXACT for one in constants)
+        if whole and len(constants) > _FEW:
+            known_numbers = np.array(constants, np.int64)
+            return lambda values: np.isin(_exact(a(values)), known_numbers)
+        # Not np.isin, which makes floats of whole numbers next to fractions.
         return lambda values: _all_of(
             np.logical_or, [np.zeros(np.shape(a(values)), np.bool_), *(a(values) == one for one in constants)]
         )

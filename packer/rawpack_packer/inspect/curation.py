@@ -1,0 +1,200 @@
+"""What `--curate` measured, put to use: near duplicates, leaks between splits, and the darkest, blurriest and blankest
+images of a store. No image is read."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.disk.splits import NAME as SPLITS
+from rawpack.disk.splits import split_names
+from rawpack.store.store import Store
+from rawpack_packer.recipe.fields import CURATED
+
+NEAR = 4
+"""Bits of 64 in which the perceptual hashes of near duplicates differ, at most."""
+_CHUNKS = NEAR + 1
+_SHOWN = 12
+_WORDS = {
+    "brightness": "brightness, the mean of gray: 0 to 255",
+    "sharpness": "sharpness, the variance of the Laplacian of gray",
+    "entropy": "entropy of gray, in thousandths of a bit per pixel: 0 to 8,000",
+    "one_color": "one_color, the longest run of pixels of one gray, in thousandths of the image",
+}
+_ARGUMENT = 100_000
+"""Characters of a condition in a command; a shell takes 128 KiB."""
+Rows = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The images of a store that have the least, or the most, of a measure."""
+
+    title: str
+    words: str
+    """What is measured."""
+    rows: list[int]
+    """The most extreme first."""
+    values: list[int]
+    command: str
+    """Makes a store without these."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """An image that is in another split too, or nearly."""
+
+    row: int
+    split: str
+    other: int
+    """The row there."""
+
+
+@dataclass(frozen=True)
+class Curation:
+    """What was found in one store."""
+
+    groups: list[list[int]]
+    """Rows of near duplicates, in stored order; the largest groups first."""
+    without_duplicates: str
+    """The command that keeps the first image of each group."""
+    leaks: list[Leak]
+    without_leaks: str
+    extremes: list[Extremes]
+
+
+def curation_of(store: Store) -> Curation | None:
+    """What a store's measures show; None where it has none."""
+    if not len(store) or not all(name in store.fields for name in CURATED):
+        return None
+    hashes = _column(store, "phash").astype(np.uint64)
+    groups = near_groups(hashes)
+    leaks = [Leak(row, name, other) for name, path in _siblings(store) for row, other in _leaks(hashes, path)]
+    extra, leaked = [row for group in groups for row in group[1:]], sorted({leak.row for leak in leaks})
+    return Curation(
+        groups,
+        _without(store, extra, "without-duplicates"),
+        leaks,
+        _without(store, leaked, "without-leaks"),
+        [
+            _extremes(store, "Darkest", "brightness", least=True),
+            _extremes(store, "Brightest", "brightness", least=False),
+            _extremes(store, "Blurriest", "sharpness", least=True),
+            _extremes(store, "Least detail", "entropy", least=True),
+            _extremes(store, "Largest area of one color", "one_color", least=False),
+        ],
+    )
+
+
+def near_groups(hashes: Hashes) -> list[list[int]]:
+    """The rows, in order, of images whose hashes (n,) are nearly equal, directly or through others; the largest groups
+    first."""
+    values, inverse = np.unique(hashes, return_inverse=True)
+    parents = np.arange(len(values))
+
+    def root(k: int) -> int:
+        while parents[k] != k:
+            parents[k] = k = parents[parents[k]]
+        return k
+
+    for a, b in near_pairs(values):
+        parents[root(a)] = root(b)
+    roots = np.array([root(k) for k in range(len(values))], np.int64)[inverse]
+    order = np.argsort(roots, kind="stable")
+    cuts = np.flatnonzero(np.diff(roots[order])) + 1
+    groups = [group.tolist() for group in np.split(order, cuts) if len(group) > 1]
+    return sorted(groups, key=lambda group: (-len(group), group[0]))
+
+
+def near_pairs(hashes: Hashes) -> Iterator[tuple[int, int]]:
+    """The pairs of hashes (n,), all different, that differ in at most `NEAR` bits: their positions.
+
+    Two such hashes are equal in at least one of `NEAR` + 1 runs of bits (Norouzi et al., Fast Search in Hamming Space
+    with Multi-Index Hashing, CVPR 2012), so only those are compared.
+    """
+    edges = [64 * k // _CHUNKS for k in range(_CHUNKS + 1)]
+    found = [np.empty((0, 2), np.int64)]
+    for low, high in itertools.pairwise(edges):
+        parts = (hashes >> np.uint64(low)) & np.uint64((1 << (high - low)) - 1)
+        order = np.argsort(parts, kind="stable")
+        parts, ordered = parts[order], hashes[order]
+        at, distance = np.arange(len(hashes)), 1
+        while True:
+            # Each hash with the one `distance` further on, as long as their runs of bits are equal.
+            at = at[at + distance < len(hashes)]
+            at = at[parts[at] == parts[at + distance]]
+            if not len(at):
+                break
+            near = at[_bits(ordered[at] ^ ordered[at + distance]) <= NEAR]
+            found.append(np.sort(np.stack([order[near], order[near + distance]], axis=1), axis=1))
+            distance += 1
+    yield from map(tuple, np.unique(np.concatenate(found), axis=0).tolist())
+
+
+def _bits(values: Hashes) -> NDArray[np.int64]:
+    """The number of bits that are set in each."""
+    octets = values.view(np.uint8).reshape(-1, 8)
+    return np.asarray(_ONES[octets].sum(axis=1))
+
+
+_ONES = np.array([bin(k).count("1") for k in range(256)], np.int64)
+
+
+def _leaks(hashes: Hashes, path: Path) -> list[tuple[int, int]]:
+    """The rows of images that are nearly in another store too, and the rows there."""
+    other = Store(path)
+    if "phash" not in other.fields:
+        return []
+    theirs = _column(other, "phash").astype(np.uint64)
+    found, mine = list[tuple[int, int]](), len(hashes)
+    for group in near_groups(np.concatenate([hashes, theirs])):
+        others = [row - mine for row in group if row >= mine]
+        found += [(row, others[0]) for row in group if row < mine and others]
+    return sorted(found)
+
+
+def _siblings(store: Store) -> Iterator[tuple[str, Path]]:
+    """The other splits of the set that a store is in."""
+    folder = store.path.resolve().parent
+    if store.origin is None and (folder / SPLITS).exists():
+        for name in split_names(folder):
+            if (path := folder / name) != store.path.resolve():
+                yield name, path
+
+
+def _extremes(store: Store, title: str, name: str, *, least: bool) -> Extremes:
+    values = _column(store, name).astype(np.int64)
+    order = np.argsort(values if least else -values, kind="stable")
+    shown = order[:_SHOWN].tolist()
+    # The last value that is shown, and all that are as extreme, are left out.
+    limit = int(values[shown[-1]])
+    command = _command(store, f"{name} {'>' if least else '<'} {limit}", f"without-{title.split()[0].lower()}")
+    return Extremes(title, _WORDS[name], shown, values[shown].tolist(), command)
+
+
+def _without(store: Store, rows: list[int], name: str) -> str:
+    """The command that makes a store without these rows; of very many, without the first ones."""
+    listed = ""
+    for row in rows:
+        if len(listed) > _ARGUMENT:
+            break
+        listed += f"{row}, "
+    return _command(store, f"index not in ({listed.strip()})", name) if rows else ""
+
+
+def _command(store: Store, condition: str, name: str) -> str:
+    return shlex.join(["rawpack", "subset", str(store.path), name, "--where", condition])
+
+
+def _column(store: Store, name: str) -> NDArray[np.generic]:
+    field = store.fields[name]
+    values = np.empty(len(store), field.dtype)
+    store.columns.take(name, np.arange(len(store)), values)
+    return values

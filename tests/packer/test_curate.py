@@ -1,0 +1,262 @@
+"""`--curate`: the measures against plain definitions of them, and what is found by them in sets with planted faults."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+from tests.support import running
+
+import rawpack
+from rawpack import Reader
+from rawpack.errors import UsageError
+from rawpack.store.store import Store
+from rawpack_packer.inspect.curation import NEAR, curation_of, near_groups, near_pairs
+from rawpack_packer.samples.curation import measures_of
+
+_NAMES = ("phash", "sharpness", "brightness", "entropy", "one_color")
+
+
+def photo_like(seed: int, height: int, width: int) -> NDArray[np.uint8]:
+    """Large shapes, as photographs have, and fine grain."""
+    random = np.random.default_rng(seed)
+    image = np.zeros((height, width, 3), np.float32)
+    for size, strength in ((4, 90), (9, 45), (24, 20), (80, 8)):
+        noise = random.normal(size=(size, size, 3)).astype(np.float32) * strength
+        image += cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
+    image += random.normal(size=image.shape) * 6
+    return np.clip(image + 120, 0, 255).astype(np.uint8)
+
+
+def _gray(image: NDArray[np.uint8]) -> list[list[int]]:
+    if image.shape[2] == 1:
+        return image[..., 0].tolist()
+    # The weights of BT.601, in 2 ** 15ths, as OpenCV documents and rounds them.
+    r, g, b = (image[..., k].astype(int) for k in range(3))
+    return ((r * 9798 + g * 19235 + b * 3735 + (1 << 14)) >> 15).tolist()
+
+
+def _by_definition(image: NDArray[np.uint8]) -> dict[str, int]:
+    gray = _gray(image)
+    flat = [value for row in gray for value in row]
+    n, height, width = len(flat), len(gray), len(gray[0])
+    entropy = -sum(count / n * math.log2(count / n) for count in Counter(flat).values())
+
+    def at(y: int, x: int) -> int:
+        # OpenCV mirrors pixels at the border, without repeating the last one.
+        y = abs(y) if y < height else 2 * height - 2 - y
+        x = abs(x) if x < width else 2 * width - 2 - x
+        return gray[max(0, min(y, height - 1))][max(0, min(x, width - 1))]
+
+    edges = [
+        at(y - 1, x) + at(y + 1, x) + at(y, x - 1) + at(y, x + 1) - 4 * gray[y][x]
+        for y in range(height)
+        for x in range(width)
+    ]
+    mean = sum(edges) / n
+    run = max(len(list(group)) for _, group in itertools.groupby(flat))
+    return {
+        "sharpness": math.floor(sum((edge - mean) ** 2 for edge in edges) / n + 1e-9),
+        "brightness": sum(flat) // n,
+        "entropy": round(entropy * 1000),
+        "one_color": 0 if run * 100 < n and n >= 800 else run * 1000 // n,
+    }
+
+
+_images = st.tuples(st.integers(2, 40), st.integers(2, 40), st.sampled_from([1, 3])).flatmap(
+    lambda shape: arrays.arrays(np.uint8, shape, elements=st.sampled_from([0, 1, 7, 128, 255]), fill=st.just(9))
+)
+
+
+@given(image=_images)
+@settings(max_examples=80, deadline=None)
+def test_measures_are_what_they_are_called(image: NDArray[np.uint8]) -> None:
+    found = {name: int(value) for name, value in measures_of(image).items()}
+    expected = _by_definition(image)
+    assert abs(found.pop("entropy") - expected.pop("entropy")) <= 2
+    found.pop("phash")
+    assert found == expected
+
+
+def _bits(a: int, b: int) -> int:
+    return (a ^ b).bit_count()
+
+
+def _hash(image: NDArray[np.uint8]) -> int:
+    return int(measures_of(image)["phash"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hashes_of_like_images_are_alike(seed: int) -> None:
+    image, other = photo_like(seed, 256, 256), photo_like(100 + seed, 256, 256)
+    _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 60])
+    again = cv2.imdecode(data, cv2.IMREAD_COLOR)
+    smaller = cv2.resize(image, (180, 180), interpolation=cv2.INTER_AREA)
+    brighter = np.clip(image.astype(int) + 12, 0, 255).astype(np.uint8)
+    for like in (again, smaller, brighter):
+        assert _bits(_hash(image), _hash(like)) <= 8
+    assert _bits(_hash(image), _hash(again)) <= NEAR
+    assert _bits(_hash(image), _hash(other)) > 12
+    assert _bits(_hash(image), _hash(image[:, ::-1])) > 12
+
+
+def test_odd_images_have_measures() -> None:
+    for shape in ((1, 1, 3), (1, 500, 1), (33, 1, 3), (31, 31, 1), (3000, 5, 1)):
+        for value in (0, 255):
+            found = {name: int(one) for name, one in measures_of(np.full(shape, value, np.uint8)).items()}
+            assert found == {"phash": 0, "sharpness": 0, "brightness": value, "entropy": 0, "one_color": 1000}
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40, unique=True), st.data())
+@settings(max_examples=60, deadline=None)
+def test_near_pairs_are_all_of_them(hashes: list[int], data: st.DataObject) -> None:
+    for _ in range(8):
+        value = data.draw(st.sampled_from(hashes))
+        for bit in data.draw(st.lists(st.integers(0, 63), max_size=6)):
+            value ^= 1 << bit
+        hashes = list(dict.fromkeys([*hashes, value]))
+    expected = {(i, j) for i, j in itertools.combinations(range(len(hashes)), 2) if _bits(hashes[i], hashes[j]) <= NEAR}
+    assert set(near_pairs(np.array(hashes, np.uint64))) == expected
+
+
+def test_groups_are_joined_through_others() -> None:
+    hashes = np.array([0, 0b1111, 0b11111111, 7 << 40, 0, 2**64 - 1], np.uint64)
+    assert near_groups(hashes) == [[0, 1, 2, 3, 4]] if NEAR >= 4 else True
+    assert near_groups(hashes[[5, 3]]) == []
+
+
+def _write(path: Path, image: NDArray[np.uint8], quality: int = 95) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, quality])
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train/ and val/ with near duplicates, a leak, and a dark, a blurred and a blank image."""
+    folder = tmp_path_factory.mktemp("planted")
+    for i in range(14):
+        image = photo_like(i, 300, 260)
+        _write(folder / f"train/a/{i:02}.jpg", image)
+        if i in (3, 5):
+            _write(folder / f"train/b/copy-{i}.jpg", cv2.resize(image, (200, 230), interpolation=cv2.INTER_AREA), 75)
+        if i == 7:
+            _write(folder / "val/a/leak.jpg", image, 70)
+    _write(folder / "val/b/other.jpg", photo_like(50, 300, 260))
+    _write(folder / "train/b/dark.jpg", photo_like(60, 300, 260) // 12)
+    _write(folder / "train/b/blurred.jpg", cv2.GaussianBlur(photo_like(61, 300, 260), (0, 0), 9))
+    blank = np.full((300, 260, 3), 180, np.uint8)
+    _write(folder / "train/b/blank.jpg", blank)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stores(planted: Path) -> Path:
+    return running.pack(planted, planted.parent / "planted-store", "--curate", "--size", 128, "--splits", "train,val")
+
+
+def test_what_was_planted_is_found(stores: Path) -> None:
+    store = Store(stores / "train")
+    keys = Reader(stores / "train").column("key")
+    found = curation_of(store)
+    assert found is not None
+    groups = [[keys[row] for row in group] for group in found.groups]
+    assert groups == [["a/03.jpg", "b/copy-3.jpg"], ["a/05.jpg", "b/copy-5.jpg"]]
+    assert [(keys[leak.row], leak.split) for leak in found.leaks] == [("a/07.jpg", "val")]
+    assert Reader(stores / "val").column("key")[found.leaks[0].other] == "a/leak.jpg"
+    first = {one.title: keys[one.rows[0]] for one in found.extremes}
+    assert first["Darkest"] == "b/dark.jpg"
+    assert first["Least detail"] == "b/blank.jpg"
+    assert first["Largest area of one color"] == "b/blank.jpg"
+    assert "b/blurred.jpg" in [
+        keys[row] for row in next(one.rows for one in found.extremes if one.title == "Blurriest")[:3]
+    ]
+
+
+def test_the_commands_leave_them_out(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = curation_of(Store(stores / "train"))
+    assert found is not None
+    keys = Reader(stores / "train").column("key")
+    for command, gone in (
+        (found.without_duplicates, {"b/copy-3.jpg", "b/copy-5.jpg"}),
+        (found.without_leaks, {"a/07.jpg"}),
+        (found.extremes[0].command, {keys[row] for row in found.extremes[0].rows}),
+    ):
+        words = shlex.split(command)[1:]
+        ran = running.run_here(*words, "--quiet", "--workers", 0)
+        assert (ran.code, ran.err) == (0, "")
+        assert set(keys) - set(Reader(words[2]).column("key")) == gone
+
+
+def test_the_page_shows_them(stores: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    ran = running.run_here("inspect", "--html", tmp_path / "page.html", stores / "train")
+    assert ran.code == 0, ran
+    page = (tmp_path / "page.html").read_text()
+    titles = re.findall("<h2>(.*?)</h2>", page)
+    assert titles.index("Near duplicates") < titles.index("Leaks between splits") < titles.index("Darkest")
+    assert "4 images in 2 groups" in page
+    assert "1 image of this split is nearly the same in val" in page
+    running.pack(stores / "train", tmp_path / "plain")  # a source that is a store has the fields already
+    assert "phash" in Reader(tmp_path / "plain").fields
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-f", "memmap"], ["-f", "hdf5", "--compression", "gzip"], ["-f", "lmdb"],
+        ["-f", "memmap", "--color", "yuv420"], ["-f", "memmap", "--color", "gray"],
+        ["-f", "lmdb", "--size", "keep", "--quality", "keep"], ["-f", "memmap", "--fast"],
+    ],
+)  # fmt: skip
+def test_every_format_measures_what_it_stores(planted: Path, tmp_path: Path, options: list[str]) -> None:
+    size = [] if "keep" in options else ["--size", 96]
+    store = running.pack(planted / "train", tmp_path / "store", "--curate", *size, *options)
+    again = running.pack(planted / "train", tmp_path / "again", "--curate", *size, *options)
+    assert (store / "store.json").read_bytes() == (again / "store.json").read_bytes()
+    reader = Reader(store, verify=True)
+    assert [name for name in reader.fields if name in _NAMES] == list(_NAMES)
+    assert json.loads((store / "store.json").read_text())["recipe"]["curate"] is True
+    if options in (["-f", "memmap"], ["-f", "hdf5", "--compression", "gzip"]):
+        for i in range(len(reader)):
+            sample = reader[i]
+            assert {name: int(sample[name]) for name in _NAMES} == {
+                name: int(value) for name, value in measures_of(sample["image"]).items()
+            }
+
+
+def test_an_append_measures_too(planted: Path, tmp_path: Path) -> None:
+    store = running.pack(planted / "val", tmp_path / "store", "--curate", "--size", 64)
+    ran = running.run_here("append", "--workers", 0, planted / "train", store)
+    assert ran.code == 0, ran
+    reader = Reader(store)
+    assert len(reader) == len(reader.column("sharpness")) > 2
+    assert reader.column("sharpness").max() > 0
+
+
+def test_where_it_makes_no_sense(tmp_path: Path) -> None:
+    np.save(tmp_path / "deep.npy", np.zeros((4, 8, 8, 3), np.float32))
+    with pytest.raises(UsageError, match="curate=True measures pictures"):
+        rawpack.pack(tmp_path / "deep.npy", tmp_path / "store", curate=True)
+    images = np.zeros((4, 8, 8, 3), np.uint8)
+    with pytest.raises(UsageError, match="adds a field 'entropy'"):
+        rawpack.pack({"image": images, "entropy": np.arange(4)}, tmp_path / "store", curate=True, workers=0)
+    assert not (tmp_path / "store").exists()
+
+
+def test_without_it_nothing_changes(planted: Path, tmp_path: Path) -> None:
+    store = running.pack(planted / "val", tmp_path / "store", "--size", 64)
+    assert "curate" not in json.loads((store / "store.json").read_text())["recipe"]
+    assert curation_of(Store(store)) is None
