@@ -36,7 +36,7 @@ _STATUS = Path("/proc/thread-self/status")
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _TemplateReady:
     """The template's first message."""
 
     able: bool
@@ -44,26 +44,26 @@ class _Loaded:
 
 
 @dataclass(frozen=True)
-class _Order:
+class _Request:
     """A message to the template: kill this child; 0: fork one."""
 
     kill: int
 
 
 @dataclass(frozen=True)
-class _Forked:
+class _WorkerForked:
     """A worker has started, as this process; 0 where it could not."""
 
     pid: int
 
 
 @dataclass(frozen=True)
-class _Signaled:
+class _KillSent:
     """An order to kill has been carried out."""
 
 
 @dataclass(frozen=True)
-class _Ended:
+class _WorkerEnded:
     """A worker is gone and reaped."""
 
     pid: int
@@ -126,25 +126,25 @@ class _Running:
     def is_ready(self) -> bool:
         """Wait until it has loaded; False where it cannot fork."""
         loaded = self._next(_START_TIMEOUT_S)
-        return isinstance(loaded, _Loaded) and loaded.able
+        return isinstance(loaded, _TemplateReady) and loaded.able
 
     def fork(self, ends: Ends, channel: Channel) -> ForkedProcess | None:
         """See `Launcher.launch`."""
-        if _surroundings() != self._surroundings or not self._send(_Order(kill=0), ends):
+        if _surroundings() != self._surroundings or not self._send(_Request(kill=0), ends):
             return None
         reply: object = None
         try:
             reply = self._next(_REPLY_TIMEOUT_S)
         finally:
-            if not isinstance(reply, _Forked):
+            if not isinstance(reply, _WorkerForked):
                 self._give_up()
-        return ForkedProcess(self, reply.pid, channel) if isinstance(reply, _Forked) and reply.pid else None
+        return ForkedProcess(self, reply.pid, channel) if isinstance(reply, _WorkerForked) and reply.pid else None
 
     def kill(self, pid: int) -> None:
         """Have the template kill a worker, which it knows not to be reaped yet; end the template if it hangs."""
         if pid in self._ended or self.gone:
             return
-        self._send(_Order(kill=pid))
+        self._send(_Request(kill=pid))
         if self._next(_SIGNAL_TIMEOUT_S) is None:
             self._give_up()
 
@@ -169,7 +169,7 @@ class _Running:
         self.child.process.kill()
         self.gone = True
 
-    def _send(self, order: _Order, descriptors: tuple[int, ...] = ()) -> bool:
+    def _send(self, order: _Request, descriptors: tuple[int, ...] = ()) -> bool:
         try:
             self.child.channel.send(pickle.dumps(order), descriptors)
         except OSError:
@@ -177,7 +177,7 @@ class _Running:
         return not self.gone
 
     def _next(self, timeout: float) -> object:
-        """The next message other than `_Ended`; None where none comes in time, or the template is gone."""
+        """The next message other than `_WorkerEnded`; None where none comes in time, or the template is gone."""
         end = time.monotonic() + timeout
         while not self.gone and self.child.channel.readable(end - time.monotonic()):
             message = self._take()
@@ -194,10 +194,10 @@ class _Running:
             self.gone = True
             return None
         message = pickle.loads(received[0])
-        if isinstance(message, _Ended):
+        if isinstance(message, _WorkerEnded):
             self._ended[message.pid] = message.status
             return None
-        if isinstance(message, _Forked):
+        if isinstance(message, _WorkerForked):
             self._ended.pop(message.pid, None)  # of an earlier process with this number
         return message
 
@@ -249,7 +249,7 @@ def _main(
     gc.collect()
     gc.freeze()  # a collection in a worker must not write to, and so copy, the pages that it shares
     forks = _Forks(channel, parent, variables)
-    _report(channel, _Loaded(forks.able))
+    _report(channel, _TemplateReady(forks.able))
     worker = forks.serve()
     if worker is not None:
         worker()
@@ -297,11 +297,11 @@ class _Forks:
             received = self._channel.receive()
             if received is None:
                 return None
-            order: _Order = pickle.loads(received[0])
+            order: _Request = pickle.loads(received[0])
             if order.kill:
                 if order.kill in self._children:
                     os.kill(order.kill, signal.SIGKILL)
-                _report(self._channel, _Signaled())
+                _report(self._channel, _KillSent())
             elif (worker := self._fork(Ends(*received[1]))) is not None:
                 return worker
         return None
@@ -320,7 +320,7 @@ class _Forks:
             os.close(descriptor)
         if pid:
             self._children.add(pid)
-        _report(self._channel, _Forked(pid))
+        _report(self._channel, _WorkerForked(pid))
         return None
 
     def _reap(self) -> None:
@@ -328,7 +328,7 @@ class _Forks:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._children.discard(ended[0])
-                _report(self._channel, _Ended(ended[0], os.waitstatus_to_exitcode(ended[1])))
+                _report(self._channel, _WorkerEnded(ended[0], os.waitstatus_to_exitcode(ended[1])))
 
     def _begin(self, ends: Ends, template: int) -> None:
         """Be a worker: a process like a plain child, but for what is loaded."""
