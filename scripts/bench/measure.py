@@ -117,10 +117,23 @@ def memory(before: int | None) -> dict[str, Any]:
     return {
         "process_bytes": own["Pss_Anon"],
         "worker_bytes": max((one["Pss_Anon"] for one in workers), default=None),
-        "worker_private_bytes": max((one["Private_Dirty"] + one["Private_Clean"] for one in workers), default=None),
+        "worker_private_bytes": max(map(_private, _descendants()), default=None),
         "shared_bytes": shared,
         "beside_bytes": sum(one["Pss_Anon"] for one in (own, *workers)) + shared - (before or 0),
     }
+
+
+def _private(pid: str) -> int:
+    """Bytes that a process has written to and shares with nobody. Slots, which it fills for others, do not count."""
+    found, counts = 0, True
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            name = line.split(maxsplit=1)[0]
+            if not name.endswith(":"):
+                counts = "memfd:rawpack" not in line
+            elif counts and name == "Private_Dirty:":
+                found += int(line.split()[1]) * 1024
+    return found
 
 
 def _descendants(pid: str = "self") -> list[str]:
