@@ -9,9 +9,9 @@ for batch in rawpack.Reader("dst/").batches(512, shuffle=True):
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rawpack.batching.batches import Batches
 from rawpack.errors import (
     DamagedStoreError,
     DecodeError,
@@ -23,9 +23,10 @@ from rawpack.errors import (
     UsageError,
     WorkerError,
 )
-from rawpack.reader import Reader
 
 if TYPE_CHECKING:
+    from rawpack.batching.batches import Batches
+    from rawpack.reader import Reader
     from rawpack_packer.api import (
         append,
         bench,
@@ -74,12 +75,18 @@ __all__ = [
 ]
 
 
+_READING = {"Batches": "rawpack.batching.batches", "Reader": "rawpack.reader"}
+"""Loaded when they are asked for: workers import this package too, and need neither."""
+
 if not TYPE_CHECKING:  # type checkers know all names
 
     def __getattr__(name: str) -> Any:
-        """A function of the packer, which is loaded when the first of them is asked for: a training job never does."""
+        """`Reader` and `Batches`, or a function of the packer, which a training job never loads."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _READING:
+            found = globals()[name] = getattr(import_module(_READING[name]), name)
+            return found
         try:
             from rawpack_packer import api
         except ImportError as error:

@@ -97,9 +97,9 @@ def about() -> dict[str, Any]:
 def cpu_seconds() -> float:
     """CPU time so far of this process and all of its children, where the kernel tells; else without living children."""
     ticks = 0
-    for pid in _children():
+    for pid in _descendants():
         with suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -111,20 +111,38 @@ def memory(before: int | None) -> dict[str, Any]:
     """
     own = _rollup("self")
     if not own:
-        return dict.fromkeys(("process_bytes", "worker_bytes", "shared_bytes", "beside_bytes"))
-    workers = [one for one in map(_rollup, _children()) if one]
+        return dict.fromkeys(("process_bytes", "worker_bytes", "worker_private_bytes", "shared_bytes", "beside_bytes"))
+    workers = [one for one in map(_rollup, _descendants()) if one]
     shared = sum(one["Pss_Shmem"] for one in (own, *workers))
     return {
         "process_bytes": own["Pss_Anon"],
         "worker_bytes": max((one["Pss_Anon"] for one in workers), default=None),
+        "worker_private_bytes": max(map(_private, _descendants()), default=None),
         "shared_bytes": shared,
         "beside_bytes": sum(one["Pss_Anon"] for one in (own, *workers)) + shared - (before or 0),
     }
 
 
-def _children() -> list[str]:
-    """Process numbers of this process's children; none where the kernel does not list them."""
-    return [pid for listed in Path("/proc/self/task").glob("*/children") for pid in listed.read_text().split()]
+def _private(pid: str) -> int:
+    """Bytes that a process has written to and shares with nobody. Slots, which it fills for others, do not count."""
+    found, counts = 0, True
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            name = line.split(maxsplit=1)[0]
+            if not name.endswith(":"):
+                counts = "memfd:rawpack" not in line
+            elif counts and name == "Private_Dirty:":
+                found += int(line.split()[1]) * 1024
+    return found
+
+
+def _descendants(pid: str = "self") -> list[str]:
+    """Process numbers of a process's living children, and of theirs; none where the kernel does not list them."""
+    found = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += listed.read_text().split()
+    return found + [below for child in found for below in _descendants(child)]
 
 
 def _rollup(pid: str) -> dict[str, int]:

@@ -158,6 +158,22 @@ REMOTE_BARS: tuple[Bar, ...] = (
     Faster("memmap, remote", ("streaming, remote",), 1.0),
 )
 
+START = (
+    Entry("first batch", name="2 workers"),
+    Entry("first batch", name="128 workers, batches of 2,048", changes={"workers": 128, "batch": 2048}),
+)
+START_BARS: tuple[Bar, ...] = (
+    AtMost("2 workers", "first_batch_s", 0.25),
+    AtMost("128 workers, batches of 2,048", "first_batch_s", 4.0),
+    AtMost("2 workers", "worker_private_bytes", 8e6),
+    AtMost("128 workers, batches of 2,048", "worker_private_bytes", 8e6),
+)
+PACKING_START = (
+    Entry("pack a few", name="64 files, 1 worker", changes={"workers": 1}),
+    Entry("pack a few", name="64 files, 2 workers"),
+)
+PACKING_START_BARS: tuple[Bar, ...] = tuple(AtMost(entry.label, "first_batch_s", None) for entry in PACKING_START)
+
 _PROCESSES = {"backend": "process"}
 _KINDS = (
     Entry("memmap", name="memmap, threads", changes={"backend": "thread"}),
@@ -172,6 +188,7 @@ def tables(
     photos: Settings, small: Settings, packing: Settings, few: Settings, giant: Settings, clips: Settings
 ) -> list[Table]:
     """All tables: over the photographs, the small images, the photographs to pack, a few of them, none, and videos."""
+    once: dict[str, Any] = {"warm": False, "seconds": 1e-9}
     return [
         Table("reading", "photos", photos, READING, READING_BARS, "shuffled, warm"),
         Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
@@ -179,6 +196,8 @@ def tables(
         Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk, block shuffle"),
         _remote(packing),
         _memory(photos),
+        Table("start", "fewer photos", replace(photos, shape=_side(photos, 128), **once), START, START_BARS, "warm"),
+        Table("start-packing", "few", replace(photos, **once), PACKING_START, PACKING_START_BARS, "warm"),
         Table("epochs", "few", few, _KINDS, _steady(), f"{few.epochs} epochs, shuffled"),
         _giant(giant),
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
@@ -250,5 +269,10 @@ def _growth(photos: Settings) -> list[Table]:
 
 
 def _larger(photos: Settings, side: int) -> Settings:
-    """The settings for images of that side; those of --quick, which are smaller than any, as they are."""
-    return photos if photos.shape[0] < 224 else replace(photos, shape=(side, side, 3))
+    """The settings for images of that side."""
+    return replace(photos, shape=_side(photos, side))
+
+
+def _side(photos: Settings, side: int) -> tuple[int, int, int]:
+    """The shape of images of that side; those of --quick, which are smaller than any, as they are."""
+    return photos.shape if photos.shape[0] < 224 else (side, side, 3)

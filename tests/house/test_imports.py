@@ -46,8 +46,10 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_import_rawpack_is_light() -> None:
-    """`import rawpack` loads nothing that only packing, workers, one format or one extra needs."""
-    loaded = loaded_by("import rawpack")
+    """`import rawpack` does not even load numpy; the reader loads nothing that only packing, workers, one format or one
+    extra needs."""
+    assert "numpy" not in loaded_by("import rawpack")
+    loaded = loaded_by("from rawpack import Reader")
     assert "rawpack.reader" in loaded
     assert loaded.isdisjoint(HEAVY)
     # Each of these costs several percent of the time of the import, which is mostly numpy's.
@@ -146,6 +148,7 @@ except rawpack.MissingExtraError as error:
     assert "rawpack.pack needs the package rawpack_packer" in str(error) and "pip install" in str(error), error
 else:
     raise AssertionError
+rawpack.Reader
 """
     assert "rawpack.reader" in loaded_by(code)
 

@@ -210,10 +210,10 @@ def test_bench_shows_a_table(packed: Packed) -> None:
 def test_bench_leaves_everything_as_it_was(packed: Packed) -> None:
     """Nothing is written into a store, and no process stays."""
     store = packed("lmdb", "--size", 48)
-    before, children = states_of(store), psutil.Process().children()
+    before, children = states_of(store), psutil.Process().children(recursive=True)
     assert run_here("bench", *QUICK, "--no-cold", store).code == 0
     assert states_of(store) == before
-    gone = [child for child in psutil.Process().children() if child not in children]
+    gone = [child for child in psutil.Process().children(recursive=True) if child not in children]
     psutil.wait_procs(gone, timeout=20)
     assert not [child for child in gone if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 

@@ -728,7 +728,7 @@ def test_a_worker_that_dies_is_replaced(reader: Reader, gone: bool) -> None:
         found = [next(iterator)]
         wait_for_workers(iterator)
         assert iterator._pool is not None
-        worker = iterator._pool._handles[0].worker
+        worker = iterator._pool.handles[0].worker
         end = worker.kill
         worker.kill = lambda grace=0.0: end(grace) and gone  # type: ignore[method-assign]
         os.kill(workers_of(iterator)[0], signal.SIGKILL)

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -140,7 +141,8 @@ class ReaderMachine(RuleBasedStateMachine):
             return  # here, and no precondition: what may come next must follow from this run alone
         begun = [one for one in self.opened if one.begun]
         one = begun[pick % len(begun)]
-        os.kill(workers_of(one.iterator)[pick % 2], sign)
+        with suppress(ProcessLookupError):  # killed before, and reaped by the template
+            os.kill(workers_of(one.iterator)[pick % 2], sign)
         ReaderMachine.kills += 1
 
     @precondition(lambda self: self.next != (0, 0))

@@ -149,7 +149,7 @@ def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
                 lasts = kills > 0 and until(lambda: len(done_shards(store)) >= more, run)  # noqa: B023
                 if lasts:
                     time.sleep(dice.random() * 0.15)
-                    workers += psutil.Process(run.pid).children()
+                    workers += psutil.Process(run.pid).children(recursive=True)
                     run.kill()
                 _, err = run.communicate(timeout=60)
                 kills -= run.returncode == -9
@@ -195,7 +195,7 @@ def test_killed_workers_are_replaced_and_leave_no_trace(
             # No part twice: that would be its samples' fault, or its shard's.
             hit = set[str | None]({None})
             while run.poll() is None and kills > 0:
-                parts = {part_of(worker): worker for worker in psutil.Process(run.pid).children()}
+                parts = {part_of(worker): worker for worker in psutil.Process(run.pid).children(recursive=True)}
                 if found := sorted(parts.keys() - hit, key=str):
                     part = dice.choice(found)
                     parts[part].kill()
@@ -224,8 +224,8 @@ def test_no_run_begins_beside_the_workers_of_a_killed_one(
     lock = store / ".rawpack" / "workers.lock"
     with started("pack", "--workers", 2, *MEDIUM, source, store) as run:
         # The workers hold the lock from their start to their end.
-        assert until(lambda: any(holds(one, lock) for one in psutil.Process(run.pid).children()), run)
-        workers = psutil.Process(run.pid).children()
+        assert until(lambda: any(holds(one, lock) for one in psutil.Process(run.pid).children(recursive=True)), run)
+        workers = psutil.Process(run.pid).children(recursive=True)
         for process in (run, *workers):
             process.kill()
     before, args = states_of(store), ["--workers", 0, *MEDIUM, source, store]

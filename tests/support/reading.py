@@ -65,13 +65,13 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = 20) -> None
 def workers_of(iterator: BatchIterator) -> list[int]:
     """The process ids of an iterator's workers."""
     assert iterator._pool is not None
-    return [handle.worker.process.pid for handle in iterator._pool._handles]  # type: ignore[attr-defined]
+    return [handle.worker.process.pid for handle in iterator._pool.handles]  # type: ignore[attr-defined]
 
 
 def wait_for_workers(iterator: BatchIterator) -> None:
     """Wait until each worker of an iterator has begun its first task."""
     assert iterator._pool is not None
-    notes = [handle.worker.heartbeat for handle in iterator._pool._handles]
+    notes = [handle.worker.heartbeat for handle in iterator._pool.handles]
     wait_until(lambda: all(one.read()[2] for one in notes), "all workers have begun")
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-import select
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +14,11 @@ from typing import Any, Literal
 import cloudpickle
 
 from rawpack.errors import PackError
-from rawpack.system.child import GRACE_S, Channel, Child, Heartbeat
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.pool import SupervisedPool, WorkerHandle
+from rawpack.system.template import Template
 from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.engines.contract import Report
@@ -25,7 +26,6 @@ from rawpack_packer.images.decoder_process import init_decoder_process
 from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
 from rawpack_packer.part.pieces import make_piece, starts
 
-_LOOK_EVERY_S = 0.5
 _SAMPLE_DEATHS = 2
 """A sample that has killed this many workers is rejected."""
 _PART_DEATHS = 20
@@ -51,11 +51,8 @@ class _Ended:
     error: BaseException | None
 
 
-@dataclass
-class _PackWorker:
-    child: Child
-    order: _WorkOrder | None = None
-    """None while it is free."""
+_PackWorker = WorkerHandle[Child, _WorkOrder]
+"""A worker, with one order or none."""
 
 
 class LocalEngine:
@@ -74,7 +71,7 @@ class LocalEngine:
         wait for the next one until `close`."""
         self._max_workers, self._stuck_after_s, self._held, self._keep = workers, stuck_after_s, held, keep
         self._look: Callable[[], None] | None = None
-        self._workers: list[_PackWorker] = []
+        self._pool = SupervisedPool[Child, _WorkOrder](self._start, _load if workers > 1 else None)
         self._deaths: Counter[tuple[int, int]] = Counter()
         """(part, position in it, -1 for none) -> workers that died there."""
         self._packing_deaths: Counter[int] = Counter()
@@ -100,9 +97,7 @@ class LocalEngine:
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers:
-            worker.child.kill()
-        self._workers.clear()
+        self._pool.close()
 
     def _run(self, tasks: Iterator[PartTask], report: Report) -> None:
         while True:
@@ -114,21 +109,18 @@ class LocalEngine:
             # A single worker has no helpers, and needs no token for their pieces.
             token = self._token if self._max_workers > 1 else ""
             self._send(worker, _WorkOrder("pack", replace(task, token=token)))
-        while any(worker.order and worker.order.kind != "help" for worker in self._workers):
+        while any(order.kind != "help" for worker in self._pool.handles for order in worker.jobs.values()):
             self._assign_helpers()
             self._wait(report)
 
     def _free_worker(self) -> _PackWorker | None:
-        for worker in self._workers:
-            if worker.order is None:
+        for worker in self._pool.handles:
+            if not worker.jobs:
                 return worker
-        if len(self._workers) < self._max_workers:
-            self._workers.append(_PackWorker(self._start()))
-            return self._workers[-1]
-        return None
+        return self._pool.add() if len(self._pool) < self._max_workers else None
 
-    def _start(self) -> Child:
-        return Child(_main, None, self._held)
+    def _start(self, template: Template | None) -> Child:
+        return Child(_main, None, self._held, launcher=template)
 
     def _assign_helpers(self) -> None:
         while (order := self._piece()) is not None and (worker := self._free_worker()) is not None:
@@ -138,13 +130,14 @@ class LocalEngine:
     def _piece(self) -> _WorkOrder | None:
         """The last unclaimed piece of the part with the most work left."""
         best, most = None, 0
-        for worker in self._workers:
-            if worker.order is None or worker.order.kind != "pack":
+        for worker in self._pool.handles:
+            order = next(iter(worker.jobs.values()), None)
+            if order is None or order.kind != "pack":
                 continue
-            task = worker.order.task
+            task = order.task
             if task.number in self._without_help or self._packing_deaths[task.number]:
                 continue
-            number, position, _ = worker.child.heartbeat.read()
+            number, position, _ = worker.worker.heartbeat.read()
             if number == task.number and position < 0:
                 continue  # its shard is being finished, or it has not begun yet
             firsts = starts(task)
@@ -157,61 +150,40 @@ class LocalEngine:
         return best
 
     def _send(self, worker: _PackWorker, order: _WorkOrder) -> None:
-        worker.order = order
         try:
-            worker.child.channel.send(cloudpickle.dumps(order))
+            self._pool.give(worker, order.task.number, order, cloudpickle.dumps(order))
         except TimeoutError:
             raise PackError("a packing worker takes no work; is this machine out of memory?") from None
-        except OSError:
-            pass  # it is dead, which `_wait` will see
 
     def _wait(self, report: Report) -> None:
         """Handle the workers' messages, once there is one."""
-        began, beats = time.monotonic(), self._beats()
-        while True:
-            poll = select.poll()
-            by_number = {worker.child.channel.fileno(): worker for worker in self._workers if worker.order}
-            for number in by_number:
-                poll.register(number, select.POLLIN)
-            ready = poll.poll(_LOOK_EVERY_S * 1000)
-            for number, _ in ready:
-                self._receive(by_number[number], report)
-            if ready:
-                return
+        while not (received := self._pool.receive()):
             if self._look is not None:
                 self._look()
-            now = self._beats()
-            if now != beats:
-                began, beats = time.monotonic(), now
-            elif time.monotonic() - began > self._stuck_after_s:
+            busy = sum(bool(worker.jobs) for worker in self._pool.handles)
+            if len(self._pool.stuck(self._stuck_after_s)) == busy:
                 raise PackError(
                     f"no worker has begun a sample for {self._stuck_after_s:g} s: does the disk of the source or "
                     "of the destination still respond? The same command resumes"
                 )
+        for worker, message in received:
+            self._receive(worker, message, report)
 
-    def _beats(self) -> list[int]:
-        return [worker.child.heartbeat.read()[2] for worker in self._workers]
-
-    def _receive(self, worker: _PackWorker, report: Report) -> None:
+    def _receive(self, worker: _PackWorker, received: bytes | None, report: Report) -> None:
         """Handle one message from a worker, or its death."""
-        received, order = None, worker.order
-        assert order is not None  # only these are listened to
-        with contextlib.suppress(OSError):
-            received = worker.child.channel.receive()
-        message: Tick | _Ended | None = cloudpickle.loads(received[0]) if received else None
+        if received is None:
+            self._replace(worker)
+            return
+        message: Tick | _Ended = cloudpickle.loads(received)
+        order = next(iter(worker.jobs.values()))
         if isinstance(message, Tick):
             report.ticked(order.task.number, message)
             return
-        worker.order = None
+        worker.jobs.clear()
         if order.kind == "help":
             # The worker that packs the part does without, and reports what is wrong.
-            if message is None or message.error is not None:
+            if message.error is not None:
                 self._without_help.add(order.task.number)
-            if message is None:
-                _kill(worker)
-                worker.child = self._start()
-        elif message is None:
-            self._replace(worker, order)
         elif message.error is not None:
             raise message.error
         elif order.kind == "try":
@@ -219,17 +191,24 @@ class LocalEngine:
         else:
             report.finished(order.task.number)
 
-    def _replace(self, worker: _PackWorker, order: _WorkOrder) -> None:
+    def _replace(self, worker: _PackWorker) -> None:
         """Start a new worker in place of a dead one, and have it resume the part."""
+        death = self._pool.bury(worker, died=True)
+        if not death.gone:
+            raise PackError("a packing worker hangs and cannot be ended: does the disk still respond?")
+        order, status, position = death.job, death.status, death.position
+        if order is None:
+            self._pool.remove(worker)
+            return
         task, number = order.task, order.task.number
-        noted, position, beats = worker.child.heartbeat.read()
-        _kill(worker)
-        status, words = worker.child.process.returncode, worker.child.last_words()
-        detail = f"\n\nIts last words:\n{words}" if words else ""
-        if not beats and status > 0:
-            raise PackError(f"packing workers cannot start here (exit status {status}); --workers 0 needs none{detail}")
-        if noted != number or not beats:
-            position = -1
+        if order.kind == "help":
+            self._without_help.add(number)
+            self._pool.revive(worker)
+            return
+        if death.cannot_start:
+            raise PackError(
+                f"packing workers cannot start here (exit status {status}); --workers 0 needs none{death.said}"
+            )
         self._deaths[number, position] += 1
         if order.kind == "pack":
             self._packing_deaths[number] += 1
@@ -237,9 +216,9 @@ class LocalEngine:
         if at_none or self._packing_deaths[number] >= _PART_DEATHS:
             raise PackError(
                 f"packing workers keep dying (exit status {status}) in part {number}: out of memory? "
-                f"Try fewer --workers; the same command resumes{detail}"
+                f"Try fewer --workers; the same command resumes{death.said}"
             )
-        worker.child = self._start()
+        self._pool.revive(worker)
         if position < 0:
             self._send(worker, _WorkOrder("pack", task))
         elif self._deaths[number, position] < _SAMPLE_DEATHS:
@@ -256,9 +235,10 @@ class LocalEngine:
             self._send(worker, _WorkOrder("try", task, position + 1))
 
 
-def _kill(worker: _PackWorker) -> None:
-    if not worker.child.kill(GRACE_S):
-        raise PackError("a packing worker hangs and cannot be ended: does the disk still respond?")
+def _load() -> None:
+    """Runs in the template of the workers: loads what most of them need besides this module."""
+    import cv2  # noqa: F401
+    import simplejpeg  # noqa: F401
 
 
 def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: list[int]) -> None:

@@ -11,7 +11,9 @@ import cloudpickle
 from rawpack.disk.tables import resolve
 from rawpack.errors import RawpackError, WorkerError
 from rawpack.store.store import Store
-from rawpack.system.child import Channel, Child, Heartbeat
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer.recipe.tables import output_format
 
 _TIMEOUT_S = 600.0

@@ -24,7 +24,9 @@ from rawpack.disk.manifest import Field
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
-from rawpack.system.child import Channel, Child, Heartbeat
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer import text
 from rawpack_packer.images import read_header
 from rawpack_packer.images.decoder_process import init_decoder_process

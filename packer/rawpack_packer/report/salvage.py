@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
-from rawpack.system.child import Channel, Child, Heartbeat
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer.images import read_header
 from rawpack_packer.inspect.contact_sheet import thumbnail
 from rawpack_packer.sources.files import read_file

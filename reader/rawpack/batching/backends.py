@@ -11,7 +11,10 @@ from rawpack.batching import worker
 from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
 from rawpack.batching.messages import Task
 from rawpack.batching.slots import Slot, SlotLayout
-from rawpack.system.child import HEARTBEAT_BYTES, Channel, Child, Heartbeat, pair
+from rawpack.system.channel import Channel, pair
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
+from rawpack.system.template import Template
 
 _JOIN_TIMEOUT_S = 5.0
 
@@ -34,9 +37,9 @@ class Worker(ABC):
     def kill(self, grace: float = 0.0) -> bool:
         """Kill it, after `grace` seconds to end by itself, and wait until it is gone; False where that fails."""
 
+    @abstractmethod
     def status(self) -> int | None:
         """The exit status of a process that is gone."""
-        return None
 
     @abstractmethod
     def last_words(self) -> str:
@@ -46,8 +49,10 @@ class Worker(ABC):
 class ProcessWorker(Child, Worker):
     """A worker process."""
 
-    def __init__(self, spec: WorkSpec, descriptors: list[int], slots: dict[int, Slot]) -> None:
-        super().__init__(worker.main, spec, descriptors)
+    def __init__(
+        self, spec: WorkSpec, descriptors: list[int], slots: dict[int, Slot], template: Template | None
+    ) -> None:
+        super().__init__(worker.main, spec, descriptors, launcher=template)
         self._slots = slots
         self._known: set[int] = set()
 
@@ -63,9 +68,6 @@ class ProcessWorker(Child, Worker):
         stale = tuple(number for number in self._known if number not in self._slots or self._slots[number].fresh)
         self._known.difference_update(stale)
         return stale
-
-    def status(self) -> int | None:
-        return self.process.returncode
 
 
 class ThreadWorker(Worker):
@@ -99,6 +101,9 @@ class ThreadWorker(Worker):
             return False  # a garbage collection in the worker itself released the pool
         self.thread.join(_JOIN_TIMEOUT_S)
         return not self.thread.is_alive()
+
+    def status(self) -> int | None:
+        return None
 
     def last_words(self) -> str:
         return self._words

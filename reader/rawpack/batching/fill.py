@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
 from rawpack.batching.slots import SlotLayout
 from rawpack.disk.manifest import Field
+from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.store.shard_files import ShardFiles
 from rawpack.system.times import Times
 
 if TYPE_CHECKING:
-    from rawpack.system.child import Channel, Heartbeat
+    from rawpack.system.channel import Channel
+    from rawpack.system.heartbeat import Heartbeat
     from rawpack.transforms.pipeline import Pipeline
 
 try:
@@ -121,6 +123,16 @@ class BatchFiller:
     def descriptors(self) -> list[int]:
         """What a worker process needs besides the spec."""
         return [] if self._library.memory is None else [self._library.memory.descriptor]
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The code of rawpack itself that reads the samples, as "module:name"."""
+        stores = self._library.stores
+        formats = (FORMATS.get(store.manifest.format) for store in stores)
+        codecs = (
+            CODECS.get(store.fields[name].encoding) for store in stores for name, one in self._fields if one.in_shards
+        )
+        return tuple({row.open for row in (*formats, *codecs) if row is not None})
 
     def name(self, row: int) -> str:
         """A sample's name in an error: its row and key; for a clip those of its first frame."""

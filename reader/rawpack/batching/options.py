@@ -190,8 +190,8 @@ def doubtful_workers(asked: int, options: Options) -> str | None:
     cpus = machine.cpus()
     if options.backend == "process" and asked > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
         return (
-            f"workers={asked} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes about 0.3 s of CPU time and 20 MB "
-            "to start, and they take turns; workers=None starts one for each CPU"
+            f"workers={asked} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes at least 5 MB of "
+            "memory, and they take turns; workers=None starts one for each CPU"
         )
     return None
 

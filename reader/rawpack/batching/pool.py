@@ -7,27 +7,25 @@ keep working while the caller computes.
 from __future__ import annotations
 
 import contextlib
-import select
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from rawpack.batching import worker
 from rawpack.batching.backends import ProcessWorker, ThreadWorker, Worker
 from rawpack.batching.fill import BatchFiller, Seeds, WorkSpec, first_row
 from rawpack.batching.messages import Reply, SliceDone, Task, decode_reply, encode
 from rawpack.batching.slots import Slot, SlotPool
 from rawpack.errors import WorkerError
 from rawpack.store.concatenated import CLIP, INDEX
-from rawpack.system.child import GRACE_S
+from rawpack.system.pool import SupervisedPool, WorkerHandle
+from rawpack.system.template import Template
 from rawpack.system.times import Times
 from rawpack.system.warning import warn
 
 _MAX_DEATHS = 3
-_LOOK_EVERY_S = 0.5
-_START_TIMEOUT_S = 60.0
-"""How long a worker may take to start, on a busy machine with slow disks, however short `timeout` is."""
 _ERROR_WAIT_S = 2.0
 """How long an error waits for the batches before its own: not forever, in case one of them hangs."""
 
@@ -61,19 +59,10 @@ class _Slice:
     pending: Pending
 
 
-@dataclass
-class _WorkerHandle:
-    """A worker, and the slices it holds, oldest first."""
-
-    worker: Worker
-    slices: dict[int, _Slice] = field(default_factory=dict)
-    progress: int = -1
-    """Its heartbeat when it was last looked at."""
-    progress_at: float = 0.0
-    """When that last changed."""
+_Handle = WorkerHandle[Worker, _Slice]
 
 
-class WorkerPool:
+class WorkerPool(SupervisedPool[Worker, _Slice]):
     """The workers of one iterator at a time, and the slots that they fill. Used by one thread at a time."""
 
     def __init__(
@@ -89,16 +78,15 @@ class WorkerPool:
         self._warned = False
         self._failed: tuple[float, Pending] | None = None
         """The first batch that a worker reported an error in, and when."""
-        self._handles: list[_WorkerHandle] = []
+        # A single worker starts as early as its template would.
+        prepare = worker.preparation(spec, filler) if backend == "process" and workers > 1 else None
+        super().__init__(self._start_worker, prepare)
         try:
             for _ in range(workers):
-                self._handles.append(_WorkerHandle(self._start_worker()))
+                self.add()
         except BaseException:
             self.close()
             raise
-
-    def __len__(self) -> int:
-        return len(self._handles)
 
     def submit(self, slot: Slot, rows: int, seeds: Seeds, slices: int) -> Pending:
         """Give out a batch in `slices` slices, to the workers that have the least to do. slot: has its `index`."""
@@ -108,57 +96,40 @@ class WorkerPool:
 
     def wait(self, pending: Pending) -> None:
         """Return when the batch is complete. Raises what a worker raised; replaces workers that die or hang."""
-        began, poll = time.monotonic(), select.poll()
-        handles = {handle.worker.channel.fileno(): handle for handle in self._handles}
-        for number in handles:
-            poll.register(number, select.POLLIN)
-
-        def replace_worker(number: int, what: str, grace: float = 0.0) -> None:
-            handle = handles.pop(number)
-            poll.unregister(number)
-            self._replace(handle, what, grace, pending.epoch)
-            handles[handle.worker.channel.fileno()] = handle
-            poll.register(handle.worker.channel.fileno(), select.POLLIN)
-
+        began = time.monotonic()
         while pending.left and not pending.failed:
-            for number, _ in poll.poll(_LOOK_EVERY_S * 1000):
-                if not self._receive(handles[number]):
-                    replace_worker(number, "died", GRACE_S)
+            for handle, reply in self.receive():
+                if reply is None:
+                    self._replace(handle, "died", pending.epoch, died=True)
+                else:
+                    self._take(handle, reply)
             if self._failed is not None and pending.left:
                 since, failed = self._failed
                 # An error of the next epoch does not concern this one.
                 if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _ERROR_WAIT_S:
                     raise WorkerError(failed.failed)
             if pending.left and not pending.failed:
-                for number in self._stuck(handles):
-                    replace_worker(number, f"made no progress for {self._timeout:g} s")
+                for handle in self.stuck(self._timeout):
+                    self._replace(handle, f"made no progress for {self._timeout:g} s", pending.epoch, died=False)
         if pending.failed:
             raise WorkerError(pending.failed)
 
     def drain(self) -> bool:
-        """Wait until no worker holds a slice, so that slots can be reused. False where a worker is gone."""
-        for handle in self._handles:
-            poll = select.poll()
-            poll.register(handle.worker.channel.fileno(), select.POLLIN)
-            while handle.slices:
-                if not poll.poll(self._timeout * 1000) or not self._receive(handle):
+        """Wait until no worker has a slice, so that slots can be reused. False where a worker is gone."""
+        for handle in self.handles:
+            while handle.jobs:
+                readable = handle.worker.channel.readable(self._timeout)
+                if not readable or (reply := self.receive_from(handle)) is None:
                     return False
+                self._take(handle, reply)
         # Errors in batches that nobody waits for do not matter.
         self._failed = None
         return True
 
-    def close(self) -> None:
-        """End all workers. Nothing they hold matters anymore."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.worker.channel.close()  # first, so that none begins another slice while one is waited for
-        for handle in handles:
-            handle.worker.kill()
-
-    def _start_worker(self) -> Worker:
+    def _start_worker(self, template: Template | None) -> Worker:
         if self._backend == "thread":
             return ThreadWorker(self._filler, self._spec.layout, self.slot_pool.slots)
-        return ProcessWorker(self._spec, self._filler.descriptors, self.slot_pool.slots)
+        return ProcessWorker(self._spec, self._filler.descriptors, self.slot_pool.slots, template)
 
     def _give_out(self, pending: Pending) -> None:
         pending.left = pending.slices
@@ -177,30 +148,21 @@ class WorkerPool:
                 seed=pending.seed,
                 epoch=pending.epoch,
             )
-            self._give(min(self._handles, key=lambda handle: len(handle.slices)), _Slice(task, pending))
+            self._give(min(self.handles, key=lambda handle: len(handle.jobs)), _Slice(task, pending))
 
-    def _give(self, handle: _WorkerHandle, piece: _Slice) -> None:
-        if not handle.slices:
-            handle.progress_at = time.monotonic()
-        handle.slices[piece.task.number] = piece
-        # A worker that is dead or stuck is replaced at the next wait.
-        with contextlib.suppress(OSError):
-            task, forget = piece.task, handle.worker.forget()
-            descriptors = handle.worker.share(piece.pending.slot)
-            handle.worker.channel.send(encode(replace(task, forget=forget) if forget else task), descriptors)
+    def _give(self, handle: _Handle, piece: _Slice) -> None:
+        task, forget = piece.task, handle.worker.forget()
+        descriptors = handle.worker.share(piece.pending.slot)
+        message = encode(replace(task, forget=forget) if forget else task)
+        # A worker that takes nothing is stuck, and replaced at the next wait.
+        with contextlib.suppress(TimeoutError):
+            self.give(handle, task.number, piece, message, descriptors)
 
-    def _receive(self, handle: _WorkerHandle) -> bool:
-        """Take one reply; False where the worker is gone."""
-        received = None
-        with contextlib.suppress(OSError):
-            received = handle.worker.channel.receive()
-        if received is None:
-            return False
-        reply: Reply = decode_reply(received[0])
-        handle.progress_at = time.monotonic()
-        piece = handle.slices.pop(reply.number, None)
+    def _take(self, handle: _Handle, message: bytes) -> None:
+        reply: Reply = decode_reply(message)
+        piece = handle.jobs.pop(reply.number, None)
         if piece is None:
-            return True  # its slot was given up meanwhile
+            return  # its slot was given up meanwhile
         if isinstance(reply, SliceDone):
             self.tasks_since_disk_wait = 0 if reply.waited_for_disk else self.tasks_since_disk_wait + 1
             piece.pending.left -= 1
@@ -209,58 +171,41 @@ class WorkerPool:
             piece.pending.failed = piece.pending.failed or reply.what
             if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
                 self._failed = time.monotonic(), piece.pending
-        return True
 
-    def _stuck(self, handles: dict[int, _WorkerHandle]) -> list[int]:
-        """The descriptors of workers that hold slices and have made no progress for `timeout` seconds."""
-        now, stuck = time.monotonic(), []
-        for number, handle in handles.items():
-            beat = handle.worker.heartbeat.read()[2]
-            if beat != handle.progress or not handle.slices:
-                handle.progress, handle.progress_at = beat, now
-            elif now - handle.progress_at > (self._timeout if beat else max(self._timeout, _START_TIMEOUT_S)):
-                stuck.append(number)
-        return stuck
-
-    def _replace(self, handle: _WorkerHandle, what: str, grace: float, epoch: int) -> None:
+    def _replace(self, handle: _Handle, what: str, epoch: int, *, died: bool) -> None:
         """Replace a worker that is gone, and give out its slices again.
 
         Raises WorkerError where that makes no sense, because a slice of `epoch`, in which the caller is, has killed
         several. A slice of the next epoch raises it when that epoch comes to it.
         """
-        task, position, beat = handle.worker.heartbeat.read()
-        ended = handle.worker.kill(grace)
-        status, stderr = handle.worker.status(), handle.worker.last_words()
-        said = f"\n\nIt wrote:\n{stderr}" if stderr else ""
-        if not beat and status is not None and status > 0:
+        death = self.bury(handle, died=died)
+        if death.cannot_start:
             raise WorkerError(
-                f"worker processes cannot start here (exit status {status}); "
-                f"workers=0 and backend='thread' need none{said}"
+                f"worker processes cannot start here (exit status {death.status}); "
+                f"workers=0 and backend='thread' need none{death.said}"
             )
         how = f"a worker {what}"
-        if not ended:
+        if not death.gone:
             how += " and cannot be killed"
-        elif status is not None:
-            how += f" (exit status {status})"
-        slices = list(handle.slices.values())
-        handle.slices.clear()
-        if slices:
-            first = next((piece for piece in slices if piece.task.number == task), slices[0])
+        elif death.status is not None:
+            how += f" (exit status {death.status})"
+        slices = death.jobs
+        if (first := death.job) is not None:
             first.pending.deaths[first.task.start] += 1
             deaths = first.pending.deaths[first.task.start]
             if deaths >= _MAX_DEATHS:
-                cure = "" if ended else ": is the disk or network share of the store alive?"
-                error = f"{how} {deaths} times at {self._name(first, position)}; reading stops here{cure}{said}"
-                if first.pending.epoch == epoch or not ended:
+                cure = "" if death.gone else ": is the disk or network share of the store alive?"
+                named = self._name(first, death.position)
+                error = f"{how} {deaths} times at {named}; reading stops here{cure}{death.said}"
+                if first.pending.epoch == epoch or not death.gone:
                     raise WorkerError(error)
                 first.pending.failed = first.pending.failed or error
                 slices = [piece for piece in slices if piece.pending is not first.pending]
         if not self._warned:
             self._warned = True
-            warn(f"{how}; it is replaced and its samples are read again{said}")
-        handle.worker = self._start_worker()
-        handle.progress, handle.progress_at = -1, time.monotonic()
-        if not ended:
+            warn(f"{how}; it is replaced and its samples are read again{death.said}")
+        self.revive(handle)
+        if not death.gone:
             for pending in {id(piece.pending): piece.pending for piece in slices}.values():
                 self._move(pending)
             return
@@ -270,9 +215,9 @@ class WorkerPool:
 
     def _move(self, pending: Pending) -> None:
         """Begin a batch again in another slot: a worker that cannot be killed may write into this one at any time."""
-        for handle in self._handles:
-            for number in [number for number, piece in handle.slices.items() if piece.pending is pending]:
-                del handle.slices[number]
+        for handle in self.handles:
+            for number in [number for number, piece in handle.jobs.items() if piece.pending is pending]:
+                del handle.jobs[number]
         old, layout = pending.slot, self.slot_pool.layout
         self.slot_pool.retire(old)
         pending.slot = self.slot_pool.acquire()

@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
 from rawpack.batching.messages import Task
 from rawpack.batching.slots import SlotLayout
+from rawpack.disk.tables import resolve
+from rawpack.errors import RawpackError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.preload import Memory
 from rawpack.store.shard_files import InMemory
 from rawpack.store.store import Store
-from rawpack.system.child import Channel, Heartbeat
+from rawpack.system.channel import Channel
+from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.memory import map_descriptor
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -35,6 +41,26 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
         cv2.setNumThreads(1)
         _keep_freed_memory()
     serve(channel, filler, SlotMap(spec.layout).views_of, heartbeat)
+
+
+def preparation(spec: WorkSpec, filler: BatchFiller) -> Callable[[], None]:
+    """What the template of such workers runs: it loads what `main` will use, but nothing of the user's or of other
+    packages. filler: one by the same spec."""
+    return partial(_load, filler.references, filler.uses_opencv, spec.pipeline is not None)
+
+
+def _load(references: tuple[str, ...], opencv: bool, transforms: bool) -> None:
+    for reference in references:
+        resolve(reference)
+    if "rawpack.jpeg" in sys.modules:
+        from rawpack.jpeg.choice import decoder
+
+        with contextlib.suppress(RawpackError):  # the worker raises it again
+            decoder()
+    if opencv:
+        import cv2  # noqa: F401
+    if transforms:
+        import rawpack.transforms  # noqa: F401
 
 
 def _keep_freed_memory() -> None:

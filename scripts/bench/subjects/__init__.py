@@ -15,6 +15,7 @@
 | `rawpack_pack.py`, `bare_pack.py` | packing, by this project and by a bare loop of the same library calls |
 | `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
 | `remote.py` | this project's reader and peers from a server on loopback of a given bandwidth, and plain requests |
+| `start.py` | how long this project's reader and packing take to start |
 | `copy_files.py` | copying files' bytes, which is the limit of passing them through |
 """
 
@@ -45,6 +46,7 @@ from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
 from subjects.remote import RemoteStore, RemoteStreaming, RemoteWebdataset, Wire
+from subjects.start import PackingStart, ReaderStart
 from subjects.take_loop import TakeLoop
 from subjects.tensordict_memmap import TensordictMemmap
 from subjects.torch_loader import TorchLoader
@@ -65,6 +67,8 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     **{f"{form} of zeros": partial(Zeros, form) for form in FORMS},
     "order alone": OrderAlone,
     "take loop": TakeLoop,
+    "first batch": ReaderStart,
+    "pack a few": PackingStart,
     "torch DataLoader, memmap": TorchLoader,
     "tensordict memmap": TensordictMemmap,
     "torch DataLoader, memmap, whole batches": lambda: TorchLoader(whole_batches=True),

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import PackError, UsageError, WorkerError
-from rawpack.system.child import Channel, Child, Heartbeat
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose
 from rawpack_packer.sources.hdf5.opening import (

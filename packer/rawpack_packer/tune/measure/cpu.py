@@ -25,9 +25,9 @@ def cpu_seconds() -> float | None:
     if not Path("/proc/self/task").is_dir():
         return None
     ticks = 0
-    for pid in _children():
+    for pid in _descendants("self"):
         with suppress(OSError, ValueError, IndexError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -40,9 +40,10 @@ def cache_bytes() -> int | None:
     return max(sizes, default=None)
 
 
-def _children() -> list[str]:
+def _descendants(pid: str) -> list[str]:
+    """The living children of a process, and theirs: workers may have been forked by a template."""
     found: list[str] = []
-    for thread in Path("/proc/self/task").iterdir():
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError):
             found += (thread / "children").read_text().split()
-    return found
+    return found + [below for child in found for below in _descendants(child)]

@@ -1,0 +1,205 @@
+"""Workers under supervision: who has which job, who has died or hangs, and what takes the place of whom.
+
+Here is all that is the same for every kind of work. Its users decide what a death means: do a slice again, try samples
+one by one, reject a video. There is no thread: the pool works while its user waits for a message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from rawpack.system.channel import Channel
+from rawpack.system.child import GRACE_S
+from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.template import Template
+
+LOOK_EVERY_S = 0.5
+"""How long to wait for messages before heartbeats are looked at."""
+_START_TIMEOUT_S = 60.0
+"""How long a worker may take to start, on a busy machine with slow disks, however short the timeout is."""
+
+
+class Supervised(Protocol):
+    """A worker: a `Child`, or a thread."""
+
+    channel: Channel
+    heartbeat: Heartbeat
+
+    def kill(self, grace: float = 0.0) -> bool:
+        """End it, after `grace` seconds to end by itself, and wait until it is gone; False where that fails."""
+
+    def status(self) -> int | None:
+        """The exit status of a process that is gone."""
+
+    def last_words(self) -> str:
+        """What it wrote before it ended, if anything."""
+
+
+W = TypeVar("W", bound=Supervised)
+J = TypeVar("J")
+"""A worker and a job of some kind."""
+
+
+@dataclass
+class WorkerHandle(Generic[W, J]):
+    """A worker, and the jobs it has, oldest first."""
+
+    worker: W
+    jobs: dict[int, J] = field(default_factory=dict)
+    """By the number that the worker notes in its heartbeat."""
+    progress: int = -1
+    """Its heartbeat when it was last looked at."""
+    progress_at: float = 0.0
+    """When that last changed, or a message came."""
+
+
+@dataclass(frozen=True)
+class Death(Generic[J]):
+    """The end of a worker."""
+
+    gone: bool
+    """Whether it has ended and was reaped; else it may still write to the memory that it shares."""
+    status: int | None
+    """Its exit status, negative for a signal; None for a thread."""
+    words: str
+    """What it wrote before it ended, if anything."""
+    began: bool
+    """Whether it had begun anything."""
+    jobs: list[J]
+    """What it had, oldest first."""
+    job: J | None
+    """The job that it was at: what it noted last, else the oldest."""
+    position: int
+    """Where in that job; -1 where it noted none."""
+
+    @property
+    def said(self) -> str:
+        """Its last words as the end of an error."""
+        return f"\n\nIt wrote:\n{self.words}" if self.words else ""
+
+    @property
+    def cannot_start(self) -> bool:
+        """Whether it ended by itself before it began: others would do the same."""
+        return not self.began and self.status is not None and self.status > 0
+
+
+class SupervisedPool(Generic[W, J]):
+    """Workers of one kind. Used by one thread at a time."""
+
+    def __init__(self, start: Callable[[Template | None], W], prepare: Callable[[], None] | None = None) -> None:
+        """start: starts a worker, from the template if there is one. prepare: see `Template`; None for workers that
+        start without one."""
+        self._start, self._template = start, Template(prepare) if prepare is not None else None
+        self.handles: list[WorkerHandle[W, J]] = []
+        self._poll = select.poll()
+        self._by_number: dict[int, WorkerHandle[W, J]] = {}
+
+    def __len__(self) -> int:
+        return len(self.handles)
+
+    def add(self) -> WorkerHandle[W, J]:
+        """Start a worker."""
+        handle: WorkerHandle[W, J] = WorkerHandle(self._start(self._template))
+        self.handles.append(handle)
+        self._watch(handle)
+        return handle
+
+    def give(
+        self, handle: WorkerHandle[W, J], number: int, job: J, message: bytes, descriptors: Sequence[int] = ()
+    ) -> None:
+        """Send a job. A worker that is dead is noticed when messages are received.
+
+        Raises TimeoutError where it takes nothing.
+        """
+        if not handle.jobs:
+            handle.progress_at = time.monotonic()
+        handle.jobs[number] = job
+        try:
+            handle.worker.channel.send(message, descriptors)
+        except TimeoutError:
+            raise
+        except OSError:
+            pass
+
+    def receive(self, timeout: float = LOOK_EVERY_S) -> list[tuple[WorkerHandle[W, J], bytes | None]]:
+        """One message of each worker that has sent one, None for one that is gone; empty after `timeout` seconds."""
+        ready = [self._by_number[number] for number, _ in self._poll.poll(timeout * 1000)]
+        return [(handle, self.receive_from(handle)) for handle in ready]
+
+    def receive_from(self, handle: WorkerHandle[W, J]) -> bytes | None:
+        """The next message of a worker; None where it is gone."""
+        received = None
+        with contextlib.suppress(OSError):
+            received = handle.worker.channel.receive()
+        handle.progress_at = time.monotonic()
+        return received and received[0]
+
+    def stuck(self, timeout: float) -> list[WorkerHandle[W, J]]:
+        """The workers that have jobs and have made no progress for `timeout` seconds."""
+        now, found = time.monotonic(), []
+        for handle in self.handles:
+            beat = handle.worker.heartbeat.read()[2]
+            if beat != handle.progress or not handle.jobs:
+                handle.progress, handle.progress_at = beat, now
+            elif now - handle.progress_at > (timeout if beat else max(timeout, _START_TIMEOUT_S)):
+                found.append(handle)
+        return found
+
+    def bury(self, handle: WorkerHandle[W, J], *, died: bool) -> Death[J]:
+        """Take the jobs from a worker that has died, or has to be killed, and say how it ended.
+
+        `revive` or `remove` its handle then.
+        """
+        number, position, beat = handle.worker.heartbeat.read()
+        self._forget(handle)
+        gone = handle.worker.kill(GRACE_S if died else 0.0)
+        jobs = list(handle.jobs.values())
+        noted = handle.jobs.get(number) if beat else None
+        handle.jobs.clear()
+        return Death(
+            gone=gone,
+            status=handle.worker.status() if gone else None,
+            words=handle.worker.last_words(),
+            began=beat > 0,
+            jobs=jobs,
+            job=jobs[0] if noted is None and jobs else noted,
+            position=-1 if noted is None else position,
+        )
+
+    def revive(self, handle: WorkerHandle[W, J]) -> None:
+        """Start a worker in place of one that was buried."""
+        handle.worker = self._start(self._template)
+        handle.progress, handle.progress_at = -1, time.monotonic()
+        self._watch(handle)
+
+    def remove(self, handle: WorkerHandle[W, J]) -> None:
+        """End a worker, if it was not buried; it gets no successor."""
+        self._forget(handle)
+        self.handles.remove(handle)
+        handle.worker.kill()
+
+    def close(self) -> None:
+        """End all workers. Nothing they have matters anymore."""
+        handles, self.handles = self.handles, []
+        for handle in handles:
+            handle.worker.channel.finish()  # first, so that none begins another job while one is waited for
+        for handle in handles:
+            self._forget(handle)
+            handle.worker.kill()
+        if self._template is not None:
+            self._template.close()
+
+    def _watch(self, handle: WorkerHandle[W, J]) -> None:
+        number = handle.worker.channel.fileno()
+        self._by_number[number] = handle
+        self._poll.register(number, select.POLLIN)
+
+    def _forget(self, handle: WorkerHandle[W, J]) -> None:
+        number = handle.worker.channel.fileno()
+        if self._by_number.pop(number, None) is not None:
+            self._poll.unregister(number)

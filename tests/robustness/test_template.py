@@ -1,0 +1,433 @@
+"""Workers that a template forks: they are what plain children are, and nothing is left of them, whoever is killed."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+from reading import (
+    SOAK,
+    Truth,
+    children,
+    descriptors,
+    gone,
+    nothing_left,
+    rows_of,
+    running,
+    said,
+    script,
+    wait_until,
+    workers_of,
+)
+from running import Packed
+
+from rawpack import Reader
+from rawpack.system import template as module
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.pool import SupervisedPool
+from rawpack.system.template import ForkedProcess, Template
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="templates are for Linux")
+
+BATCH = 7
+THREE: dict[str, Any] = {"workers": 3, "backend": "process"}
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    """Samples so large that three workers have a slice of every batch."""
+    return packed("memmap", "--size", 320)
+
+
+def nothing() -> None:
+    pass
+
+
+def says(what: str) -> Callable[..., None]:
+    """What a child runs: for each message it evaluates the expression `what` and sends the value as JSON."""
+
+    def main(channel: Channel, notes: Heartbeat, work: Any, descriptors: list[int]) -> None:
+        import json
+        import os
+        import sys
+
+        while channel.receive() is not None:
+            notes.note(1, 0)
+            channel.send(json.dumps(eval(what, {"os": os, "sys": sys})).encode())
+
+    return main
+
+
+def ask(child: Child) -> Any:
+    child.channel.send(b"?")
+    received = child.channel.receive()
+    assert received is not None, child.last_words()
+    return json.loads(received[0])
+
+
+@pytest.fixture
+def template() -> Iterator[Template]:
+    one = Template(nothing)
+    yield one
+    one.close()
+
+
+def both(what: str, template: Template) -> tuple[Any, Any]:
+    """The value of an expression in a plain child and in a forked one."""
+    found = []
+    for launcher in (None, template):
+        child = Child(says(what), None, launcher=launcher)
+        assert isinstance(child.process, ForkedProcess) == (launcher is not None)
+        found.append(ask(child))
+        assert child.kill()
+    return found[0], found[1]
+
+
+# ---------------------------------------------------------------------------------------------- like a plain child
+
+STATUS = "('SigBlk', 'SigIgn', 'SigPnd', 'ShdPnd', 'Umask')"
+OPENED = "(os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd'))"
+LIKE = {
+    "the current folder": "os.getcwd()",
+    "the environment": "{k: v for k, v in os.environ.items()}",
+    "the environment of the C library": "[os.popen('printf %s $' + k).read() for k in ('OMP_NUM_THREADS', 'TMPDIR')]",
+    "sys.path": "sys.path",
+    "flags": "list(sys.flags)",
+    "signals": f"[line for line in open('/proc/self/status') if line.startswith({STATUS})]",
+    "a group of its own": "os.getpgid(0) == os.getpid()",
+    "standard input": "os.path.realpath('/proc/self/fd/0')",
+    "standard output": "os.fstat(1).st_ino",
+    "standard error": "os.fstat(2).st_ino",
+    "descriptors": f"sorted({{path for path in {OPENED} if not path.startswith('/proc')}})",
+    "limits": "[__import__('resource').getrlimit(n) for n in range(16)]",
+}
+"""What is compared -> an expression that a child evaluates."""
+
+
+@pytest.mark.parametrize("what", LIKE)
+def test_a_forked_worker_is_like_a_plain_one(
+    template: Template, what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a worker takes over from its parent does not depend on how it was started."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("TMPDIR", "elsewhere")
+    monkeypatch.chdir(tmp_path)
+    plain, forked = both(LIKE[what], template)
+    assert plain == forked
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "__import__('random').random()",
+        "__import__('numpy').random.random()",
+        "__import__('uuid').uuid4().hex",
+        "__import__('numpy').random.default_rng().random()",
+    ],
+)
+def test_random_numbers_differ(what: str) -> None:
+    """Workers do not share the state of random generators, although the template had it when it forked them."""
+
+    def prepare() -> None:
+        import random
+        import uuid  # noqa: F401
+
+        import numpy as np
+
+        np.random.random()
+        random.random()
+
+    template = Template(prepare)
+    drawn = []
+    for _ in range(3):
+        child = Child(says(what), None, launcher=template)
+        assert isinstance(child.process, ForkedProcess)
+        drawn.append(ask(child))
+        child.kill()
+    template.close()
+    assert len(set(drawn)) == 3
+
+
+def test_code_of_the_user_runs_after_the_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's is loaded by each worker, never by the template."""
+    script(
+        tmp_path, f"import os\nwith open({str(tmp_path / 'pids')!r}, 'a') as f: print(os.getpid(), file=f)", "mine.py"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    template = Template(nothing)
+    pids = []
+    for _ in range(2):
+        child = Child(says("__import__('mine') and os.getpid()"), None, launcher=template)
+        pids.append(ask(child))
+        assert pids[-1] == child.process.pid
+        child.kill()
+    template.close()
+    assert (tmp_path / "pids").read_text().split() == [str(pid) for pid in pids]
+
+
+# ---------------------------------------------------------------------------------------------- plain instead
+
+
+def starts_thread() -> None:
+    import threading
+
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def starts_thread_later() -> None:
+    """A thread that the template learns of only when it is asked to fork."""
+    import os
+
+    real = os.getppid
+
+    def getppid() -> int:
+        import threading
+
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return real()
+
+    os.getppid = getppid
+
+
+def raises() -> None:
+    raise ImportError("no such library")
+
+
+def dies() -> None:
+    import os
+
+    os.abort()
+
+
+@pytest.mark.parametrize("prepare", [starts_thread, starts_thread_later, raises, dies])
+def test_a_template_that_cannot_fork(prepare: Callable[[], None]) -> None:
+    """Where a library starts a thread, or the template does not start, workers are plain children."""
+    prepare.__module__ = "__main__"  # so that its code is sent
+    with nothing_left():
+        template = Template(prepare)
+        for _ in range(2):
+            child = Child(says("os.getppid()"), None, launcher=template)
+            assert not isinstance(child.process, ForkedProcess)
+            assert ask(child) == os.getpid()
+            child.kill()
+        template.close()
+
+
+def change_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def change_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAWPACK_TEST", "1")
+
+
+def change_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, "/nowhere"])
+
+
+@pytest.mark.parametrize("change", [change_folder, change_environment, change_path])
+def test_what_changed_since_the_template_started(
+    template: Template, change: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that starts later has the folder, environment and path of its parent at that time."""
+    before = Child(says("1"), None, launcher=template)
+    change(tmp_path, monkeypatch)
+    after = Child(says("[os.getcwd(), os.environ.get('RAWPACK_TEST'), sys.path]"), None, launcher=template)
+    assert isinstance(before.process, ForkedProcess)
+    assert not isinstance(after.process, ForkedProcess)
+    folder, variable, path = ask(after)
+    assert (folder, variable) == (str(Path.cwd()), os.environ.get("RAWPACK_TEST"))
+    assert ("/nowhere" in path) == ("/nowhere" in sys.path)
+    assert before.kill()
+    assert after.kill()
+
+
+# ---------------------------------------------------------------------------------------------- deaths
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [("os._exit(7)", 7), ("os.abort()", -6), ("os.kill(os.getpid(), 11)", -11), ("1 / 0", 1), ("sys.exit(3)", 3)],
+)
+def test_how_a_worker_ended(template: Template, ends: str, status: int) -> None:
+    """Exit status or signal, and the traceback, reach the parent of the template."""
+    child = Child(says(ends), None, launcher=template)
+    child.channel.send(b"?")
+    assert child.channel.receive() is None
+    pid = child.process.pid
+    assert child.kill(grace=10)
+    assert child.status() == status
+    assert ("ZeroDivisionError" in child.last_words()) == (status == 1)
+    assert gone(pid)
+
+
+def test_a_worker_that_ignores_signals(template: Template) -> None:
+    """A worker that is busy, or stopped, is killed and reaped."""
+    for busy in ("__import__('time').sleep(100)", "os.kill(os.getpid(), 19)"):
+        child = Child(says(busy), None, launcher=template)
+        child.channel.send(b"?")
+        wait_until(lambda: child.heartbeat.read()[2] > 0, "it has begun")  # noqa: B023
+        assert child.kill()
+        assert child.status() == -signal.SIGKILL
+        assert gone(child.process.pid)
+
+
+def template_of(iterator: Any) -> int:
+    """The process of a pool's template."""
+    running = iterator._pool._template._running
+    assert running is not None
+    pid = running.child.process.pid
+    assert isinstance(pid, int)
+    return pid
+
+
+@pytest.mark.parametrize("seed", range(20 if SOAK else 2))
+def test_a_killed_template_changes_nothing(store: Path, seed: int) -> None:
+    """SIGKILL to the template, which ends all workers: the epoch is what it would have been."""
+    chance = random.Random(seed)
+    reader = Reader(store)
+    truth = Truth(store)
+    expected = rows_of(reader.batches(BATCH, shuffle=True, seed=seed, workers=0))
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, seed=seed, **THREE)
+        iterator, kept = iter(batches), list[dict[str, Any]]()
+        kept.append(next(iterator))
+        first = template_of(iterator)
+        workers = workers_of(iterator)
+        assert all(psutil.Process(pid).ppid() == first for pid in workers)
+
+        def loop(iterator: Any) -> None:
+            for n, batch in enumerate(iterator):
+                kept.append(batch)
+                if n in (1, 5):
+                    os.kill(template_of(iterator), signal.SIGKILL)
+                    if chance.random() < 0.5:
+                        wait_until(lambda: all(map(gone, workers)), "the workers of the first template are gone")
+
+        with pytest.warns(RuntimeWarning, match="a worker died.*replaced"):
+            loop(iterator)
+        assert rows_of(kept) == expected
+        assert all(truth.holds(batch) for batch in kept)
+        assert all(map(gone, workers))
+        assert template_of(iterator) != first
+        del batches, iterator
+
+
+def test_a_stopped_template(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template that does not answer is ended, and the epoch is whole."""
+    monkeypatch.setattr(module, "_REPLY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(module, "_SIGNAL_TIMEOUT_S", 0.5)
+    reader = Reader(store)
+    expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
+    with nothing_left():
+        batches = reader.batches(BATCH, shuffle=True, **THREE)
+        iterator = iter(batches)
+        kept = [next(iterator)]
+        os.kill(template_of(iterator), signal.SIGSTOP)
+        os.kill(workers_of(iterator)[0], signal.SIGKILL)
+        with pytest.warns(RuntimeWarning, match="a worker died.*replaced"):
+            kept.extend(iterator)
+        assert rows_of(kept) == expected
+        del batches, iterator
+
+
+LOOP = """
+import os, sys, time
+from rawpack import Reader
+batches = Reader(sys.argv[1]).batches(7, shuffle=True, workers=3, backend="process", timeout=600)
+iterator = iter(batches)
+next(iterator)
+pool = iterator._pool
+print("all", pool._template._running.child.process.pid, *(h.worker.process.pid for h in pool.handles), flush=True)
+while sys.argv[2] == "busy":
+    for batch in batches:
+        pass
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "busy", "stopped"])
+def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> None:
+    """After SIGKILL of the main process, template and workers end, stopped ones too."""
+    with running(script(tmp_path, LOOP), store, state) as loop:
+        template, *workers = (int(pid) for pid in said(loop, "all").split())
+        if state == "stopped":
+            for pid in workers:
+                os.kill(pid, signal.SIGSTOP)
+        loop.kill()
+        loop.wait()
+        wait_until(lambda: all(map(gone, (template, *workers))), "all have ended")
+
+
+def test_the_thread_that_started_the_workers_ends(store: Path) -> None:
+    """Workers live on when the thread that started them has ended."""
+    batches = Reader(store).batches(BATCH, **THREE)
+    iterator, first = iter(batches), list[Any]()
+    thread = threading.Thread(target=lambda: first.append(next(iterator)))
+    thread.start()
+    thread.join()
+    workers = workers_of(iterator)
+    assert len(rows_of([*first, *iterator])) == len(Truth(store))
+    assert not any(map(gone, workers))
+
+
+def test_a_pool_of_128_under_256_descriptors() -> None:
+    """Each worker takes one descriptor of its parent."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = descriptors()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 160, before[1]))
+    try:
+        with nothing_left():
+            pool = SupervisedPool(lambda template: Child(says("os.getpid()"), None, launcher=template), nothing)
+            handles = [pool.add() for _ in range(128)]
+            assert len({ask(handle.worker) for handle in handles}) == 128
+            assert descriptors() - opened <= 140
+            pool.close()
+            del handles, pool
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_soak_of_a_pool() -> None:
+    """Workers and templates killed at random: every job is done, by workers that are alive, and none is left."""
+    chance, done = random.Random(5), 0
+    gc.collect()
+    before = children()
+    pool = SupervisedPool(lambda template: Child(says("os.getpid()"), None, launcher=template), nothing)
+    for _ in range(4):
+        pool.add()
+    for turn in range(600 if SOAK else 40):
+        handle = chance.choice(pool.handles)
+        if chance.random() < 0.3:
+            os.kill(handle.worker.process.pid, chance.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
+        if chance.random() < 0.05 and pool._template is not None and pool._template._running is not None:
+            os.kill(pool._template._running.child.process.pid, signal.SIGKILL)
+        pool.give(handle, turn, turn, b"?")
+        while handle.jobs:
+            for one, message in pool.receive():
+                if message is not None:
+                    one.jobs.clear()
+                    continue
+                pid = one.worker.process.pid
+                death = pool.bury(one, died=True)
+                assert death.gone
+                assert gone(pid)
+                pool.revive(one)
+                for job in death.jobs:
+                    pool.give(one, job, job, b"?")
+        done += 1
+    pool.close()
+    assert children() <= before
