@@ -218,8 +218,7 @@ def _key_bytes(source: Source) -> float:
 
 
 def most_bytes(source: Source, recipe: Recipe) -> int:
-    """More than the store and its temporary files can take; 0 if it depends on what is in the images. Of JPEG files that
-    are kept, it assumes that no more than a few must be re-encoded."""
+    """More than the store and its temporary files can take; 0 if it depends on what is in the images."""
     fields = store_fields(recipe, source)
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes a JPEG of less than twice its pixels.

@@ -18,8 +18,8 @@ class RawpackPack:
     needs: tuple[str, ...] = ()
 
     def __init__(self, form: str, *, as_they_are: bool = False, cold: str = "") -> None:
-        """as_they_are: with `--size keep --quality keep`, whatever the settings' shape. cold: from the disk, a folder or
-        an archive, see `packed_path`."""
+        """as_they_are: with `--size keep --quality keep`, whatever the shape in the settings. cold: from the disk, this
+        kind of `packed_path`."""
         self._form, self._as_they_are, self._cold = form, as_they_are, cold
 
     def prepare(self, settings: Settings) -> None:
