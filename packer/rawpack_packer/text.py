@@ -31,6 +31,8 @@ def plain(text: str | bytes, *, lines: bool = False) -> str:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or (lines and c == "\n") else _escaped(c) for c in text)
 
 

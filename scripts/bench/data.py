@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 import zlib
 from contextlib import suppress
 from dataclasses import replace
@@ -61,6 +63,35 @@ def copies(work: Path, folder: Path) -> Path:
 def image_files(folder: str | Path) -> list[Path]:
     """The JPEG files below a folder of the benchmark's."""
     return sorted(Path(folder).rglob("*.jpg"))
+
+
+PACKED = ("folder", "tar", "zip")
+
+
+def packed_path(settings: Settings, kind: str) -> Path:
+    """The folder of images itself, or an archive of it: one of `PACKED`."""
+    folder = Path(settings.images)
+    return folder if kind == "folder" else settings.folder / f"{folder.name}.{kind}"
+
+
+def make_packed(settings: Settings, kind: str) -> None:
+    """Write that archive, unless it is there. Nothing in it is compressed."""
+    path = packed_path(settings, kind)
+    if not path.exists():
+        partial = path.with_suffix(".partial")
+        if kind == "tar":
+            with tarfile.open(partial, "w") as tar:
+                tar.add(settings.images, arcname="")
+        else:
+            with zipfile.ZipFile(partial, "w") as archive:
+                for file in image_files(settings.images):
+                    archive.write(file, file.relative_to(settings.images))
+        partial.rename(path)
+
+
+def packed_files(settings: Settings, kind: str) -> list[Path]:
+    """What is read to pack that folder or archive."""
+    return image_files(settings.images) if kind == "folder" else [packed_path(settings, kind)]
 
 
 def small_images(work: Path, images: int, side: int = 28) -> Path:

@@ -155,7 +155,8 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "fewer photos": lambda: data.photos(work, asked.data, max(1, asked.images // 4)),
         "small": lambda: data.small_images(work, small),
         "packing": lambda: data.photos(work, asked.data, asked.pack_images),
-        "copies": lambda: data.copies(work, data.photos(work, asked.data, asked.pack_images)),
+        # More of them, because starting takes longer than copying a few.
+        "copies": lambda: data.copies(work, data.photos(work, asked.data, 4 * asked.pack_images)),
         "few": lambda: data.photos(work, asked.data, _FEW),
         "videos": lambda: videos.videos(work, asked.videos, *made_videos),
         "none": lambda: Path(),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from bars import AtMost, Bar, Faster
 from contract import Settings
+from data import PACKED
 
 SLOTS = 4
 """Batches that rawpack's ring holds: one in the caller's hands, three in the making."""
@@ -104,10 +105,19 @@ PACKING = (
     Entry("copy files"),
     Entry("pack as they are", "copy files"),
 )
-PASSING = (
-    Entry("copy files, cold"),
-    Entry("pack as they are, cold", "copy files, cold", 0.9),
+PASSING = tuple(
+    entry
+    for kind in PACKED
+    for entry in (
+        Entry(f"cp {kind}, cold"),
+        Entry(f"cp {kind} and sync, cold", f"cp {kind}, cold"),
+        Entry(f"pack {kind}, cold", f"cp {kind}, cold", 0.9),
+    )
 )
+PASSING_BARS: tuple[Bar, ...] = tuple(
+    Faster(f"pack {kind}, cold", (f"cp {kind} and sync, cold",), 0.9) for kind in PACKED
+)
+"""A store is on the disk when packing ends, which `cp` does not wait for."""
 AUGMENT_256 = (
     Entry("FFCV crops, raw"),
     Entry("crops, memmap", "FFCV crops, raw", 2),
@@ -202,7 +212,7 @@ def tables(
         _giant(giant),
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
-        Table("passing", "copies", replace(packing, workers=2), PASSING, (), "from the disk"),
+        Table("passing", "copies", replace(packing, workers=2), PASSING, PASSING_BARS, "from the disk"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),

@@ -549,10 +549,12 @@ def test_progress_is_told(tmp_path: Path) -> None:
 def test_the_disk_is_asked_for_the_ranges_of_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Before a member is read, its own bytes are asked for; of a compressed archive nothing is."""
+    """Before members are read, their bytes are asked for, in one call if they follow one another; of a compressed
+    archive nothing is."""
     for i in range(6):
         save(tmp_path / "p" / f"{i}.png", picture(20, 30, i))
-    shell(tmp_path, {"a.tar": "tar cf a.tar p", "a.zip": "zip -0qr a.zip p", "a.tgz": "tar czf a.tgz p"}[name])
+    made = {"a.tar": "tar cf a.tar p/*", "a.zip": "zip -0q a.zip p/*", "a.tgz": "tar czf a.tgz p/*"}
+    shell(tmp_path, made[name])
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr("os.posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
     monkeypatch.setattr("rawpack_packer.part.readahead._file_system", lambda device: "ext4")
@@ -561,12 +563,12 @@ def test_the_disk_is_asked_for_the_ranges_of_members(
     data = (tmp_path / name).read_bytes()
     found = [data[offset : offset + size] for offset, size in asked]
     images = [(tmp_path / "p" / f"{i}.png").read_bytes() for i in range(1, 6)]
-    if name == "a.tar":
-        assert found == images
-    else:
-        # In a zip archive the range begins with the member's header, whose length only itself tells.
-        assert len(found) == (5 if name == "a.zip" else 0)
-        assert all(one.startswith(b"PK\3\4") and image[:100] in one for one, image in zip(found, images, strict=False))
+    assert len(found) == (0 if name == "a.tgz" else 1)
+    for one in found:
+        assert one.startswith(images[0] if name == "a.tar" else b"PK\3\4")
+        assert all(image in one for image in images[:-1])
+        # In a zip archive the range begins with a member's header, whose length only itself tells.
+        assert images[-1][: None if name == "a.tar" else 100] in one
 
 
 def test_a_grown_archive_is_appended(tmp_path: Path) -> None:

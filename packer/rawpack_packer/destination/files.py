@@ -19,6 +19,8 @@ from rawpack.errors import PackError
 
 _MANY = 8
 """Files; fewer are synced one by one."""
+_SYNC_FILE_RANGE_WRITE = 2
+"""Of `fcntl.h`."""
 
 
 def commit(temporary: Path, final: Path) -> None:
@@ -37,6 +39,19 @@ def write_whole(path: Path, data: bytes, temporary: Path) -> None:
 def sync_file(path: Path) -> None:
     """Return when the file's bytes are on the disk."""
     _sync(path, os.O_RDWR)
+
+
+def begin_sync(path: Path) -> None:
+    """Have the system begin to write the file's bytes to the disk, and return at once: the next `sync_file` is faster.
+    Does nothing where there is no call for that."""
+    sync_range = _of_linux("sync_file_range")
+    if sync_range is not None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            # `sync_file` will report an error.
+            sync_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
+        finally:
+            os.close(descriptor)
 
 
 def sync_folder(path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from operator import mul
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.header import JpegHeader, read_header, segments
+from rawpack.jpeg.header import JpegHeader, header_of, segments
 from rawpack_packer.images.jpeg import MAX_SCANS
 
 _EOI, _SOS, _DHT, _DQT, _DRI = 0xD9, 0xDA, 0xC4, 0xDB, 0xDD
@@ -33,18 +33,18 @@ def is_whole(data: bytes) -> bool:
         return False
     view = memoryview(data)
     try:
-        header = read_header(view)
-        start, found = 0, list(segments(view))
+        found = list(segments(view))
+        header = header_of(view, found)
     except DecodeError:
         return False
     tables, quantizers, interval = set[int](), set[int](), header.restart_interval
-    components, seen = _components(view, found), set[tuple[int, int, int]]()
+    components, seen = _components(data, found), set[tuple[int, int, int]]()
     scans, expected = 0, 2
     for marker, at, end in found:
         if at != expected:
             return False  # junk between segments
         expected = end
-        _note_tables(view, marker, at, end, tables, quantizers)
+        _note_tables(data, marker, at, end, tables, quantizers)
     if not components or any(
         table not in quantizers or not (1 <= factors >> 4 <= 4 and 1 <= factors & 15 <= 4)
         for factors, table in components.values()
@@ -52,7 +52,7 @@ def is_whole(data: bytes) -> bool:
         return False
     at, end = found[-1][1:]
     while True:
-        scanned = _scan(view[at + 4 : end], set(components), tables, progressive=header.process > _EXTENDED)
+        scanned = _scan(data[at + 4 : end], set(components), tables, progressive=header.process > _EXTENDED)
         if not scanned or scanned & seen or scans == MAX_SCANS:
             return False
         seen |= scanned
@@ -76,13 +76,13 @@ def is_whole(data: bytes) -> bool:
                 break
             if marker == _DRI:
                 interval = int.from_bytes(data[at + 4 : at + 6], "big")
-            _note_tables(view, marker, at, end, tables, quantizers)
+            _note_tables(data, marker, at, end, tables, quantizers)
             at = end
         else:
             return at + 2 == len(data) and {name for name, first, _ in seen if first == 0} == set(components)
 
 
-def _components(data: memoryview, found: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
+def _components(data: bytes, found: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
     """Component -> (sampling factors, number of its quantization table); empty unless there is exactly one frame."""
     frames = [(at, end) for marker, at, end in found if 0xC0 <= marker <= 0xCF and marker not in (_DHT, 0xC8, 0xCC)]
     if len(frames) != 1:
@@ -92,17 +92,17 @@ def _components(data: memoryview, found: list[tuple[int, int, int]]) -> dict[int
     return {table[k]: (table[k + 1], table[k + 2]) for k in range(0, len(table) - 2, 3)}
 
 
-def _note_tables(data: memoryview, marker: int, at: int, end: int, tables: set[int], quantizers: set[int]) -> None:
+def _note_tables(data: bytes, marker: int, at: int, end: int, tables: set[int], quantizers: set[int]) -> None:
     """Add the numbers of the valid Huffman and quantization tables that a segment defines."""
     at += 4
     if marker == _DHT:
         while at + 17 <= end:
             counts = data[at + 1 : at + 17]
-            used = sum(map(mul, counts, _SHARES))
-            if used > 1 << 16 or sum(counts) > 256 or at + 17 + sum(counts) > end:
+            used, codes = sum(map(mul, counts, _SHARES)), sum(counts)
+            if used > 1 << 16 or codes > 256 or at + 17 + codes > end:
                 return
             tables.add(data[at])
-            at += 17 + sum(counts)
+            at += 17 + codes
     elif marker == _DQT:
         while at < end:
             size = 65 + 64 * (data[at] >> 4)
@@ -112,9 +112,7 @@ def _note_tables(data: memoryview, marker: int, at: int, end: int, tables: set[i
             at += size
 
 
-def _scan(
-    header: memoryview, components: set[int], tables: set[int], *, progressive: bool
-) -> set[tuple[int, int, int]]:
+def _scan(header: bytes, components: set[int], tables: set[int], *, progressive: bool) -> set[tuple[int, int, int]]:
     """(component, first coefficient, bits known before) of a scan; empty where its header is invalid."""
     if len(header) < 4 or len(header) != 4 + 2 * header[0] or not 1 <= header[0] <= 4:
         return set()

@@ -50,6 +50,8 @@ _INDEX_BYTES = 64
 _SHARD_COPY_BYTES = 24
 """Of each sample, without its key: the columns that an HDF5 shard repeats, and its index of chunks."""
 _PAGE = 4096
+_GROWTH = 8
+"""A JPEG file of low quality takes at most about this many times its bytes if it must be turned and re-encoded."""
 _STUCK_AFTER_S = 600.0
 
 
@@ -218,12 +220,19 @@ def _key_bytes(source: Source) -> float:
 
 
 def most_bytes(source: Source, recipe: Recipe) -> int:
-    """More than the store and its temporary files can take, whatever is in the images; 0 if it depends on them."""
+    """More than the store and its temporary files can take; 0 if it depends on what is in the images."""
     fields = store_fields(recipe, source)
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes a JPEG of less than twice its pixels.
     each = 2 * raw + 3 * _PAGE * sum(field.in_shards for field in fields.values())
+    if not raw and recipe.passes_through and (sizes := _file_sizes(source)) and _are_jpeg(source):
+        raw = each = math.ceil(_GROWTH * sizes.mean) + each
     return len(source) * each * (2 if output_format(recipe.format).spools else 1) if raw else 0
+
+
+def _are_jpeg(source: Source) -> bool:
+    """Whether files all over a source are JPEG by their names."""
+    return all(source.key(i).lower().endswith((".jpg", ".jpeg")) for i in _spread(len(source), SAMPLES, 1))
 
 
 def _trials(

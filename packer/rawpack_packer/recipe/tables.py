@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from rawpack.disk.tables import added, codec_of
@@ -175,6 +174,8 @@ def encoder_of(name: str) -> Encoder:
 
 def format_names() -> tuple[str, ...]:
     """The formats that can be written, with those of other packages; none is loaded."""
+    from importlib.metadata import entry_points
+
     return tuple(dict.fromkeys((*OUTPUT_FORMATS, *(entry.name for entry in entry_points(group=WRITER_GROUP)))))
 
 

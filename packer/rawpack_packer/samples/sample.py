@@ -66,7 +66,7 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
         if item.planes is not None and fields[IMAGE].planar and recipe.crop is None and stored.shape[:2] == size:
             stored = Stored(item.planes, stored.shape)
         parts = {IMAGE: stored}
-    kept = dict[str, NDArray[np.bool_]]()
+    kept: dict[str, NDArray[np.bool_]] = {}
     for name, field in fields.items():
         if field.kind == "mask":
             parts[name] = _mask(name, _value(item, name), size, recipe, field)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from rawpack_packer.sources.base import Item, Samples, Source, SourceInfo
-from rawpack_packer.sources.dataset import DatasetSource
-from rawpack_packer.sources.divided import DividedError
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
-from rawpack_packer.sources.listing import BadListingError
 from rawpack_packer.sources.optional import unread_of
-from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind, has_split, open_source, plugins
-from rawpack_packer.sources.stores.source import StoreSource
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.dataset import DatasetSource
+    from rawpack_packer.sources.divided import DividedError
+    from rawpack_packer.sources.listing import BadListingError
+    from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind, has_split, open_source, plugins
+    from rawpack_packer.sources.stores.source import StoreSource
 
 __all__ = [
     "KINDS",
@@ -32,3 +37,24 @@ __all__ = [
     "plugins",
     "unread_of",
 ]
+
+_LAZY = {
+    "BadListingError": "listing",
+    "DatasetSource": "dataset",
+    "DividedError": "divided",
+    "StoreSource": "stores.source",
+    **dict.fromkeys(("KINDS", "OPTIONS", "SourceKind", "has_split", "open_source", "plugins"), "registry"),
+}
+"""Name -> its module. A worker needs only the module of the source whose samples it gets."""
+
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+
+    def __getattr__(name: str) -> Any:
+        """Import a kind of source, or the list of all, on first use."""
+        if name in _LAZY:
+            return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *_LAZY]

@@ -87,7 +87,7 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
             raise DecodeError("too_large", f"the file has {scanned[0]} bytes: no decoder takes 2 GiB or more")
         data = os.read(fd, scanned[0] + 1)
         # A read may return less than there is, and some file systems report no sizes.
-        while more := os.read(fd, _PIECE):
+        while len(data) != scanned[0] and (more := os.read(fd, _PIECE)):
             data += more
         return data
 

@@ -6,14 +6,16 @@ No other module checks what a source has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import Samples, Source
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.sources.video_numbers import Videos
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.video_numbers import Videos
 
 Rows = NDArray[np.int64]
 
@@ -150,4 +152,6 @@ def paths_of(source: Source) -> Callable[[int], str]:
 
 def image_file_of(samples: Samples, i: int) -> tuple[str, int, int] | None:
     """See `HasImageFiles`."""
-    return samples.image_file(i) if isinstance(samples, HasImageFiles) else None
+    # Called for each sample, and comparing an object with a protocol takes longer than asking for a file.
+    find: Callable[[int], tuple[str, int, int] | None] | None = getattr(samples, "image_file", None)
+    return None if find is None else find(i)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
+from rawpack_packer.destination import files
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample
@@ -98,19 +99,22 @@ class LmdbWriter:
         self._env.close()
 
     def _flush(self) -> None:
-        first = len(self._sizes) - len(self._pending)
+        first, values = len(self._sizes) - len(self._pending), self._pending[::-1]
+        self._pending.clear()
         try:
             if self._need + _SLACK > self._map:
                 while self._need + _SLACK > self._map:
                     self._map *= 2
                 self._env.set_mapsize(self._map)
             with self._env.begin(write=True) as transaction:
-                for number, value in enumerate(self._pending, first):
-                    transaction.put(self._key(number), value.data, append=True)
+                # Each value is freed before liblmdb allocates the pages of the next one, which takes its memory.
+                for number in range(first, len(self._sizes)):
+                    transaction.put(self._key(number), values.pop().data, append=True)
         except lmdb.Error as error:
             raise self._explained(error) from error
-        self._pending.clear()
         self._pending_bytes = 0
+        # The disk writes while the next samples are read.
+        files.begin_sync(self._path)
 
     def _explained(self, error: lmdb.Error) -> Exception:
         """The reason why LMDB could not write: it reports a full disk as an input/output error."""
@@ -138,7 +142,7 @@ class LmdbWriter:
                 env.begin(buffers=True) as transaction,
             ):
                 values = self._values(transaction)
-                addresses = np.array([value.ctypes.data for value in values], np.int64)
+                addresses = np.array([value.__array_interface__["data"][0] for value in values], np.int64)
                 lowest = int(addresses.argmin())
                 anchor, at = values[lowest].tobytes(), -1
                 while (at := data.find(anchor, at + 1)) >= 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rawpack.errors import DecodeError
@@ -108,13 +108,11 @@ def read_header(data: memoryview) -> JpegHeader:
     # Read once: another thread may replace the pair.
     start, header = _last
     if header is None or bytes(data[: len(start)]) != start:
-        header = _parse(data)
+        header = header_of(data, segments(data))
         if header.scan_offset <= _MAX_KEPT_BYTES:
             _last = bytes(data[: header.scan_offset]), header
-    scan_bytes = len(data) - header.scan_offset
-    if header.process < _ARITHMETIC and header.height * header.width > PIXELS_PER_BYTE * scan_bytes:
-        detail = f"{scan_bytes} bytes of image data cannot hold {header.height} x {header.width} pixels"
-        raise DecodeError("truncated", f"{detail} (height x width)")
+    else:
+        _check_pixels(header, data)
     return header
 
 
@@ -123,13 +121,14 @@ _last: tuple[bytes, JpegHeader | None] = b"", None
 _MAX_KEPT_BYTES = 4096
 
 
-def _parse(data: memoryview) -> JpegHeader:
+def header_of(data: memoryview, found: Iterable[tuple[int, int, int]]) -> JpegHeader:
+    """As `read_header`. found: what `segments` has found in `data`."""
     if len(data) < 2 or data[0] != 0xFF or data[1] != 0xD8:
         if len(data) == 0:
             raise DecodeError("empty", "there are no bytes")
         raise DecodeError("not_an_image", "a JPEG starts with ff d8")
     restart_interval = process = 0
-    for marker, at, end in segments(data):
+    for marker, at, end in found:
         if marker in _FRAMES and not process:
             if end - at < 10:
                 raise DecodeError("corrupt", f"the frame header at byte {at} is too short")
@@ -146,9 +145,19 @@ def _parse(data: memoryview) -> JpegHeader:
     if width == 0 or len(sampling) != components:
         raise DecodeError("corrupt", f"the frame header is invalid: width {width}, {components} components")
     scan_header = bytes(data[at + 4 : end])
-    return JpegHeader(
+    header = JpegHeader(
         height, width, components, process, sampling, restart_interval, height_offset, scan_header, end
     )  # by position: names would cost a third of a microsecond
+    _check_pixels(header, data)
+    return header
+
+
+def _check_pixels(header: JpegHeader, data: memoryview) -> None:
+    """Raise DecodeError where the file is far too small for its pixels."""
+    scan_bytes = len(data) - header.scan_offset
+    if header.process < _ARITHMETIC and header.height * header.width > PIXELS_PER_BYTE * scan_bytes:
+        detail = f"{scan_bytes} bytes of image data cannot hold {header.height} x {header.width} pixels"
+        raise DecodeError("truncated", f"{detail} (height x width)")
 
 
 def has_end(data: memoryview) -> bool:

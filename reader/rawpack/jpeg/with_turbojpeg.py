@@ -7,7 +7,6 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +24,8 @@ class TurbojpegDecoder(JpegDecoder):
     name = "turbojpeg"
 
     def __init__(self) -> None:
+        from importlib.metadata import version
+
         import turbojpeg
 
         class Strict(turbojpeg.TurboJPEG):  # type: ignore[misc]

@@ -16,7 +16,7 @@
 | `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
 | `remote.py` | this project's reader and peers from a server on loopback of a given bandwidth, and plain requests |
 | `start.py` | how long this project's reader and packing take to start |
-| `copy_files.py` | copying files' bytes, which is the limit of passing them through |
+| `copy_files.py` | copying files' bytes, by `cp` and by processes, which is the limit of passing them through |
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from collections.abc import Callable
 from functools import partial
 
 from contract import Subject
-from data import FORMS, GZIP
+from data import FORMS, GZIP, PACKED
 from subjects.bare_augment import BareAugment, albumentations, fused_normalise
 from subjects.bare_pack import BarePack
 from subjects.cold import ColdStore, SequentialRead
-from subjects.copy_files import CopyFiles
+from subjects.copy_files import Copy, CopyFiles
 from subjects.copy_limit import CopyLimit
 from subjects.decode_limit import DecodeLimit
 from subjects.decoded_clips import DecodedClips, by_pyav, by_torchcodec
@@ -87,9 +87,10 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "litdata optimize, raw": lambda: LitdataPack(jpeg=False),
     "litdata optimize, jpeg": lambda: LitdataPack(jpeg=True),
     "pack as they are": lambda: RawpackPack("lmdb", as_they_are=True),
-    "pack as they are, cold": lambda: RawpackPack("lmdb", as_they_are=True, cold=True),
+    **{f"pack {kind}, cold": partial(RawpackPack, "lmdb", as_they_are=True, cold=kind) for kind in PACKED},
     "copy files": CopyFiles,
-    "copy files, cold": lambda: CopyFiles(cold=True),
+    **{f"cp {kind}, cold": partial(Copy, kind) for kind in PACKED},
+    **{f"cp {kind} and sync, cold": partial(Copy, kind, sync=True) for kind in PACKED},
     "plain requests": Wire,
     "memmap, remote": RemoteStore,
     "webdataset, remote": RemoteWebdataset,

@@ -1,24 +1,53 @@
-"""The bare limit of passing files through: processes that copy each file's bytes into one file, and sync it."""
+"""The bare limits of passing files through: `cp` of what is packed, and processes that copy file by file."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
+import subprocess
 import time
 
 from contract import Epoch, Settings
-from data import image_files
+from data import image_files, make_packed, packed_files, packed_path
 from subjects.cold import drop
 
 
-class CopyFiles:
-    """Each process does every n-th file; their start and the sync are part of the time."""
+class Copy:
+    """One `cp` of the folder or archive; with `sync -f`, if all is to be on the disk when it ends, as a store is."""
 
     needs: tuple[str, ...] = ()
 
-    def __init__(self, *, cold: bool = False) -> None:
-        """cold: from the disk."""
-        self._cold = cold
+    def __init__(self, kind: str, *, sync: bool = False) -> None:
+        """kind: see `packed_path`."""
+        self._kind, self._sync = kind, sync
+
+    def prepare(self, settings: Settings) -> None:
+        make_packed(settings, self._kind)
+
+    def open(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def epoch(self, n: int) -> Epoch:
+        settings = self._settings
+        drop(packed_files(settings, self._kind))
+        output = settings.folder / "copied"
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir()
+        os.sync()
+        began = time.perf_counter()
+        subprocess.run(["cp", "-r", packed_path(settings, self._kind), output], check=True)
+        if self._sync:
+            subprocess.run(["sync", "-f", output], check=True)
+        took = time.perf_counter() - began
+        shutil.rmtree(output)
+        return Epoch(len(image_files(settings.images)), took)
+
+
+class CopyFiles:
+    """Each process appends every n-th file to a file of its own; their start and the sync are part of the time."""
+
+    needs: tuple[str, ...] = ()
 
     def prepare(self, settings: Settings) -> None: ...
 
@@ -27,8 +56,6 @@ class CopyFiles:
 
     def epoch(self, n: int) -> Epoch:
         settings, of = self._settings, self._settings.workers or 1
-        if self._cold:
-            drop(image_files(settings.images))
         began = time.perf_counter()
         files = [str(path) for path in image_files(settings.images)]
         outputs = [settings.folder / f"copied-{number}" for number in range(of)]

@@ -23,6 +23,7 @@ from rawpack_packer.sources.archives.compressed import (
     save_index,
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles
+from rawpack_packer.sources.archives.headers_ahead import read_headers_ahead
 from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, BadArchiveError, Member, Read, is_tar, tar_members
 from rawpack_packer.sources.archives.tree import Tree
@@ -62,6 +63,8 @@ class Index:
             for k, inner in itertools.groupby(self._inner, key=lambda found: found[0]):
                 with self._opened(k) as (fd, reader):
                     for _, member in inner:
+                        if reader is None:
+                            read_headers_ahead(fd, member.offset, member.offset + member.size)
                         self._add_inner(k, partial(_pread, fd) if reader is None else partial(read_at, reader), member)
         if progress is not None:
             progress(self._seen)
@@ -105,6 +108,8 @@ class Index:
                 self._add(zip_members(fd), k, name, shown)
                 return ""
             read: Read = partial(_pread, fd) if reader is None else partial(read_at, reader)
+            if reader is None:
+                read_headers_ahead(fd, 0, os.fstat(fd).st_size)
             tars = self._add(_in_tar(read, 0, os.fstat(fd).st_size if reader is None else LONGEST), k, name, shown)
             self._inner += [(k, member) for member in tars]
             if reader is None:

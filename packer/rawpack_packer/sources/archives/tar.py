@@ -61,7 +61,7 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
         if len(header) < BLOCK:
             raise BadArchiveError(f"it ends at byte {at + len(header)} without a mark of its end")
         _check_sum(header, at)
-        kind, size, offset = header[156:157], _number(header[124:136], at), at + BLOCK
+        kind, size, offset = header[156:157], size_of(header, at), at + BLOCK
         if kind in _WITHOUT_DATA:
             size = 0
         if kind in (b"L", b"K", b"x", b"X", b"g"):
@@ -87,6 +87,11 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
         if offset + size > stop:
             raise BadArchiveError(f"it is truncated within {member.name[:200].decode('utf-8', 'backslashreplace')}")
         yield member
+
+
+def size_of(header: bytes, at: int) -> int:
+    """The bytes of data that follow the header at byte `at`, by the header itself. Raises BadArchiveError."""
+    return _number(header[124:136], at)
 
 
 def is_tar(first: bytes) -> bool:
