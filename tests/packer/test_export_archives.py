@@ -125,22 +125,20 @@ def note_of(folder: Path) -> dict[str, Any]:
 
 
 def test_webdataset_reads_every_field(everything: Path, tmp_path: Path) -> None:
-    """Images, labels, masks and all other fields, in several shards, as the library reads them; no .cls without a
-    class."""
+    """Images, labels, masks and all other fields, in several shards, as the library reads them; -1 without a class."""
     out = exported("webdataset", everything, tmp_path / "out", "--shard-size", SPLIT_UP["webdataset"])
     samples = read_by_webdataset(out)
     is_jpeg = is_lmdb(everything)
     files = jpeg_files(everything) if is_jpeg else []
     for i, (sample, one) in enumerate(zip(samples, ALL, strict=True)):
-        suffixes = {"jpg" if is_jpeg else "png", "mask.png", "json"} | ({"cls"} if one["label"] >= 0 else set())
-        assert sample.keys() == {"__key__", *suffixes}
+        assert sample.keys() == {"__key__", "jpg" if is_jpeg else "png", "mask.png", "json", "cls"}
         assert sample["__key__"] == f"some.where/{i}"
         if is_jpeg:
             assert sample["jpg"] == files[i]
         else:
             np.testing.assert_array_equal(pixels_of(sample["png"]), one["image"])
         np.testing.assert_array_equal(pixels_of(sample["mask.png"]), one["mask"])
-        assert sample.get("cls", b"-1") == str(one["label"]).encode()
+        assert sample["cls"] == str(one["label"]).encode()
         found = json.loads(sample["json"])
         assert list(found) == ["key", "number", "yes", "half", "vector", "boxes", "words"]
         assert (found["key"], found["number"], found["yes"]) == (KEYS[i], one["number"], one["yes"])
@@ -356,14 +354,11 @@ def test_datasets_shows_images_and_names(everything: Path, tmp_path: Path, monke
         assert (row["label"], row["key"], row["words"]) == (ALL[i]["label"], KEYS[i], ALL[i]["words"])
         np.testing.assert_array_equal(np.array(row["vector"], np.float32), ALL[i]["vector"])
         np.testing.assert_array_equal(np.array(row["boxes"], np.float32).reshape(-1, 4), ALL[i]["boxes"])
-    # It refuses tar files in which some samples have no .cls.
-    labelled = packed(
-        tmp_path / "labelled", [one | {"label": i % 2} for i, one in enumerate(ALL)],
-        fields={"boxes": "float32[?,4]", "mask": "mask"}, keys=KEYS, classes=NAMES, image=("uint8", (None, None, 3)),
-    )  # fmt: skip
-    exported("webdataset", labelled, tmp_path / "tars")
+    exported("webdataset", everything, tmp_path / "tars")
     tars = datasets.load_dataset(str(tmp_path / "tars"), cache_dir=str(tmp_path / "cache"))["train"]
-    assert [(row["cls"], row["json"]["key"]) for row in tars] == [(i % 2, key) for i, key in enumerate(KEYS)]
+    assert [(row["cls"], row["json"]["key"]) for row in tars] == [
+        (one["label"], key) for one, key in zip(ALL, KEYS, strict=True)
+    ]
 
 
 # ---------------------------------------------------------------------------------------------- again, and after a kill

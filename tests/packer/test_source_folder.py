@@ -682,7 +682,7 @@ def message_of(path: Any, **options: Any) -> str:
 
 def test_a_missing_folder(tmp_path: Path) -> None:
     """The message names the whole path, and what is next to it under a similar name."""
-    assert message_of(tmp_path / "no\nwhere").startswith(f"there is no folder {tmp_path}/no\\nwhere: check")
+    assert message_of(tmp_path / "no\nwhere").startswith(f"there is no file or folder {tmp_path}/no\\nwhere: check")
     (tmp_path / "photos").mkdir()
     assert message_of(tmp_path / "potos").endswith(f"/potos; did you mean {tmp_path}/photos?")
 
@@ -692,6 +692,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     assert message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that holds it"
     put(tmp_path / "other", "a.zip", "b.rar", "c.xyz", data=b"?")
+    assert message_of(tmp_path / "other" / "c.xyz", kind="folder").endswith("without --source, its kind is detected")
     assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
     assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
     assert "--source archive|arrays|cifar|coco|folder|" in message_of(tmp_path / "other" / "c.xyz")

@@ -19,7 +19,7 @@ from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.sources.added import with_path_fields
 from rawpack_packer.sources.archives.files import first_fetched, source_name
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
-from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
+from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives, split_path
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
@@ -220,7 +220,8 @@ def open_source(
 ) -> Source:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
 
-    spool: what fetches files behind URLs; without one, URLs are refused. progress: called now and then with
+    spool: what fetches files behind URLs, and where an earlier run kept what it found in archives; without one, URLs
+        are refused. progress: called now and then with
         the number of entries of the source that were looked at.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
@@ -282,8 +283,8 @@ def _open(
     if kind == "video" and Path(path).suffix.lower() in SUFFIXES and Path(path).is_file():
         kind, options["videos"] = "listing", True
     row = KINDS.get(kind)
-    fetched = row is not None and row.remote and spool is not None and is_url(path)
-    if row is not None and not fetched:
+    spooled = row is not None and row.remote and spool is not None
+    if row is not None and not spooled:
         refuse_url(path)
     for name in given:
         if row is None or name not in row.options:
@@ -294,7 +295,7 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        return row.open(path, progress=progress, **options, **({"spool": spool} if fetched else {}))
+        return row.open(path, progress=progress, **options, **({"spool": spool} if spooled else {}))
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 
@@ -311,10 +312,11 @@ def _kind_of(
         opener = _loaded(entry)
         if isinstance(opener, RecognizesPaths) and opener.accepts(path):
             return name
-    if spool is not None and is_url(path) and _FETCHED.search(os.fspath(path)):
-        first = first_fetched(os.fspath(path), spool)
+    archives, inside = split_path(os.fspath(path)) if is_url(path) else ("", "")
+    if spool is not None and _FETCHED.search(archives):
+        first = first_fetched(archives, spool)
         for name, kind in KINDS.items():
-            if kind.remote and kind.accepts_file(first):
+            if kind.remote and kind.accepts_file(first) and (name == "archive" or not inside):
                 return name
         kinds = listed([name for name, kind in KINDS.items() if kind.remote], 9)
         raise UsageError(f"{source_name(path)} is none of what is read from URLs: {kinds}; --source says which it is")
