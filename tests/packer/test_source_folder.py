@@ -687,6 +687,20 @@ def test_a_missing_folder(tmp_path: Path) -> None:
     assert message_of(tmp_path / "potos").endswith(f"/potos; did you mean {tmp_path}/photos?")
 
 
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"store"}))
+def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path, kind: str) -> None:
+    """Whatever kind was named, the message names the whole path, and not a kind of file that nobody meant."""
+    assert message_of(tmp_path / "x.jpg", kind=kind).startswith(f"there is no file or folder {tmp_path}/x.jpg: check")
+
+
+@pytest.mark.parametrize("name", ["a.pkl", "a.tfrecord", "a.idx"])
+def test_files_that_are_not_read_say_what_to_do(tmp_path: Path, name: str) -> None:
+    """Pickles and files of other libraries are passed from Python; an index is not what it lists."""
+    put(tmp_path, name, data=b"?" * 99)
+    cure = "give the .rec or .tar next to it" if name == "a.idx" else "the samples to rawpack_packer.pack"
+    assert message_of(tmp_path / name).endswith(cure)
+
+
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     """The message says to give the folder, or what else can be packed; an archive is not for --source folder."""
     put(tmp_path, "a.jpg")

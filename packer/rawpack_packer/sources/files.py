@@ -47,7 +47,7 @@ class UnreadableError(PackError):
 
 def missing(path: str) -> UsageError:
     """The error for a source that does not exist."""
-    where = plain(os.fsencode(path))
+    where = plain(os.fsencode(os.path.abspath(path)))  # noqa: PTH100 - keeps what pathlib would not
     return UsageError(f"there is no file or folder {where}{near_path(path) or ': check the path of the source'}")
 
 

@@ -258,5 +258,5 @@ def _state(path: str) -> tuple[int, int]:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
     if not stat.S_ISREG(found.st_mode):
-        raise UsageError(f"{shown} is not a file: name an archive")
+        raise UsageError(f"{shown} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'not a file'}: name a file")
     return found.st_size, found.st_mtime_ns
