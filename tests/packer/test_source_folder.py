@@ -24,7 +24,7 @@ from PIL import Image
 
 import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources import FieldKind, Item, Samples, SourceChangedError, open_source
+from rawpack_packer.sources import KINDS, FieldKind, Item, Samples, SourceChangedError, open_source
 from rawpack_packer.sources import files as reading
 from rawpack_packer.sources.folder import FolderSource
 
