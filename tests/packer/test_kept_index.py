@@ -160,6 +160,15 @@ def test_nothing_is_written_before_a_run(archives: Path, tmp_path: Path) -> None
     assert not (tmp_path / "store").exists()
 
 
+def test_a_list_that_is_too_long_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is found, and its memory is bounded."""
+    monkeypatch.setattr(kept, "_MOST_BYTES", 10_000)
+    assert list(kept.keeping(iter(range(20_000)), "long.index", tmp_path)) == list(range(20_000))
+    assert list(kept.keeping(iter(range(2_000)), "short.index", tmp_path)) == list(range(2_000))
+    assert [path.name for path in tmp_path.iterdir()] == ["short.index"]
+    assert list(kept.read_kept("short.index", int, tmp_path) or ()) == list(range(2_000))
+
+
 def test_a_disk_without_room_for_it(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing is kept, and packing goes on."""
     monkeypatch.setattr(kept, "scratch", mock.Mock(side_effect=OSError(28, "No space left on device")))

@@ -11,7 +11,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -23,25 +23,27 @@ import xxhash
 T = TypeVar("T")
 _BLOCK = 4096
 _SUM_BYTES = 16
-_MOST_BYTES = 1 << 32
+_MOST_BYTES = 1 << 29
+"""What is longer is not kept, since it is in memory until then: about ten million members of one archive."""
 _VERSION = 1
 """Goes up where members are kept or found in another way."""
-
-
 _found: list[Path] = []
 """What this process has found since the last job began, in `scratch`."""
 
 
-def keeping(found: Iterable[T], name: str, folder: Path | None) -> Iterator[T]:
-    """What is found, which is also written to a file at the end, unless that fails. folder: where; None keeps it in
-    `scratch` until `keep_found`."""
-    blocks, block = list[bytes](), list[T]()
+def keeping(found: Iterator[T], name: str, folder: Path | None) -> Iterator[T]:
+    """What is found, which is also written to a file at the end, unless that fails or it is too long. folder: where;
+    None keeps it in `scratch` until `keep_found`."""
+    blocks, block, size = list[bytes](), list[T](), 0
     for one in found:
+        yield one
         block.append(one)
         if len(block) == _BLOCK:
             blocks.append(msgspec.msgpack.encode(block))
-            block = []
-        yield one
+            block, size = [], size + len(blocks[-1])
+            if size > _MOST_BYTES:
+                yield from found
+                return
     data = msgspec.msgpack.encode([*blocks, msgspec.msgpack.encode(block)])
     with suppress(OSError):  # an archive of which nothing is kept is looked through again
         path = (folder or scratch()) / name
