@@ -351,7 +351,7 @@ def test_a_store_that_is_not_there_is_asked_wrongly(tmp_path: Path, command: str
 def test_a_contact_sheet_needs_a_folder(small: Callable[[str, str], Path], tmp_path: Path) -> None:
     """`--grid` into a folder that does not exist is told before anything is done."""
     ran = run_here("inspect", "--grid", tmp_path / "missing" / "sheet.png", small("memmap", "24"))
-    assert (ran.code, ran.out, "there is no file or folder" in ran.err) == (2, "", True)
+    assert (ran.code, ran.out, "there is no folder" in ran.err) == (2, "", True)
 
 
 def test_every_flipped_bit_in_compressed_pixels_is_refused(small: Callable[[str, str], Path], tmp_path: Path) -> None:
