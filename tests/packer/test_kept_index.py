@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import os
 import random
@@ -61,11 +63,16 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 add(tar, f"{i}.jpg", images[i])
                 if i % 3 != 1:
                     add(tar, f"{i}.cls", b"%d" % i)
+    with (root / "photos.tar").open("rb") as tar, gzip.open(root / "packed.tar.gz", "wb") as packed:
+        shutil.copyfileobj(tar, packed)
+    (root / "packed.tar.bz2").write_bytes(bz2.compress((root / "imagenet.tar").read_bytes()))
+    (root / "shard.tar.gz").write_bytes(gzip.compress((root / "train-0.tar").read_bytes()))
     shutil.copy(RECORDS / "plain.rec", root / "plain.rec")
     return root
 
 
 SOURCES = ["photos.tar", "photos.zip", "imagenet.tar", "train-{0..1}.tar", "plain.rec"]
+PACKED = ["packed.tar.gz", "packed.tar.bz2", "shard.tar.gz"]
 
 
 @pytest.fixture
@@ -89,7 +96,7 @@ def no_look(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, mock.Mock(side_effect=AssertionError(f"{name} was called")))
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", SOURCES + PACKED)
 def test_a_run_that_resumes_looks_through_nothing(
     archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -104,7 +111,7 @@ def test_a_run_that_resumes_looks_through_nothing(
     assert not kept._found
 
 
-@pytest.mark.parametrize("name", ["imagenet.tar", "train-{0..1}.tar", "plain.rec"])
+@pytest.mark.parametrize("name", ["imagenet.tar", "train-{0..1}.tar", "plain.rec", "packed.tar.gz"])
 def test_damage_is_noticed(archives: Path, tmp_path: Path, name: str) -> None:
     """Whatever was kept is flipped, cut, emptied, or another archive's: it is not used, and the store is the same."""
     pack(archives / name, tmp_path / "once", *SMALL)
@@ -170,7 +177,8 @@ def test_a_list_that_is_too_long_is_not_kept(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_disk_without_room_for_it(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nothing is kept, and packing goes on."""
+    """Then nothing is kept, and the run is not stopped by that."""
+    monkeypatch.setattr(kept, "_found", [])
     monkeypatch.setattr(kept, "scratch", mock.Mock(side_effect=OSError(28, "No space left on device")))
     folder = stop(archives / "photos.tar", tmp_path / "store")
     assert not folder.exists()

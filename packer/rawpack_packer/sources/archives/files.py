@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
-from rawpack_packer.sources.archives.kept import keeping, read_kept
+from rawpack_packer.sources.archives.kept import keeping, pieces_of, read_kept, restored
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
 from rawpack_packer.text import near_path, plain
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _GLOB = re.compile(r"[*?\[]")
+_INDEX = "compressed"
 _ASKED = 16
 """URLs that are asked about at the same time."""
 _MOST = 1_000_000
@@ -120,6 +121,18 @@ class ArchiveFiles:
         if self.kept_in is None or not name:
             return found
         return keeping(found, name, self.kept_in if self.remotes else None)
+
+    def kept_index(self, k: int) -> str:
+        """The file with the index of compressed archive k that an earlier run made; "" if nothing is kept."""
+        with suppress(OSError):
+            return restored(self.kept(k, _INDEX, bytes) or iter(()))
+        return ""
+
+    def keep_index(self, k: int, path: str) -> str:
+        """Keep the index of compressed archive k, which is in the file at `path`. Returns the path."""
+        for _ in self.keeping(k, _INDEX, pieces_of(path)):
+            pass
+        return path
 
     def _kept_name(self, k: int, what: str) -> str:
         identity = self._identity(k)

@@ -33,6 +33,8 @@ from rawpack_packer.text import count, plain
 
 ZIP_MARKS = (b"PK\3\4", b"PK\5\6")
 """First bytes of a zip archive; the second is of an empty one."""
+_COMPRESSED = "compressed tar"
+"""The kind of an archive of which an earlier run has kept the index."""
 Found = tuple[Member, tuple[int, int] | None, Fault | None]
 """A member; what `ZipSpans.packed` has; why it cannot be read, if so."""
 
@@ -103,24 +105,25 @@ class Index:
         """Add archive k. Returns the file with the index of a compressed one, or ""."""
         archives, shown = self._archives, self._archives.name(k)
         name = f"{k}/{shown.rpartition('/')[2]}".encode()
-        for kind in ("tar", "zip"):
+        index = archives.kept_index(k)
+        for kind in (_COMPRESSED,) if index else ("tar", "zip"):
             if (kept := archives.kept(k, kind, Found)) is not None:
                 self._set_kind(kind)
                 tars = self._add(kept, k, name, shown)
-                self._inner += [(k, member) for member in tars if kind == "tar"]
-                return ""
+                self._inner += [(k, member) for member in tars if kind != "zip"]
+                return index
         with self._opened(k) as (fd, reader):
             if self._kinds[k] == "zip":
                 self._add(archives.keeping(k, "zip", zip_members(fd)), k, name, shown)
                 return ""
             read: Read = partial(_pread, fd) if reader is None else partial(read_at, reader)
             found = _in_tar(read, 0, os.fstat(fd).st_size if reader is None else LONGEST)
-            tars = self._add(archives.keeping(k, "tar", found) if reader is None else found, k, name, shown)
+            tars = self._add(archives.keeping(k, _COMPRESSED if reader else "tar", found), k, name, shown)
             self._inner += [(k, member) for member in tars]
             if reader is None:
                 return ""
             try:
-                return save_index(reader)
+                return archives.keep_index(k, save_index(reader))
             except DecodeError as error:
                 self.problems.setdefault(name + b"/", f"{shown}: {error.detail}")
                 return NO_INDEX

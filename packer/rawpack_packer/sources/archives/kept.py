@@ -23,6 +23,7 @@ import xxhash
 T = TypeVar("T")
 _BLOCK = 4096
 _SUM_BYTES = 16
+_PIECE = 1 << 20
 _MOST_BYTES = 1 << 29
 """What is longer is not kept, since it is in memory until then: about ten million members of one archive."""
 _VERSION = 1
@@ -78,6 +79,25 @@ def read_kept(name: str, kind: Any, folder: Path) -> Iterator[Any] | None:
     except (OSError, msgspec.DecodeError):
         return None
     return (one for block in blocks for one in decoder.decode(block))
+
+
+def pieces_of(path: str) -> Iterator[bytes]:
+    """The bytes of a file, to be kept."""
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def restored(pieces: Iterator[bytes]) -> str:
+    """A file with these bytes, which lives as long as this process; "" without any. Raises OSError."""
+    first = next(pieces, None)
+    if first is None:
+        return ""
+    handle, path = tempfile.mkstemp(dir=scratch())
+    with os.fdopen(handle, "wb") as file:
+        file.write(first)
+        file.writelines(pieces)
+    return path
 
 
 @cache

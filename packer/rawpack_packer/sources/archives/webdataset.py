@@ -174,14 +174,16 @@ def _read(
 
     with files.looked_through():
         for number in range(len(files)):
-            if (kept := files.kept(number, what, FoundMember)) is not None:
+            index = files.kept_index(number)
+            if (kept := files.kept(number, f"compressed {what}" if index else what, FoundMember)) is not None:
                 add(kept, number)
-                indexes.append("")
+                indexes.append(index)
                 continue
             with _shard(files, number) as (read, size, _):
+                compressed = size == LONGEST
                 found = with_labels(read, size, label)
-                add(found if size == LONGEST else files.keeping(number, what, found), number)
-                indexes.append(save_index(read.args[0]) if size == LONGEST else "")
+                add(files.keeping(number, f"compressed {what}" if compressed else what, found), number)
+                indexes.append(files.keep_index(number, save_index(read.args[0])) if compressed else "")
     if progress is not None:
         progress(shards.members)
     return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
