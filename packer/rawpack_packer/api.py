@@ -167,7 +167,9 @@ def pack_splits(
     prepared = prepare_splits(
         source, destination, how, names=names, amounts=amounts, seed=seed, by=split_by, about=about, recipe=recipe
     )
-    return {name: job.run() for name, job in prepared.begin().items()}
+    done = {name: job.run() for name, job in prepared.begin().items()}
+    prepared.end()
+    return done
 
 
 @from_python(PackKeywords)

@@ -6,13 +6,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from tqdm import tqdm
 
 from rawpack_packer import text
 
 _LINE_EVERY_S = 10.0
+_WAITING_S, _STILL_WAITING_S = 5.0, 30.0
+"""Without a byte, after which a line says what is waited for; until the next such line."""
 _MIN_S = 1.0
 _BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 """As tqdm's own, but for rates below one a second, which tqdm writes the other way round."""
@@ -125,6 +127,52 @@ class Lines(_Follower):
 
     def commit(self) -> None: ...
     def end(self) -> None: ...
+
+
+class SaysWhy(Protocol):
+    """What follows a job: see `Progress`."""
+
+    def waits(self, why: str) -> None: ...
+
+
+class Fetching:
+    """Shows how much of a source behind URLs has arrived, and what is waited for, as what follows the job shows it."""
+
+    def __init__(self, follower: SaysWhy) -> None:
+        self._say = follower.waits
+        self._in_terminal = isinstance(follower, Bar)
+        self._bar: tqdm[Any] | None = None
+        self._done = -1
+        self._began = self._moved = self._next_line = self._next_waiting = 0.0
+        self._first = 0
+
+    def show(self, done: int, total: int, waiting: str, gives_up_s: float) -> None:
+        """done, total: bytes; a total of 0 says that servers are only asked, and `done` is then any number that grows.
+        waiting: what is being waited for, printable; "" for nothing. gives_up_s: after which that fails."""
+        now = time.monotonic()
+        if self._done < 0:
+            self._began, self._first, self._next_line = now, done, now + _LINE_EVERY_S
+        if done != self._done:
+            self._done, self._moved, self._next_waiting = done, now, now + _WAITING_S
+        elif waiting and now >= self._next_waiting:
+            self._next_waiting = now + _STILL_WAITING_S
+            self._say(f"still waiting for {waiting} after {now - self._moved:.0f} s; gives up after {gives_up_s:.0f} s")
+        if not total:
+            return
+        if self._in_terminal:
+            self._bar = self._bar or bar("fetching", unit="B", total=total, initial=done, miniters=1)
+            self._bar.update(done - self._bar.n)
+        elif now >= self._next_line:
+            self._next_line = now + _LINE_EVERY_S
+            rate = (done - self._first) / max(now - self._began, _MIN_S)
+            left = f", {text.duration((total - done) / rate)} left" if rate else ""
+            self._say(f"fetched {text.size(done)} of {text.size(total)}, {text.rate(rate / 1e6)} MB/s{left}")
+
+    def end(self) -> None:
+        """Nothing is fetched anymore."""
+        if self._bar is not None:
+            self._bar.close()
+        self._bar, self._done = None, -1
 
 
 def watched() -> Bar | Lines:

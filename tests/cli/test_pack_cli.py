@@ -254,7 +254,12 @@ def test_a_source_must_be_a_folder_with_images(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("no image")
     file = save(tmp_path / "a.jpg", picture(8, 8, 0))
-    cases = (("missing", "there is no folder"), (file.name, "is a file"), ("empty", "no image"), ("texts", "no image"))
+    cases = (
+        ("missing", "there is no file or folder"),
+        (file.name, "is a file"),
+        ("empty", "no image"),
+        ("texts", "no image"),
+    )
     for name, words in cases:
         ran = here(tmp_path / name, tmp_path / "store")
         line = one_line(ran)

@@ -192,14 +192,15 @@ def test_splits_in_an_archive(tmp_path: Path) -> None:
 
 
 def test_splits_in_an_archive_behind_a_url(tmp_path: Path) -> None:
-    """The command that packs them works for a copy on this machine; for the URL, it is refused by name."""
+    """The command that packs them is named, and so are splits of a URL, without secrets."""
     with fsspec.open("memory://splits/set.tar", "wb") as file:
         file.write(make_tar(tmp_path / "set.tar", "train/1.jpg", "val/2.jpg").read_bytes())
     spool = Spool(tmp_path / "spool", 1 << 30)
-    with pytest.raises(DividedError, match=r"copy it here first: `rawpack pack --splits train,val set\.tar DST`"):
+    with pytest.raises(DividedError, match=r"val: `rawpack pack --splits train,val memory://splits/set\.tar DST`"):
         open_source("memory://splits/set.tar", spool=spool)
-    with pytest.raises(UsageError, match=r"memory://splits/set\.tar is a URL, but this needs local files"):
-        api.pack_splits("memory://splits/set.tar", tmp_path / "store", splits=["train", "val"])
+    assert "secret" not in str(DividedError("https://me:secret@host/x.tar?key=secret", ["train", "val"], "archive"))
+    done = api.pack_splits("memory://splits/set.tar", tmp_path / "store", splits=["train", "val"], size=16, workers=0)
+    assert {name: summary.manifest.samples for name, summary in done.items()} == {"train": 1, "val": 1}
 
 
 def test_names_of_several_archives(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ ALL = [
 ]
 KEYS = [f"some.where/{i}.jpg" for i in range(11)]
 NAMES = ["z", " b"]
+NAMES_PLAIN = ["z", "b", "never"]
 SPLIT_UP = {"webdataset": "9KB", "parquet": "3KB"}
 """--shard-size that divides these samples among several shards, in every format."""
 
@@ -125,22 +126,20 @@ def note_of(folder: Path) -> dict[str, Any]:
 
 
 def test_webdataset_reads_every_field(everything: Path, tmp_path: Path) -> None:
-    """Images, labels, masks and all other fields, in several shards, as the library reads them; no .cls without a
-    class."""
+    """Images, labels, masks and all other fields, in several shards, as the library reads them; -1 without a class."""
     out = exported("webdataset", everything, tmp_path / "out", "--shard-size", SPLIT_UP["webdataset"])
     samples = read_by_webdataset(out)
     is_jpeg = is_lmdb(everything)
     files = jpeg_files(everything) if is_jpeg else []
     for i, (sample, one) in enumerate(zip(samples, ALL, strict=True)):
-        suffixes = {"jpg" if is_jpeg else "png", "mask.png", "json"} | ({"cls"} if one["label"] >= 0 else set())
-        assert sample.keys() == {"__key__", *suffixes}
+        assert sample.keys() == {"__key__", "jpg" if is_jpeg else "png", "mask.png", "json", "cls"}
         assert sample["__key__"] == f"some.where/{i}"
         if is_jpeg:
             assert sample["jpg"] == files[i]
         else:
             np.testing.assert_array_equal(pixels_of(sample["png"]), one["image"])
         np.testing.assert_array_equal(pixels_of(sample["mask.png"]), one["mask"])
-        assert sample.get("cls", b"-1") == str(one["label"]).encode()
+        assert sample["cls"] == str(one["label"]).encode()
         found = json.loads(sample["json"])
         assert list(found) == ["key", "number", "yes", "half", "vector", "boxes", "words"]
         assert (found["key"], found["number"], found["yes"]) == (KEYS[i], one["number"], one["yes"])
@@ -356,14 +355,86 @@ def test_datasets_shows_images_and_names(everything: Path, tmp_path: Path, monke
         assert (row["label"], row["key"], row["words"]) == (ALL[i]["label"], KEYS[i], ALL[i]["words"])
         np.testing.assert_array_equal(np.array(row["vector"], np.float32), ALL[i]["vector"])
         np.testing.assert_array_equal(np.array(row["boxes"], np.float32).reshape(-1, 4), ALL[i]["boxes"])
-    # It refuses tar files in which some samples have no .cls.
-    labelled = packed(
-        tmp_path / "labelled", [one | {"label": i % 2} for i, one in enumerate(ALL)],
-        fields={"boxes": "float32[?,4]", "mask": "mask"}, keys=KEYS, classes=NAMES, image=("uint8", (None, None, 3)),
-    )  # fmt: skip
-    exported("webdataset", labelled, tmp_path / "tars")
+    exported("webdataset", everything, tmp_path / "tars")
     tars = datasets.load_dataset(str(tmp_path / "tars"), cache_dir=str(tmp_path / "cache"))["train"]
-    assert [(row["cls"], row["json"]["key"]) for row in tars] == [(i % 2, key) for i, key in enumerate(KEYS)]
+    assert [(row["cls"], row["json"]["key"]) for row in tars] == [
+        (one["label"], key) for one, key in zip(ALL, KEYS, strict=True)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- packed again
+
+
+def labels_by_key(store: Path) -> dict[str, int]:
+    """Labels by keys without extensions, which the keys of WebDataset shards do not have."""
+    reader = Reader(store)
+    return {
+        str(Path(sample["key"]).with_suffix("")): int(sample["label"])
+        for sample in map(reader.__getitem__, range(len(reader)))
+    }
+
+
+@pytest.mark.parametrize("labels", [[0, -1, 1, -1], [-1, -1, 1, 0], [-1] * 4])
+@pytest.mark.parametrize("to", ["webdataset", "parquet"])
+@pytest.mark.parametrize("classes", [NAMES_PLAIN, None])
+def test_labels_and_classes_come_back(tmp_path: Path, to: str, labels: list[int], classes: list[str] | None) -> None:
+    """A store, its export, and the store that is packed from it have the same keys, labels and names of classes, also
+    where samples have none, or no sample has one. A class without samples stays."""
+    keys = [f"{i}.jpg" for i in range(4)]
+    images = [save(tmp_path / key, picture(20, 30, i)).read_bytes() for i, key in enumerate(keys)]
+    given = [{"image": image, "label": label} for image, label in zip(images, labels, strict=True)]
+    options: dict[str, Any] = {"format": "lmdb", "size": "keep", "quality": "keep"}
+    store = packed(tmp_path / "store", given, keys=keys, classes=classes, **options)
+    out = exported(to, store, tmp_path / "out")
+    again = packed(tmp_path / "again", out, **options)
+    assert labels_by_key(again) == labels_by_key(store) == {str(i): label for i, label in enumerate(labels)}
+    assert Reader(again).classes == Reader(store).classes == (classes and tuple(classes))
+    assert jpeg_files(again) == images
+
+
+def test_shards_whose_samples_lack_labels_come_back(tmp_path: Path) -> None:
+    """Packed from shards in which some samples have no .cls, exported and packed again: the same keys and labels."""
+    image = save(tmp_path / "x.jpg", picture(20, 30, 0)).read_bytes()
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "a.tar", "w") as tar:
+        for name, data in (("1.jpg", image), ("1.cls", b"3"), ("2.jpg", image), ("3.jpg", image), ("3.cls", b"")):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    store = packed(tmp_path / "store", tmp_path / "in", size=16)
+    again = packed(tmp_path / "again", exported("webdataset", store, tmp_path / "out"), size=16)
+    assert labels_by_key(again) == labels_by_key(store) == {"1": 3, "2": -1, "3": -1}
+
+
+@pytest.mark.parametrize("text", ["x\n", "x\nx\n", "", "\xff"])
+def test_a_file_of_names_that_does_not_fit(tmp_path: Path, text: str) -> None:
+    """A classes.txt next to shards that has other names, or none, changes nothing but a line of the summary; --classes
+    counts more than it."""
+    given = [{"image": picture(20, 30, i), "label": i} for i in range(2)]
+    out = exported("webdataset", packed(tmp_path / "store", given), tmp_path / "out")
+    (out / "classes.txt").write_bytes(text.encode("latin-1"))
+    ran = run_here("pack", "--size", 16, "--workers", 0, out, tmp_path / "again")
+    assert (ran.code, "no names of classes: " in ran.out + ran.err) == (0, True), ran
+    reader = Reader(tmp_path / "again")
+    assert (reader.classes, labels_by_key(tmp_path / "again")) == (None, {"00000000": 0, "00000001": 1})
+    (tmp_path / "names").write_text("y\nz")
+    ran = run_here(
+        "pack", "--quiet", "--size", 16, "--workers", 0, "--classes", tmp_path / "names", out, tmp_path / "c"
+    )
+    assert (ran.code, Reader(tmp_path / "c").classes) == (0, ("y", "z"))
+
+
+def test_null_labels_in_tables_are_missing(tmp_path: Path) -> None:
+    """In a Parquet file by others, null and -1 are the label of a sample without a class."""
+    import pyarrow as pa
+
+    image = save(tmp_path / "x.jpg", picture(20, 30, 0)).read_bytes()
+    features = {"image": {"_type": "Image"}, "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
+    table = pa.table({"image": [{"bytes": image, "path": None}] * 4, "label": pa.array([None, 1, -1, 0], pa.int64())})
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(about), tmp_path / "x.parquet")
+    reader = Reader(packed(tmp_path / "store", tmp_path / "x.parquet", size=16))
+    assert ([int(reader[i]["label"]) for i in range(4)], reader.classes) == ([-1, 1, -1, 0], ("a", "b"))
 
 
 # ---------------------------------------------------------------------------------------------- again, and after a kill

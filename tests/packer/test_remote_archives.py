@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import shutil
 import signal
 import tarfile
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from folders import files_of
 from pictures import picture, save
 from reading import wait_until
-from running import pack, run_here, started
+from running import Ran, pack, run_here, started
 
 import rawpack_packer
 from rawpack import Reader, UsageError
+from rawpack_packer import progress
 from rawpack_packer.sources.archives.spool import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
+from rawpack_packer.text import size
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
@@ -195,7 +201,7 @@ def test_a_server_that_fails_now_and_then(server: Server, archives: Path, tmp_pa
 def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -> None:
     """It is not fetched to see what it is; a kind that is named is opened."""
     server.files["bucket/get"] = server.files["bucket/photos.tar"]
-    with pytest.raises(UsageError, match="is a URL, but this needs local files"):
+    with pytest.raises(UsageError, match=r"does not say what it is.*: add --source archive\|parquet\|recordio\|webdat"):
         rawpack_packer.pack(f"{server.url}/bucket/get", tmp_path / "store", workers=0)
     assert not server.log
     rawpack_packer.pack(f"{server.url}/bucket/get", tmp_path / "store", kind="archive", workers=0)
@@ -207,3 +213,64 @@ def test_plan_needs_local_files(server: Server) -> None:
     ran = run_here("plan", f"{server.url}/bucket/photos.tar")
     assert ran.code == 2
     assert "is a URL, but this needs local files" in ran.err
+
+
+# ---------------------------------------------------------------------------------------------- what a person sees
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is shown within a tenth of a second."""
+    monkeypatch.setattr("rawpack_packer.sources.archives.spool._SHOW_EVERY_S", 0.02)
+    for name, seconds in (("_LINE_EVERY_S", 0.1), ("_WAITING_S", 0.2), ("_STILL_WAITING_S", 0.2)):
+        monkeypatch.setattr(f"rawpack_packer.progress.{name}", seconds)
+
+
+def fetch(server: Server, destination: Path, *options: object) -> Ran:
+    return run_here(
+        "pack", *SMALL, "--workers", 0, *options, f"{server.url}/bucket/train-{{000..005}}.tar", destination
+    )
+
+
+def test_lines_while_archives_are_fetched(server: Server, tmp_path: Path, often: None) -> None:
+    """Elsewhere than in a terminal, lines say how much has arrived, of how much, and how fast; and what is waited for.
+    The standard output is that of any run, and --quiet has none of it."""
+    total = sum(len(data) for name, data in server.files.items() if "train-" in name)
+    server.faults.append(on("train-003", slow(1.0), 1))
+    ran = fetch(server, tmp_path / "one", "--json")
+    assert (ran.code, json.loads(ran.out)["samples"]) == (0, SHARDS * SAMPLES)
+    lines = [line for line in ran.err.splitlines() if "fetched" in line]
+    assert re.fullmatch(rf"rawpack: fetched \S+ [kM]B of {size(total)}, [\d.]+ MB/s(, .* left)?", lines[0]), ran.err
+    assert re.search(rf"^rawpack: still waiting for {server.url}/bucket/train-00\d\.tar after \d s; ", ran.err, re.M)
+    server.faults.append(on("train-003", slow(1.0), 1))
+    assert fetch(server, tmp_path / "two", "--quiet").err == ""
+
+
+def test_a_server_that_does_not_answer(
+    server: Server, tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before it is given up, a line says what is waited for, without secrets, and until when."""
+    monkeypatch.setattr("rawpack_packer.sources.archives.spool.TIMEOUT_S", 1.5)
+    server.faults.append(on("photos.tar", slow(2.0), 9, "HEAD"))
+    server.faults.append(on("photos.tar", slow(2.0), 9))
+    url = f"{server.url}/bucket/photos.tar"
+    ran = run_here("pack", "--workers", 0, f"{url}?key=secret", tmp_path / "store")
+    assert ran.code == 1
+    assert f"rawpack: still waiting for {url}?... after 0 s; gives up after 2 s" in ran.err
+    assert "photos.tar?... cannot be read" in ran.err
+    assert "secret" not in ran.err
+
+
+def test_a_bar_in_a_terminal(often: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """There, a bar has bytes, rate and time left; it is gone at the end, and lines that say what is waited for stay."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "bar", partial(progress.bar, delay=0, mininterval=0))
+    shown = progress.Fetching(progress.Bar())
+    for done in (1_000_000, 3_000_000, 3_000_000):
+        shown.show(done, 4_000_000, "http://x/a.tar", 120)
+        time.sleep(0.3)
+    shown.end()
+    err = capsys.readouterr().err
+    assert re.search(r"fetching:  75%\|.*\| 3\.00M/4\.00M \[00:00<00:00, .*B/s\]", err), err
+    assert "rawpack: still waiting for http://x/a.tar after 0 s; gives up after 120 s\n" in err
+    assert err.endswith("\r")

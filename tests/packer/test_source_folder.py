@@ -24,7 +24,7 @@ from PIL import Image
 
 import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources import FieldKind, Item, Samples, SourceChangedError, open_source
+from rawpack_packer.sources import KINDS, FieldKind, Item, Samples, SourceChangedError, open_source
 from rawpack_packer.sources import files as reading
 from rawpack_packer.sources.folder import FolderSource
 
@@ -682,9 +682,23 @@ def message_of(path: Any, **options: Any) -> str:
 
 def test_a_missing_folder(tmp_path: Path) -> None:
     """The message names the whole path, and what is next to it under a similar name."""
-    assert message_of(tmp_path / "no\nwhere").startswith(f"there is no folder {tmp_path}/no\\nwhere: check")
+    assert message_of(tmp_path / "no\nwhere").startswith(f"there is no file or folder {tmp_path}/no\\nwhere: check")
     (tmp_path / "photos").mkdir()
     assert message_of(tmp_path / "potos").endswith(f"/potos; did you mean {tmp_path}/photos?")
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"store"}))
+def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path, kind: str) -> None:
+    """Whatever kind was named, the message names the whole path, and not a kind of file that nobody meant."""
+    assert message_of(tmp_path / "x.jpg", kind=kind).startswith(f"there is no file or folder {tmp_path}/x.jpg: check")
+
+
+@pytest.mark.parametrize("name", ["a.pkl", "a.tfrecord", "a.idx"])
+def test_files_that_are_not_read_say_what_to_do(tmp_path: Path, name: str) -> None:
+    """Pickles and files of other libraries are passed from Python; an index is not what it lists."""
+    put(tmp_path, name, data=b"?" * 99)
+    cure = "give the .rec or .tar next to it" if name == "a.idx" else "the samples to rawpack_packer.pack"
+    assert message_of(tmp_path / name).endswith(cure)
 
 
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
@@ -692,6 +706,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     assert message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that holds it"
     put(tmp_path / "other", "a.zip", "b.rar", "c.xyz", data=b"?")
+    assert message_of(tmp_path / "other" / "c.xyz", kind="folder").endswith("without --source, its kind is detected")
     assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
     assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
     assert "--source archive|arrays|cifar|coco|folder|" in message_of(tmp_path / "other" / "c.xyz")

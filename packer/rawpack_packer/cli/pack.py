@@ -174,6 +174,7 @@ def _do_splits(division: api.PreparedSplits, dst: str, out: Output, *, dry_run: 
         done[name] = summaries.as_dict(summary)
         if not out.as_json:
             out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary, split=name)}\n")
+    division.end()
     first = text.plain(division.chosen.splits[0])
     out.tell(
         {"destination": dst, "splits": done},

@@ -96,6 +96,11 @@ def is_untidy(destination: Path) -> bool:
     return is_finished(destination) and names is not None and APPEND not in names
 
 
+def has_only_spool(destination: Path) -> bool:
+    """Whether all that the work folder holds is the spool of a source."""
+    return _names_of_work(destination) == {SPOOL}
+
+
 def _names_of_work(destination: Path) -> set[str] | None:
     """What is in the work folder; None where there is none, or a link."""
     work = destination / WORK

@@ -15,7 +15,7 @@ APPEND = "append"
 RUN = "run"
 """In WORK: the run whose workers on other machines may write there."""
 SPOOL = "spool"
-"""In WORK: archives behind URLs, fetched to be packed."""
+"""In WORK: archives behind URLs, fetched to be packed, and what was found in archives."""
 
 
 def names_of(manifest: Manifest) -> set[str]:

@@ -119,9 +119,8 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
         for field, data in contents(item, self.suffixes):
             made += _member(name + (extension if field == IMAGE else f".{field}{self.suffixes[field]}"), data)
         if self._has_cls:
-            label = int(np.asarray(item.fields[LABEL]))
-            if label >= 0 or self._source.info.classes is None:
-                made += _member(f"{name}.cls", str(label).encode())
+            # Also -1, for no class: readers expect the same members in each sample.
+            made += _member(f"{name}.cls", str(int(np.asarray(item.fields[LABEL]))).encode())
         if self._has_json:
             values = {KEY: item.key} | {field: _plain(item.fields[field]) for field in self._in_json}
             text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))

@@ -29,7 +29,7 @@ class Progress(Protocol):
         """samples, bytes_in: what this run has done of the source so far. rejects: of all runs."""
 
     def waits(self, why: str) -> None:
-        """Nothing is packed yet, because the cluster is busy. why: a line for the user."""
+        """Nothing is packed yet, because the cluster is busy or a source is being fetched. why: a line for the user."""
 
     def commit(self) -> None:
         """All parts are done; columns and manifest are being written."""

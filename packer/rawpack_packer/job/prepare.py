@@ -87,6 +87,10 @@ class PreparedSplits:
         how = splits.begin(self.destination, self._made(), self.chosen, self.how)
         return {name: replace(job, how=how) for name, job in self.jobs.items()}
 
+    def end(self) -> None:
+        """Remove what the jobs needed, after all of them have run."""
+        splits.end(self.destination)
+
     def _made(self) -> dict[str, splits.Made]:
         return {name: (job.source, job.recipe) for name, job in self.jobs.items()}
 
@@ -135,7 +139,7 @@ def prepare_pack(
     folder = local_path(destination) if url is None else upload.store_of(url, scratch)
     opened = _open(
         source, about, how, colors, "DST" if url is not None else os.fspath(destination),
-        spool=_spool(source, folder, storage_options), scan=scan,
+        spool=_spool(source, folder, how, storage_options), scan=scan,
     )  # fmt: skip
     return PreparedPack(opened, recipe_for(opened, recipe), destination, how, scratch, storage_options)
 
@@ -177,7 +181,7 @@ def prepare_splits(
     colors, drawn = recipe.get("color") is not None, None
 
     def opened(one: Any) -> Source:
-        return _open(one, about, how, colors, os.fspath(destination), spool=_spool(one, where), scan=scan)
+        return _open(one, about, how, colors, os.fspath(destination), spool=_spool(one, where, how), scan=scan)
 
     if divided is not None:
         sources = splits.one_numbering({name: opened(one) for name, one in divided.items()})
@@ -202,7 +206,8 @@ def _divided_by(
 ) -> PreparedSplits:
     """Splits by the values of a field, whose names only the source says."""
     where, how = Path(destination), how.connected()
-    opened = _open(source, about, how, recipe.get("color") is not None, os.fspath(destination), scan=scan)
+    spool = _spool(source, where, how)
+    opened = _open(source, about, how, recipe.get("color") is not None, os.fspath(destination), spool=spool, scan=scan)
     sources, chosen_set = splits.divide(opened, by)
     splits.check(where, _paths(source), chosen_set, restart=how.restart)
     return _prepared(sources, where, chosen_set, how, recipe)
@@ -234,7 +239,7 @@ def prepare_append(
     append.open_store(Path(where), _paths(source))
     how = how.connected()
     other = ("rawpack", "append", "SRC", where)
-    spool = _spool(source, Path(where))
+    spool = _spool(source, Path(where), how)
     opened = _open(source, about, how, colors=True, destination="NEW", other=other, spool=spool, scan=scan)
     return PreparedAppend(opened, Path(where), how, skip_existing, other_libraries)
 
@@ -332,15 +337,19 @@ def open_path(
         raise error.asked(destination, other) from None
 
 
-def _spool(source: Any, destination: Path, options: Mapping[str, Any] | None = None) -> Spool | None:
-    """What fetches a source behind URLs into the work folder of a destination; None for other sources."""
-    if not is_url(source):
+def _spool(source: Any, destination: Path, how: RunOptions, options: Mapping[str, Any] | None = None) -> Spool | None:
+    """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
+    it found in archives; None for what is no path."""
+    if not isinstance(source, str | os.PathLike):
         return None
+    from rawpack_packer.progress import Fetching
     from rawpack_packer.sources.archives.spool import Spool
 
     folder = destination / WORK / SPOOL
     free = destinations.free_bytes(destination) + destinations.own_bytes(folder)
-    return Spool(folder, free // 2, options)
+    spool = Spool(folder, free // 2, options)
+    spool.progress = Fetching(how.progress)
+    return spool
 
 
 def _check_travels(source: DatasetSource) -> None:

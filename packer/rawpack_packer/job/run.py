@@ -18,7 +18,7 @@ from rawpack.errors import PackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.engines.pooled import PooledEngine
@@ -30,6 +30,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.archives.kept import keep_found
 from rawpack_packer.sources.optional import unread_of
 
 
@@ -98,6 +99,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
             if how.restart:
                 job.clear()
             _begin(job)
+            keep_found(path / WORK / SPOOL)
             started = datetime.now(UTC)
             totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.info.classes is not None)
             parts = Parts(job, how, totals)

@@ -15,10 +15,11 @@ from rawpack.disk.manifest import Manifest
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import SplitSet, is_split_name, read_splits
 from rawpack.errors import StoreError, UsageError
-from rawpack.remote.url import refuse_url
+from rawpack.remote.url import is_url, join
+from rawpack.remote.url import shown as shown_url
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, holdout, split_by
 from rawpack_packer.job.estimate import check_space
@@ -27,6 +28,8 @@ from rawpack_packer.job.split_by import SplitBy
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
+from rawpack_packer.sources.archives.kept import keep_found
+from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -53,9 +56,15 @@ def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str]
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
     """The sources of the splits in the folder or archive `root`, with the classes of all splits.
 
-    Raises UsageError where one is missing, or only some have classes, or for a URL.
+    Raises UsageError where one is missing, or only some have classes, or for a URL of what is no archive.
     """
-    refuse_url(root)
+    if is_url(root):
+        if not all(split_path(join(root, name))[1] for name in names):
+            raise UsageError(
+                f"{plain(shown_url(root))}: --splits of what is behind a URL needs a .tar or .zip archive; pack each "
+                "split by a command of its own"
+            )
+        return one_numbering({name: open_one(join(root, name)) for name in names})
     missing = [name for name in names if not has_split(root, name)]
     if missing and not Path(root).is_dir():
         raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")
@@ -104,6 +113,8 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
     """
     there = {path.name for path in destination.iterdir()} if destination.is_dir() else set[str]()
     there -= {_TEMPORARY}  # left by a run that was killed
+    if destinations.has_only_spool(destination):
+        there -= {WORK}
     if not there:
         destinations.check(destination / chosen.splits[0] if destination.is_dir() else destination, sources)
         return
@@ -185,7 +196,14 @@ def begin(destination: Path, jobs: Mapping[str, Made], chosen: SplitSet, how: Ru
             text = msgspec.json.format(msgspec.json.encode(chosen), indent=1)
             files.write_whole(destination / SPLITS, manifests.seal(text), destination / _TEMPORARY)
             files.sync_folder(destination.absolute().parent)
+        keep_found(destination / WORK / SPOOL)
     return replace(how, restart=False)
+
+
+def end(destination: Path) -> None:
+    """Remove what splits that were packed from archives shared."""
+    if destinations.has_only_spool(destination):
+        shutil.rmtree(destination / WORK)
 
 
 def stores_of(destination: Path) -> dict[str, Path]:

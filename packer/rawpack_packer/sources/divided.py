@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rawpack.errors import UsageError
-from rawpack.remote.url import is_url
+from rawpack.remote.url import is_url, shown
 from rawpack_packer.sources.folder import first_image
 from rawpack_packer.text import plain
 
@@ -43,15 +43,13 @@ class DividedError(UsageError):
         destination: of the command that packs the splits. other: another command that helps, in which "SRC" stands for
         one split."""
         self._about = source, tuple(names), kind
-        here = source.rpartition("/")[2] if is_url(source) else source
-        pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), here, destination])
+        source = shown(source)
+        pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         what = f"the folders in {plain(source)} are splits by their names, not classes"
         folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
         if kind in ("parquet", "cifar", "voc") or not folders:
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
-        if is_url(source):
-            what += "; copy it here first"
         super().__init__(
             f"{what}: `{plain(pack)}` packs each into a store of its own; "
             + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")

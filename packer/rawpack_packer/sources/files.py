@@ -8,8 +8,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rawpack.errors import DecodeError, PackError
-from rawpack_packer.text import plain
+from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.text import near_path, plain
 
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
@@ -43,6 +43,12 @@ class UnreadableError(PackError):
             "Make all of it readable, or take it out of the source, and run the same command again; --skip-unreadable "
             "packs the rest (in Python: skip_unreadable=True)"
         )
+
+
+def missing(path: str) -> UsageError:
+    """The error for a source that does not exist."""
+    where = plain(os.fsencode(os.path.abspath(path)))  # noqa: PTH100 - keeps what pathlib would not
+    return UsageError(f"there is no file or folder {where}{near_path(path) or ': check the path of the source'}")
 
 
 class SourceChangedError(PackError):

@@ -29,13 +29,14 @@ from rawpack_packer.sources.files import (
     SourceChangedError,
     UnreadableError,
     bad_name,
+    missing,
     opened,
     reason_of,
     stop_if_of_any_file,
     text_of,
 )
 from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.text import count, near_path, plain
+from rawpack_packer.text import count, plain
 
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
@@ -335,12 +336,22 @@ def check_folder(path: str, shown: str) -> None:
     try:
         os.scandir(path).close()
     except FileNotFoundError:
-        cure = near_path(path) or ": check the path of the source"
-        raise UsageError(f"there is no folder {shown}{cure}") from None
+        raise missing(path) from None
     except NotADirectoryError:
         if path.lower().endswith(_ARCHIVES):
             raise UsageError(f"{shown} is an archive: leave out --source folder, and it is packed as it is") from None
-        raise UsageError(f"{shown} is a file, not a folder: give the folder that holds it") from None
+        cure = "give the folder that holds it" if _is_image(path) else "without --source, its kind is detected"
+        raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+
+
+def _is_image(path: str) -> bool:
+    from rawpack_packer.images import sniff
+
+    try:
+        with opened(path) as fd:
+            return sniff(os.read(fd, 32)) is not None
+    except OSError:
+        return False

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.sources.added import with_path_fields
-from rawpack_packer.sources.archives.files import first_fetched, source_name
+from rawpack_packer.sources.archives.files import first_fetched, is_pattern, source_name
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
-from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives
+from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives, split_path
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource, is_webdataset, names_webdataset
 from rawpack_packer.sources.arrays import ArraySource, is_arrays
 from rawpack_packer.sources.base import Source
@@ -27,6 +27,7 @@ from rawpack_packer.sources.cifar import CifarSource, is_cifar
 from rawpack_packer.sources.cifar import splits_of as splits_of_cifar
 from rawpack_packer.sources.dataset import DatasetSource
 from rawpack_packer.sources.divided import DividedError, splits_in
+from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, NoImageError, holds_image
 from rawpack_packer.sources.hdf5.source import Hdf5Source, is_hdf5
@@ -56,7 +57,20 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import Spool
 
 Progress = Callable[[int], None]
-_UNREAD_ARCHIVES = (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma")
+_INSTEAD = {
+    "archives of this kind are not read: unpack it first, then give its folder; tar and zip are":
+        (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
+    "if it is a compressed tar archive, add --source archive; decompress it otherwise":
+        (".gz", ".bz2", ".xz", ".zst"),
+    "a pickle can run code when it is read, so rawpack does not read it: load it in Python if you trust it, and pass "
+    "the samples to rawpack_packer.pack":
+        (".pkl", ".pickle", ".pt", ".pth", ".joblib"),
+    "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
+        (".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"),
+    "an .idx lists what another file holds: give the .rec or .tar next to it":
+        (".idx",),
+}  # fmt: skip
+"""What to do instead of giving a file that is not read -> endings of such files."""
 _FETCHED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
 """Ends of URLs that may be fetched to see what they are."""
 GROUP = "rawpack.sources"
@@ -220,7 +234,8 @@ def open_source(
 ) -> Source:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
 
-    spool: what fetches files behind URLs; without one, URLs are refused. progress: called now and then with
+    spool: what fetches files behind URLs, and where an earlier run kept what it found in archives; without one, URLs
+        are refused. progress: called now and then with
         the number of entries of the source that were looked at.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
@@ -242,6 +257,8 @@ def _found(
     if "key_pattern" in given:
         path_pattern(given["key_pattern"])
     if kind is not None:
+        if kind in KINDS and kind != "store" and not _is_there(path, KINDS[kind]):
+            raise missing(os.fspath(path))
         return _open(path, kind, added, given, spool, progress)
     found = _kind_of(path, added, given, spool)
     if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
@@ -258,6 +275,13 @@ def _found(
     if isinstance(source, ArchiveSource) and (names := source.splits()):
         raise DividedError(os.fspath(path), names, found)
     return source
+
+
+def _is_there(path: str | os.PathLike[str], kind: SourceKind) -> bool:
+    """Whether a path names something: what it is the path of, several files, or what is in a file or folder."""
+    text = os.fspath(path)
+    # Whoever opens an empty path says so.
+    return not text or os.path.lexists(text) or is_url(text) or is_pattern(text) or kind.accepts_folder(Path(text))
 
 
 def has_split(root: str, name: str) -> bool:
@@ -282,8 +306,8 @@ def _open(
     if kind == "video" and Path(path).suffix.lower() in SUFFIXES and Path(path).is_file():
         kind, options["videos"] = "listing", True
     row = KINDS.get(kind)
-    fetched = row is not None and row.remote and spool is not None and is_url(path)
-    if row is not None and not fetched:
+    spooled = row is not None and row.remote and spool is not None
+    if row is not None and not spooled:
         refuse_url(path)
     for name in given:
         if row is None or name not in row.options:
@@ -294,7 +318,7 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        return row.open(path, progress=progress, **options, **({"spool": spool} if fetched else {}))
+        return row.open(path, progress=progress, **options, **({"spool": spool} if spooled else {}))
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 
@@ -311,13 +335,20 @@ def _kind_of(
         opener = _loaded(entry)
         if isinstance(opener, RecognizesPaths) and opener.accepts(path):
             return name
-    if spool is not None and is_url(path) and _FETCHED.search(os.fspath(path)):
-        first = first_fetched(os.fspath(path), spool)
+    archives, inside = split_path(os.fspath(path)) if is_url(path) else ("", "")
+    if spool is not None and _FETCHED.search(archives):
+        first = first_fetched(archives, spool)
         for name, kind in KINDS.items():
-            if kind.remote and kind.accepts_file(first):
+            if kind.remote and kind.accepts_file(first) and (name == "archive" or not inside):
                 return name
         kinds = listed([name for name, kind in KINDS.items() if kind.remote], 9)
         raise UsageError(f"{source_name(path)} is none of what is read from URLs: {kinds}; --source says which it is")
+    if spool is not None and is_url(path):
+        kinds = "|".join(sorted(name for name, kind in KINDS.items() if kind.remote))
+        raise UsageError(
+            f"{source_name(path)} does not say what it is, as .tar or .parquet at its end would: add --source {kinds}. "
+            "`rawpack warm` fetches a store; copy other files here first"
+        )
     refuse_url(path)
     where = Path(path)
     if "labels" in given and os.path.isdir(given["labels"]) and os.path.isdir(where):  # noqa: PTH112
@@ -336,14 +367,13 @@ def _kind_of(
 
 def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
     """The error for a file of no known kind."""
-    if suffix in _UNREAD_ARCHIVES:
-        return f"{shown}: archives of this kind are not read: unpack it first, then give its folder; tar and zip are"
-    if suffix in (".gz", ".bz2", ".xz", ".zst"):
-        return f"{shown}: if it is a compressed tar archive, add --source archive; decompress it otherwise"
+    for instead, suffixes in _INSTEAD.items():
+        if suffix in suffixes:
+            return f"{shown}: {instead}"
     return (
         f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
         f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
-        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); or a store. If it is one, name its kind: "
+        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
         f"--source {'|'.join(sorted({*KINDS, *added}))}"
     )
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import tempfile
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rawpack.errors import DecodeError, MissingExtraError, UsageError
+from rawpack_packer.sources.archives.kept import scratch
 from rawpack_packer.sources.archives.spans import Spans
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
@@ -119,7 +118,7 @@ def save_index(reader: Any) -> str:
     """
     try:
         reader.seek(0, os.SEEK_END)
-        handle, path = tempfile.mkstemp(dir=_folder())
+        handle, path = tempfile.mkstemp(dir=scratch())
         os.close(handle)
         if hasattr(reader, "export_index"):
             reader.export_index(path)
@@ -141,10 +140,3 @@ def _close() -> None:
         (process, *_), reader = _opened.popitem()
         if process == os.getpid():
             reader.close()
-
-
-@cache
-def _folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="rawpack-index-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)

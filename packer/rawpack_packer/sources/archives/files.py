@@ -10,24 +10,28 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
+from rawpack_packer.sources.archives.kept import keeping, pieces_of, read_kept, restored
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
 from rawpack_packer.text import near_path, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import RemoteArchive, Spool
 
+T = TypeVar("T")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _GLOB = re.compile(r"[*?\[]")
+_INDEX = "compressed"
 _ASKED = 16
 """URLs that are asked about at the same time."""
 _MOST = 1_000_000
@@ -48,6 +52,8 @@ class ArchiveFiles:
     """Of archives behind URLs: where each is fetched from."""
     spool: Spool | None = None
     """What fetches them."""
+    kept_in: Path | None = None
+    """The folder with what an earlier run found, see `kept.py`; None where nothing is kept."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -93,9 +99,50 @@ class ArchiveFiles:
 
     @contextmanager
     def looked_through(self) -> Iterator[None]:
-        """While in this block, archives behind URLs are fetched in advance, because each is opened in order."""
-        with nullcontext() if self.spool is None else self.spool.fetching(self.remotes):
+        """While in this block, archives behind URLs are fetched in advance, because each is opened in order, unless
+        what was found in it was kept."""
+        if self.spool is None or self.kept_in is None:
             yield
+            return
+        known = {path.name.partition(".")[0] for path in self.kept_in.glob("*.index")}
+        wanted = [one for k, one in enumerate(self.remotes) if self._identity(k) not in known]
+        with self.spool.fetching(wanted):
+            yield
+
+    def kept(self, k: int, what: str, kind: Any) -> Iterator[Any] | None:
+        """What an earlier run found in archive k; None if nothing is kept. what, kind: what was looked for, and the
+        type of each."""
+        name = self._kept_name(k, what)
+        return read_kept(name, kind, self.kept_in) if self.kept_in is not None and name else None
+
+    def keeping(self, k: int, what: str, found: Iterator[T]) -> Iterator[T]:
+        """What is found, which is kept: at once where the archive is behind a URL, otherwise when the job begins."""
+        name = self._kept_name(k, what)
+        if self.kept_in is None or not name:
+            return found
+        return keeping(found, name, self.kept_in if self.remotes else None)
+
+    def kept_index(self, k: int) -> str:
+        """The file with the index of compressed archive k that an earlier run made; "" if nothing is kept."""
+        with suppress(OSError):
+            return restored(self.kept(k, _INDEX, bytes) or iter(()))
+        return ""
+
+    def keep_index(self, k: int, path: str) -> str:
+        """Keep the index of compressed archive k, which is in the file at `path`. Returns the path."""
+        for _ in self.keeping(k, _INDEX, pieces_of(path)):
+            pass
+        return path
+
+    def _kept_name(self, k: int, what: str) -> str:
+        identity = self._identity(k)
+        return f"{identity}.{xxhash.xxh3_64_hexdigest(what.encode())}.index" if identity else ""
+
+    def _identity(self, k: int) -> str:
+        """Distinguishes archive k from other archives and from other versions of itself; "" where that is unknown."""
+        if self.remotes:
+            return f"i{self.remotes[k].digest}" if self.remotes[k].version else ""
+        return "i" + xxhash.xxh3_128_hexdigest(os.fsencode(self.paths[k]) + b"\0%d\0%d" % self.state(k))
 
     def state(self, k: int) -> tuple[int, int]:
         """Size in bytes and mtime in ns of archive k."""
@@ -128,7 +175,8 @@ def archive_files(path: str | os.PathLike[str], spool: Spool | None = None) -> A
     if is_url(names[0]):
         return _remote_files(names, spool)
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
-    return ArchiveFiles(tuple(paths), np.array([_state(name) for name in paths], np.int64).reshape(-1, 2))
+    states = np.array([_state(name) for name in paths], np.int64).reshape(-1, 2)
+    return ArchiveFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
 
 
 def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
@@ -145,27 +193,25 @@ def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
 def first_fetched(path: str, spool: Spool) -> Path:
     """Where the first of the files that a URL names is in the spool. Raises as `archive_files`."""
     first = _remote_files(_named_once(path, spool)[:1], spool)
-    with first.opened(0):
+    with spool.followed(first.remotes), first.opened(0):
         return Path(first.paths[0])
 
 
 def _remote_files(urls: Sequence[str], spool: Spool | None) -> ArchiveFiles:
-    from rawpack_packer.sources.archives.spool import find_remote
-
     if spool is None:
         refuse_url(urls[0])
     assert spool is not None
 
     def found(url: str) -> RemoteArchive:
         try:
-            return find_remote(url, spool.options)
+            return spool.find(url)
         except FileNotFoundError:
             raise UsageError(f"there is no file {plain(shown(url))}: check the URL of the source") from None
 
-    with ThreadPoolExecutor(_ASKED) as threads:
+    with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
         remotes = tuple(threads.map(found, urls))
     paths = tuple(str(spool.path(one)) for one in remotes)
-    return ArchiveFiles(paths, np.array([one.state for one in remotes], np.int64), (), remotes, spool)
+    return ArchiveFiles(paths, np.array([one.state for one in remotes], np.int64), (), remotes, spool, spool.folder)
 
 
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
@@ -225,5 +271,5 @@ def _state(path: str) -> tuple[int, int]:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
     if not stat.S_ISREG(found.st_mode):
-        raise UsageError(f"{shown} is not a file: name an archive")
+        raise UsageError(f"{shown} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'not a file'}: name a file")
     return found.st_size, found.st_mtime_ns

@@ -34,6 +34,8 @@ from rawpack_packer.text import count, plain
 
 ZIP_MARKS = (b"PK\3\4", b"PK\5\6")
 """First bytes of a zip archive; the second is of an empty one."""
+_COMPRESSED = "compressed tar"
+"""The kind of an archive of which an earlier run has kept the index."""
 Found = tuple[Member, tuple[int, int] | None, Fault | None]
 """A member; what `ZipSpans.packed` has; why it cannot be read, if so."""
 
@@ -89,42 +91,57 @@ class Index:
         """A descriptor of archive k; and, if it is compressed, what reads it."""
         with self._archives.opened(k, keep=False) as fd:
             if k == len(self._kinds):
-                self._kinds.append(_kind(fd, self._archives.paths[k].lower(), self._archives.name(k)))
-                if "zip" in self._kinds and len({*self._kinds}) > 1:
-                    one, other = (self._archives.name(self._kinds.index(kind)) for kind in sorted({*self._kinds})[:2])
-                    raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
+                self._set_kind(_kind(fd, self._archives.paths[k].lower(), self._archives.name(k)))
             if self._kinds[k] in ("zip", "tar"):
                 yield fd, None
                 return
             with closing(open_compressed(self._archives.paths[k], fd, threads=0)) as reader:
                 yield fd, reader
 
+    def _set_kind(self, kind: str) -> None:
+        self._kinds.append(kind)
+        if "zip" in self._kinds and len({*self._kinds}) > 1:
+            one, other = (self._archives.name(self._kinds.index(kind)) for kind in sorted({*self._kinds})[:2])
+            raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
+
     def _add_archive(self, k: int) -> str:
         """Add archive k. Returns the file with the index of a compressed one, or ""."""
-        shown = self._archives.name(k)
+        archives, shown = self._archives, self._archives.name(k)
         name = f"{k}/{shown.rpartition('/')[2]}".encode()
+        index = archives.kept_index(k)
+        for kind in (_COMPRESSED,) if index else ("tar", "zip"):
+            if (kept := archives.kept(k, kind, Found)) is not None:
+                self._set_kind(kind)
+                tars = self._add(kept, k, name, shown)
+                self._inner += [(k, member) for member in tars if kind != "zip"]
+                return index
         with self._opened(k) as (fd, reader):
             if self._kinds[k] == "zip":
-                self._add(zip_members(fd), k, name, shown)
+                self._add(archives.keeping(k, "zip", zip_members(fd)), k, name, shown)
                 return ""
             read: Read = partial(_pread, fd) if reader is None else partial(read_at, reader)
             if reader is None:
                 read_headers_ahead(fd, 0, os.fstat(fd).st_size)
-            tars = self._add(_in_tar(read, 0, os.fstat(fd).st_size if reader is None else LONGEST), k, name, shown)
+            found = _in_tar(read, 0, os.fstat(fd).st_size if reader is None else LONGEST)
+            tars = self._add(archives.keeping(k, _COMPRESSED if reader else "tar", found), k, name, shown)
             self._inner += [(k, member) for member in tars]
             if reader is None:
                 return ""
             try:
-                return save_index(reader)
+                return archives.keep_index(k, save_index(reader))
             except DecodeError as error:
                 self.problems.setdefault(name + b"/", f"{shown}: {error.detail}")
                 return NO_INDEX
 
     def _add_inner(self, k: int, read: Read, member: Member) -> None:
-        if is_tar(read(member.offset, BLOCK)) and self.tree.remove(member.name):
+        what = f"tar at {member.offset}"
+        found = self._archives.kept(k, what, Found)
+        if (found is not None or is_tar(read(member.offset, BLOCK))) and self.tree.remove(member.name):
             folder = member.name[: -len(b".tar")] + b"/"
             self.tree.add(member._replace(name=folder, kind="folder"), k)
-            found = _in_tar(read, member.offset, member.offset + member.size)
+            if found is None:
+                found = _in_tar(read, member.offset, member.offset + member.size)
+                found = self._archives.keeping(k, what, found)
             name = b"%d/%s" % (k, member.name)
             self._add(found, k, name, f"{self._archives.name(k)}/{plain(member.name)}", folder)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, source_name
-from rawpack_packer.sources.archives.records import RecordImages, records
+from rawpack_packer.sources.archives.records import Record, RecordImages, records
 from rawpack_packer.sources.base import SourceInfo, given_options, numbered
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
@@ -170,9 +171,11 @@ class _FoundRecords:
         where, size, starts = files.name(number), files.state(number)[0], array("q")
         if not size:
             raise UsageError(f"{where} is empty: copy it again")
+        kept = files.kept(number, "records", Record)
         try:
-            with files.opened(number, keep=False) as fd:
-                for one in records(fd, size, where):
+            with nullcontext(-1) if kept is not None else files.opened(number, keep=False) as fd:
+                found = files.keeping(number, "records", records(fd, size, where)) if kept is None else kept
+                for one in found:
                     self.seen += 1
                     if progress is not None and self.seen % PROGRESS_EVERY == 0:
                         progress(self.seen)

@@ -59,6 +59,19 @@ def key_of(name: bytes) -> tuple[bytes, str] | None:
     return folder + slash + stem, text_of(suffix).lower()
 
 
+FoundMember = tuple[Member, bytes]
+"""A member, and its bytes if it holds a label."""
+
+
+def with_labels(read: Read, size: int, label: NamedMember | None) -> Iterator[FoundMember]:
+    """The members of a shard. read, size: as for `tar_members`, whose errors it raises."""
+    for member in tar_members(read, 0, size):
+        named = label is not None and member.kind == "file" and member.size <= _MOST_LABEL
+        found = key_of(member.name) if named else None
+        is_label = label is not None and found is not None and found[1] == label.suffix
+        yield member, read(member.offset, member.size) if is_label else b""
+
+
 class Shards:
     """What a pass over the shards finds: the key of each sample, and where its members are."""
 
@@ -90,32 +103,32 @@ class Shards:
         """The key of sample i, as the archive has it."""
         return bytes(self.keys[self.ends[i] : self.ends[i + 1]])
 
-    def read(self, read: Read, size: int, shard: int, where: str) -> Iterator[int]:
-        """Find the samples of a shard; yields the number of members that all shards have so far.
+    def read(self, found: Iterable[FoundMember], shard: int, where: str) -> Iterator[int]:
+        """Add the samples of a shard; yields the number of members that all shards have so far.
 
-        read, size: as for `tar_members`. where: the shard, printable. Raises UsageError where it is no intact tar
-        archive, or a sample has two members of one suffix.
+        found: see `with_labels`. where: the shard, printable. Raises UsageError where it is no intact tar archive, or a
+        sample has two members of one suffix.
         """
         key, seen = None, set[str]()
         try:
-            for member in tar_members(read, 0, size):
+            for member, data in found:
                 self.members += 1
                 yield self.members
-                found = key_of(member.name) if member.kind == "file" else None
-                if found is None:
+                parts = key_of(member.name) if member.kind == "file" else None
+                if parts is None:
                     self.counts["other_members"] += member.kind != "folder"
                     continue
-                if found[0] != key:
-                    key, seen = found[0], set()
+                if parts[0] != key:
+                    key, seen = parts[0], set()
                     self._begin(key, shard)
-                suffix = found[1]
+                suffix = parts[1]
                 if suffix in seen:
                     raise UsageError(
                         f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each "
                         "suffix: write the shard again"
                     )
                 seen.add(suffix)
-                self._add(suffix, member, read, where)
+                self._add(suffix, member, data, where)
         except BadArchiveError as error:
             raise UsageError(f"{where} is damaged: {error}; copy it again, or leave it out") from None
 
@@ -169,25 +182,25 @@ class Shards:
         self.ends.append(len(self.keys))
         self.codes.append(-1)
 
-    def _add(self, suffix: str, member: Member, read: Read, where: str) -> None:
+    def _add(self, suffix: str, member: Member, data: bytes, where: str) -> None:
         self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
         self.counts["pickles"] += type_of(suffix) in PICKLES
         i = len(self.shard) - 1
         if suffix in self._wanted or is_image(suffix):
             self.columns.setdefault(suffix, MemberColumn()).add(i, member)
         if self._label is not None and suffix == self._label.suffix:
-            self._add_label(i, member, read, where)
+            self._add_label(i, member, data, where)
 
     def _is_image(self, suffix: str) -> bool:
         return is_image(suffix) and suffix not in self._wanted
 
-    def _add_label(self, i: int, member: Member, read: Read, where: str) -> None:
-        """Read the label of sample i: a whole number or a name; nothing is none."""
+    def _add_label(self, i: int, member: Member, data: bytes, where: str) -> None:
+        """Add the label of sample i: a whole number or a name; nothing is none."""
         assert self._label is not None
         try:
             if member.size > _MOST_LABEL:
                 raise DecodeError("bad_field", f"it has {member.size:,} bytes")
-            label = _label(read(member.offset, member.size), self._label)
+            label = _label(data, self._label)
         except DecodeError as error:
             name = plain(member.name[:_LONGEST])
             raise UsageError(f"{where}: the label of {name} cannot be read: {error.detail}") from None

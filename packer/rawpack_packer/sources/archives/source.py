@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ def is_archive(path: Path) -> bool:
 
 def names_archives(path: Path) -> bool:
     """Whether a path that is no file names several archives, or a folder in one or several."""
-    archives, inside = _split(os.fspath(path))
+    archives, inside = split_path(os.fspath(path))
     if is_pattern(archives):
         return all(one.lower().endswith(EXTENSIONS) for one in archives.split("::"))
     return inside != "" and is_archive(Path(archives))
@@ -89,7 +89,7 @@ class ArchiveSource(FolderSource):
         Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
         MissingExtraError where one is compressed and nothing installed can read it.
         """
-        outer, inside = _split(os.fspath(path))
+        outer, inside = split_path(os.fspath(path))
         archives = archive_files(outer, spool)
         index = Index(archives, progress)
         tree, spans = index.tree, index.spans()
@@ -149,19 +149,36 @@ class ArchiveSource(FolderSource):
         return view
 
 
-def _split(path: str) -> tuple[str, str]:
-    """A path as that of an archive or several, and of the folder in them: "" for a path that goes into no file."""
-    above = "" if is_url(path) else path
+def split_path(path: str) -> tuple[str, str]:
+    """A path or URL as that of an archive or several, and of the folder in them: "" where it goes into no file."""
+    if is_url(path):
+        return _split_url(path)
+    above = path
     while above and not os.path.lexists(above) and os.path.dirname(above) != above:  # noqa: PTH120
         above = os.path.dirname(above)  # noqa: PTH120
     if above != path and above and os.path.isfile(above):  # noqa: PTH113
         return above, path[len(above) :].strip("/")
-    for slash in re.finditer("/", "" if is_url(path) else path):
-        archives, inside = path[: slash.start()], path[slash.end() :].strip("/")
-        several = archives.lower().endswith(EXTENSIONS) and is_pattern(archives)
-        if several and not is_pattern(inside) and not inside.lower().endswith(EXTENSIONS):
+    for archives, inside in _splits_of(path):
+        if is_pattern(archives):
             return archives, inside
     return path, ""
+
+
+def _split_url(url: str) -> tuple[str, str]:
+    http = url.lower().startswith(("http://", "https://"))
+    address = re.split("[?#]", url, maxsplit=1)[0] if http else url
+    for archives, inside in _splits_of(address):
+        return archives + url[len(address) :], inside
+    return url, ""
+
+
+def _splits_of(path: str) -> Iterator[tuple[str, str]]:
+    """The ways to divide a path after the extension of an archive."""
+    for slash in re.finditer("/", path):
+        archives, inside = path[: slash.start()], path[slash.end() :].strip("/")
+        known = archives.lower().endswith(EXTENSIONS)
+        if known and not is_pattern(inside) and not inside.lower().endswith(EXTENSIONS):
+            yield archives, inside
 
 
 def _folder(tree: Tree, inside: bytes, shown: str) -> bytes:

@@ -11,7 +11,6 @@ system's (`flock`): they end with their process. A file gets its name when it is
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import threading
@@ -21,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -31,6 +30,9 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack_packer.sources.files import changed
 
+if TYPE_CHECKING:
+    from rawpack_packer.progress import Fetching
+
 _FETCHED = re.compile(r"[0-9a-f]{32}\.(\d+)\..+")
 _ODD = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 100
@@ -38,6 +40,7 @@ _LAST_NAME = re.compile(r"(?P<folder>[^?#]*)/(?P<name>[^/?#]*)(?P<query>.*)", re
 _LOOK_EVERY_S = 0.05
 _CONNECTIONS = 4
 """Files that are fetched at the same time while archives are looked through."""
+_SHOW_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,56 @@ class Spool:
         """limit: in bytes. It is exceeded only where the files that are being read right now need more. options:
         fsspec's `storage_options`, for whoever looks for files."""
         self.folder, self.limit, self.options = folder, limit, dict(options or {})
+        self.progress: Fetching | None = None
+        """Shows what this process fetches while a source is opened."""
+        self._arrived: dict[str, int] = {}
+        """URL -> bytes that this process has fetched; 0 where it only knows the size."""
+        self._waiting: dict[str, None] = {}
+        """Files that have not arrived, by their printable URLs; those that are waited for the longest first."""
+
+    def __reduce__(self) -> tuple[type[Spool], tuple[Path, int, Mapping[str, Any]]]:
+        return Spool, (self.folder, self.limit, self.options)
+
+    @contextmanager
+    def followed(self, files: Sequence[RemoteArchive] = ()) -> Iterator[None]:
+        """While in this block, show how much of these files has arrived, and what is being waited for."""
+        progress, ended = self.progress, threading.Event()
+        if progress is None:
+            yield
+            return
+        paths = [self.path(file) for file in files]
+        there = sum(_size(path) or _size(path.with_name(f"{path.name}.part")) for path in paths)
+        before, total = sum(self._arrived.values()), sum(file.bytes for file in files)
+
+        def show() -> None:
+            while not ended.wait(_SHOW_EVERY_S):
+                arrived = [*self._arrived.values()]
+                done = there + sum(arrived) - before if total else len(arrived)
+                progress.show(min(done, total or done), total, next(iter([*self._waiting]), ""), TIMEOUT_S)
+
+        thread = threading.Thread(target=show, daemon=True, name="rawpack-progress")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            progress.end()
+
+    def find(self, url: str) -> RemoteArchive:
+        """As `find_remote`, with the options of this spool."""
+        with self._waiting_for(url):
+            found = find_remote(url, self.options)
+        self._arrived[url] = 0
+        return found
+
+    @contextmanager
+    def _waiting_for(self, url: str) -> Iterator[None]:
+        self._waiting[shown(url)] = None
+        try:
+            yield
+        finally:
+            self._waiting.pop(shown(url), None)
 
     @contextmanager
     def opened(self, file: RemoteArchive, *, keep: bool = True) -> Iterator[int]:
@@ -109,7 +162,7 @@ class Spool:
 
     @contextmanager
     def fetching(self, wanted: Sequence[RemoteArchive]) -> Iterator[None]:
-        """While in this block, fetch these files in order, several at once, until the spool is full."""
+        """While in this block, fetch these files in order, several at once, until the spool is full; and show it."""
         ended, left, lock = threading.Event(), iter(wanted), threading.Lock()
 
         def fetch() -> None:
@@ -125,7 +178,8 @@ class Spool:
         for _ in range(min(_CONNECTIONS, len(wanted) - 1)):
             threading.Thread(target=fetch, daemon=True, name="rawpack-spool").start()
         try:
-            yield
+            with self.followed(wanted):
+                yield
         finally:
             ended.set()
 
@@ -147,11 +201,11 @@ class Spool:
         part = path.with_name(f"{path.name}.part")
         self.folder.mkdir(parents=True, exist_ok=True)
         while True:
-            reading = _locked(path, os.O_RDONLY, fcntl.LOCK_SH)
+            reading = _locked(path, os.O_RDONLY, exclusively=False)
             if reading is not None:
                 os.utime(path)
                 return reading
-            fetching = _locked(part, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+            fetching = _locked(part, os.O_RDWR | os.O_CREAT, exclusively=True)
             if fetching is not None:
                 try:
                     if not path.exists():
@@ -176,10 +230,18 @@ class Spool:
 
     def _fetch(self, file: RemoteArchive, descriptor: int) -> None:
         remote, name = _remote(file.url, file.options)
+        record, had = FileRecord(name=name, bytes=file.bytes, xxh3=""), os.fstat(descriptor).st_size
+
+        def counted() -> bool:
+            self._arrived[file.url] = os.fstat(descriptor).st_size - had
+            return True
+
         try:
-            self._check_version(file)
-            remote.download(name, FileRecord(name=name, bytes=file.bytes, xxh3=""), descriptor)
-            self._check_version(file)
+            with self._waiting_for(file.url):
+                self._check_version(file)
+                remote.download(name, record, descriptor, counted)
+                counted()
+                self._check_version(file)
         except FileNotFoundError:
             raise changed(str(file), "it is gone") from None
         except StoreError as error:
@@ -194,6 +256,8 @@ class Spool:
 
     def _make_room(self, file: RemoteArchive) -> None:
         """Remove files that nobody reads, those first that were not needed for the longest time."""
+        import fcntl
+
         with (self.folder / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             sizes = self._sizes()
@@ -217,14 +281,17 @@ def _remote(url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
     return Remote(split["folder"] + split["query"], options, TIMEOUT_S), split["name"]
 
 
-def _locked(path: Path, flags: int, how: int) -> int | None:
-    """A descriptor of a file that is locked; None where it is not there, or somebody else has locked it."""
+def _locked(path: Path, flags: int, *, exclusively: bool) -> int | None:
+    """A descriptor of a file that is locked; None where it is not there, or somebody else has locked it. exclusively:
+    otherwise with others that read it."""
+    import fcntl
+
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         # If it was removed or renamed after it was opened, the lock would keep nobody out.
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
@@ -239,7 +306,7 @@ def _locked(path: Path, flags: int, how: int) -> int | None:
 
 def _remove_unused(path: Path) -> bool:
     """Remove a file unless somebody is reading it. Returns whether it is gone."""
-    descriptor = _locked(path, os.O_RDONLY, fcntl.LOCK_EX)
+    descriptor = _locked(path, os.O_RDONLY, exclusively=True)
     if descriptor is None:
         return not path.exists()
     path.unlink()
@@ -252,3 +319,10 @@ def _mtime(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return 0.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

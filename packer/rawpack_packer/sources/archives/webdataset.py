@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from rawpack_packer.sources.archives.compressed import (
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern, source_name
 from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
-from rawpack_packer.sources.archives.samples import Shards, is_shard
+from rawpack_packer.sources.archives.samples import FoundMember, Shards, is_shard, with_labels
 from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, is_tar, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
@@ -42,7 +42,7 @@ from rawpack_packer.sources.listing.table import (
     no_classes,
     texts_of,
 )
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import Spool
@@ -51,6 +51,10 @@ Prefix = Literal["names", "numbers"]
 Progress = Callable[[int], None]
 _CLS = NamedMember("label", ("cls",), (), None)
 _DIGITS = re.compile(r"\d+")
+_CLASSES = "classes.txt"
+"""Next to shards, as an export writes it: the names of their labels."""
+_MOST_NAMES = 1 << 24
+"""Bytes of that file."""
 _BESIDE = frozenset({".idx", ".json", ".parquet", ".txt", ".md", ".csv", ".tsv", ".yaml", ".yml", ""})
 """Suffixes of other files in a folder of shards: indexes, statistics, licenses."""
 
@@ -95,9 +99,11 @@ class WebDatasetSource(TableSource):
         suffixes, rows = shards.images(named.get("image"), where)
         keys = _keys(shards, rows, files, prefix, where)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
-        labels, names = None, None
+        labels, names, problems = None, None, tuple[str, ...]()
         if label is not None and (label is not _CLS or shards.labels):
             labels, names = _labels(shards, rows, label, classes, where)
+            if names is None:
+                names, problems = _names_beside(files, labels)
             kinds["label"], columns["label"] = FieldKind("int64"), Numbers(labels)
         elif classes is not None:
             raise UsageError(f"--classes names the labels of {where}, which has none: --field label=MEMBER names them")
@@ -124,6 +130,7 @@ class WebDatasetSource(TableSource):
                 "unlabelled": 0 if labels is None else int((labels == -1).sum()),
                 "empty_classes": len(empty),
             },
+            problems=problems,
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
         super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state)
@@ -158,13 +165,25 @@ def _read(
 ) -> tuple[Shards, ArchiveFiles]:
     """The samples of all shards, and the shards, with the index of each compressed one."""
     shards, indexes = Shards(fields, label), list[str]()
+    what = f"samples with labels in {label.suffix}" if label is not None else "samples"
+
+    def add(found: Iterable[FoundMember], number: int) -> None:
+        for seen in shards.read(found, number, files.name(number)):
+            if progress is not None and seen % PROGRESS_EVERY == 0:
+                progress(seen)
+
     with files.looked_through():
         for number in range(len(files)):
-            with _shard(files, number) as (read, size, where):
-                for count in shards.read(read, size, number, where):
-                    if progress is not None and count % PROGRESS_EVERY == 0:
-                        progress(count)
-                indexes.append(save_index(read.args[0]) if size == LONGEST else "")
+            index = files.kept_index(number)
+            if (kept := files.kept(number, f"compressed {what}" if index else what, FoundMember)) is not None:
+                add(kept, number)
+                indexes.append(index)
+                continue
+            with _shard(files, number) as (read, size, _):
+                compressed = size == LONGEST
+                found = with_labels(read, size, label)
+                add(files.keeping(number, f"compressed {what}" if compressed else what, found), number)
+                indexes.append(files.keep_index(number, save_index(read.args[0])) if compressed else "")
     if progress is not None:
         progress(shards.members)
     return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
@@ -212,7 +231,8 @@ def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tup
             f"'{where}/{plain(next(iter(sets)))}'"
         )
     every = [archive_files(name) for name in shards]
-    return ArchiveFiles(tuple(shards), np.concatenate([one.states for one in every])), (str(Path(path).absolute()),)
+    states, kept_in = np.concatenate([one.states for one in every]), None if spool is None else spool.folder
+    return ArchiveFiles(tuple(shards), states, kept_in=kept_in), (str(Path(path).absolute()),)
 
 
 def _shards_in(folder: Path) -> list[Path]:
@@ -309,3 +329,19 @@ def _labels(
         raise UsageError(f"{where}: the label of {key} is {value!r}, which is none of the {len(names or ())} classes")
     # A code of -1, for no label, takes the last place.
     return np.array([*number_of, -1], np.int64)[np.array(shards.codes, np.int64)[rows]], names
+
+
+def _names_beside(files: ArchiveFiles, labels: Rows) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The names of labels in a file next to the shards, if it has names for them; otherwise what is wrong with it."""
+    path = Path(files.paths[0]).with_name(_CLASSES)
+    if files.remotes or not path.is_file() or path.stat().st_size > _MOST_NAMES:
+        return None, ()
+    try:
+        names = classes_of(path)
+    except UsageError as error:
+        return None, (f"no names of classes: {error}",)
+    wrong = labels[no_classes(labels, len(names))]
+    if len(wrong):
+        what = f"{plain(os.fsencode(path))} has {count(len(names), 'name')}, and a label is {wrong[0]}"
+        return None, (f"no names of classes: {what}; --classes names them",)
+    return names, ()

@@ -207,10 +207,12 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
         names = tuple(line.strip() for line in text.rstrip().splitlines())
     else:
         names, where = tuple(str(name) for name in classes), "classes="
+    known = set[str]()
     for number, name in enumerate(names):
-        if not name or name in names[:number]:
+        if not name or name in known:
             what = f"{name!r} again" if name else "no name"
             raise UsageError(f"{where} line {number + 1} has {what}: write one name per line, each only once")
+        known.add(name)
     if not names:
         raise UsageError(f"{where} has no class: write one name per line")
     return names

@@ -18,7 +18,7 @@ import msgspec
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
 from rawpack_packer.sources.divided import is_split, split_order
-from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.files import missing, reason_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.text import listed, plain
 
@@ -77,6 +77,8 @@ def files_of(path: Path) -> list[Path]:
     if os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that is too long
         return [path]
     found = _splits(path)
+    if not found and not os.path.lexists(path):
+        raise missing(os.fspath(path))
     if not found:
         raise UsageError(f"{plain(os.fsencode(path))} has no .parquet file, and is no folder of save_to_disk")
     return [file for files in found.values() for file in files]
