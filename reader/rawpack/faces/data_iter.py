@@ -110,6 +110,8 @@ class DataIter(Iterator[DataBatch]):
         self._current, self._first = None, {}
         if iterator is not None:
             iterator.close()
+            # The position that it has reached does not count: the next epoch does.
+            self._batches.set_epoch(self._batches.next_start().epoch)
 
     def iter_next(self) -> bool:
         """Go to the next batch. False at the end of the epoch."""
@@ -117,12 +119,14 @@ class DataIter(Iterator[DataBatch]):
         if self._iterator is None:
             start = self._batches.next_start()
             self._pad = self.batch_size - len(start.span(len(start) - 1)) if len(start) else 0
+            if self._pad and start.position:
+                self._first = self._first_rows(self._begun_at_zero(start.epoch))
             self._iterator = iter(self._batches)
         batch = next(self._iterator, None)
         if batch is None:
             return False
         if self._pad and not self._first:
-            self._first = {name: batch[name][: self._pad].copy() for name in (*self._described, INDEX)}
+            self._first = self._first_rows(batch)
         pad = self.batch_size - len(batch[INDEX])
         filled = {name: self._filled(name, batch[name], pad) for name in (*self._described, INDEX)}
         data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
@@ -177,6 +181,15 @@ class DataIter(Iterator[DataBatch]):
         if self._current is None:
             raise UsageError("there is no current batch: call next(), or iter_next() while it returns True")
         return self._current
+
+    def _first_rows(self, batch: Batch) -> Batch:
+        return {name: batch[name][: self._pad].copy() for name in (*self._described, INDEX)}
+
+    def _begun_at_zero(self, epoch: int) -> Batch:
+        """The first batch of an epoch that is resumed further on."""
+        again = self._batches.with_options(workers=0, progress=False)
+        again.load_state_dict({**again.state_dict(), "epoch": epoch, "position": 0})
+        return next(iter(again))
 
     def _filled(self, name: str, array: NDArray[Any], pad: int) -> NDArray[Any]:
         """With `pad` rows of the epoch's first: all of them again and again where it has fewer."""
