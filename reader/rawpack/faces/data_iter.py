@@ -79,8 +79,9 @@ class DataIter(Iterator[DataBatch]):
         self._iterator: BatchIterator | None = None
         self._first: Batch = {}
         """Copies of the first rows of this epoch, which fill up the last batch."""
-        self._pad = 0
-        """How many rows the last batch needs."""
+        self._pad = self._repeats = self._left = 0
+        """How many rows the last batch needs; how many of its own repeat the start of the epoch, to give ranks equal
+        batches; how many batches are left."""
         self._current: DataBatch | None = None
         self._provided: tuple[list[Any], list[Any]] | None = None
 
@@ -118,7 +119,10 @@ class DataIter(Iterator[DataBatch]):
         self._current = None  # its slot may be needed
         if self._iterator is None:
             start = self._batches.next_start()
-            self._pad = self.batch_size - len(start.span(len(start) - 1)) if len(start) else 0
+            self._left = len(start)
+            if self._left:
+                last = start.span(self._left - 1)
+                self._pad, self._repeats = self.batch_size - len(last), min(max(0, last.stop - last.length), len(last))
             if self._pad and start.position:
                 self._first = self._first_rows(self._begun_at_zero(start.epoch))
             self._iterator = iter(self._batches)
@@ -129,8 +133,10 @@ class DataIter(Iterator[DataBatch]):
             self._first = self._first_rows(batch)
         pad = self.batch_size - len(batch[INDEX])
         filled = {name: self._filled(name, batch[name], pad) for name in (*self._described, INDEX)}
+        self._left -= 1
+        repeated = pad if self._left else pad + self._repeats
         data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
-        self._current = DataBatch(data, label, pad, filled[INDEX], batch[INDEX])
+        self._current = DataBatch(data, label, repeated, filled[INDEX], batch[INDEX])
         return True
 
     def next(self) -> DataBatch:
