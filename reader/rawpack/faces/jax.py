@@ -73,9 +73,9 @@ class _JaxCopies:
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         for name in self._wide:
-            array = arrays[name]
-            limits = np.iinfo(np.dtype(self._jax.dtypes.canonicalize_dtype(array.dtype)))
-            if array.size and (array.min() < limits.min or array.max() > limits.max):
+            # Asked again for each batch: the mode may be changed, and may be that of a thread.
+            array, limits = arrays[name], np.iinfo(np.dtype(self._jax.dtypes.canonicalize_dtype(arrays[name].dtype)))
+            if array.size and limits.bits < 64 and (array.min() < limits.min or array.max() > limits.max):
                 raise UsageError(
                     f"{name!r} has numbers that JAX would cut to {limits.dtype}: call "
                     'jax.config.update("jax_enable_x64", True), or leave it out with fields='
