@@ -20,7 +20,7 @@ from trained import numbered_store
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.transforms import Normalize, ToCHW
+from rawpack.transforms import BatchLambda, Normalize, ToCHW
 
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
 
@@ -107,6 +107,18 @@ def test_few_samples(store: Path, samples: int, size: int, pads: list[int]) -> N
     assert [batch.pad for batch in dropped] == [0] * (samples // size)
 
 
+@pytest.mark.parametrize(("samples", "size", "ranks"), [(21, 4, 2), (21, 5, 4), (2, 3, 5), (15, 4, 2)])
+def test_ranks_that_are_filled_up(store: Path, samples: int, size: int, ranks: int) -> None:
+    """Ranks get equally many batches, some with samples of the start of the epoch again. `pad` counts these too:
+    without them, all ranks together have each sample once."""
+    rows = list[int]()
+    for rank in range(ranks):
+        given = Reader(store).select(range(samples)).batches(size, workers=0, rank=rank, world_size=ranks).data_iter()
+        assert len(given) == -(-samples // (size * ranks))
+        rows += [row for batch in given for row in batch.index[: size - batch.pad].tolist()]
+    assert sorted(rows) == list(range(samples))
+
+
 def test_the_older_calls(store: Path) -> None:
     """iter_next() and the get methods, as MXNet's own iterators have them."""
     given = Reader(store).batches(8, workers=0).data_iter()
@@ -160,7 +172,7 @@ def test_several_fields(tmp_path: Path) -> None:
     batches = reader.batches(
         4,
         fields=["image", "pose", "boxes"],
-        ragged=3,
+        ragged=np.int64(3),  # type: ignore[arg-type]  # as max() of numpy gives it
         transform=[Normalize((0.5,) * 3, (0.2,) * 3), ToCHW()],
         workers=0,
     )
@@ -180,6 +192,21 @@ def test_several_fields(tmp_path: Path) -> None:
             batches.data_iter(data, label)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="'boxes' has no fixed shape"):
         reader.batches(4, fields=["image", "boxes"]).data_iter(label="boxes")
+
+
+def test_images_of_a_function(store: Path) -> None:
+    """A function of a whole batch that changes the dtype, or the size, of images still makes images: their channels
+    come first. What it turned itself stays as it is."""
+    given = np.stack([Reader(store)[i]["image"] for i in range(4)])
+    functions: list[tuple[Any, tuple[int, ...]]] = [
+        (lambda batch: {"image": np.float32(batch["image"])}, (8, 8, 3)),
+        (lambda batch: {"image": np.float32(batch["image"][:, :4])}, (4, 8, 3)),
+        (lambda batch: {"image": np.float32(batch["image"][:, :4].transpose(0, 3, 1, 2))}, (3, 4, 8)),
+    ]
+    for function, shape in functions:
+        step = BatchLambda(function, makes={"image": (shape, np.float32)})
+        batch = next(Reader(store).batches(4, transform=[step], workers=0).data_iter())
+        np.testing.assert_array_equal(batch.data[0], given[:, : batch.data[0].shape[2]].transpose(0, 3, 1, 2))
 
 
 def test_clips(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading import WAYS
+from reading import WAYS, wait_until
 from running import environment
 from trained import numbered_store
 
@@ -175,8 +175,7 @@ def test_close_ends_every_wait(store: Path) -> None:
 
     assert together(4, work) == [None] * 4
     full = batches.queue(depth=1)
-    while not full.stats()["depth"] or not full._shared._batches:
-        time.sleep(0.01)
+    wait_until(lambda: full.stats()["ready"] == 1, "the queue is full")
     full.close()
     assert not queue_threads()
     batches.set_epoch(0)
@@ -219,6 +218,43 @@ def test_a_state_is_that_of_a_batch(store: Path, consumers: int) -> None:
             rows += [batch["index"].tolist() for batch in done]
             state = batches.state_dict(after=done[-1])
     assert rows == expected[: len(rows)]
+
+
+def test_a_state_is_that_of_what_was_taken(store: Path) -> None:
+    """`queue.state_dict()` counts what threads have taken, not what waits, and nothing from before the queue; it is
+    the next epoch's start after the last batch, and stays when the queue is closed."""
+    batches = Reader(store).batches(4, workers=0, **SHUFFLED)
+    for _ in zip(batches, range(2), strict=False):
+        pass  # a loop that was left early: the queue begins with the next epoch
+    with batches.queue(depth=5, epochs=1) as queue:
+        states = [queue.state_dict()]
+        for batch in queue:
+            states.append(queue.state_dict())
+            assert states[-1] == batches.state_dict(after=batch)
+    assert [(state["epoch"], state["position"]) for state in states] == [(1, 4 * n) for n in range(13)] + [(2, 0)]
+    assert queue.state_dict() == states[-1]
+
+
+def test_an_epoch_with_nothing_left(store: Path) -> None:
+    """An endless queue that resumes where `drop_last` leaves out the rest of the epoch begins with the next epoch."""
+    batches = Reader(store).batches(16, workers=0, drop_last=True, **SHUFFLED)
+    batches.load_state_dict({**batches.state_dict(), "epoch": 1, "position": 40})
+    with batches.queue() as queue:
+        batch = queue.dequeue()
+    assert batch is not None
+    assert batch["index"].tolist() == [row for rows in order_of(store, 3, 16)[8:9] for row in rows]
+
+
+def test_a_state_that_is_loaded_too_late(store: Path) -> None:
+    """A load in the middle of a queue is an error, which says what to do."""
+    batches = Reader(store).batches(4, workers=0)
+    state = batches.state_dict()
+    queue = batches.queue(depth=1)
+    assert queue.dequeue() is not None
+    batches.load_state_dict(state)
+    with pytest.raises(UsageError, match=r"load it before you call queue\(\)"):
+        for _ in queue:
+            pass
 
 
 def test_stats(store: Path) -> None:
@@ -268,7 +304,7 @@ def test_nonsense_is_refused(store: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_does_not_wait(store: Path) -> None:
-    """The thread is in the parent only."""
+    """The thread is in the parent only; a lock that was held at the fork is not waited for when the child ends."""
     queue = Reader(store).batches(4, workers=0).queue()
     if (child := os.fork()) == 0:
         try:
@@ -279,3 +315,19 @@ def test_a_forked_child_does_not_wait(store: Path) -> None:
         os._exit(4)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert queue.dequeue() is not None
+    script = (
+        "import os, sys, threading, rawpack\n"
+        "queue = rawpack.Reader(sys.argv[1]).batches(4, workers=0).queue()\n"
+        "held, forked = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with queue._shared._changed:\n"
+        "        held.set(), forked.wait()\n"
+        "threading.Thread(target=hold).start()\n"
+        "held.wait()\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    forked.set()\n"
+        "    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    options = ("-W", "ignore::DeprecationWarning", "-c", script)
+    assert subprocess.run([sys.executable, *options, store], env=environment(), timeout=60, check=False).returncode == 0

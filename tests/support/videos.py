@@ -27,6 +27,11 @@ needs_ffmpeg = pytest.mark.skipif(FFMPEG is None, reason="needs the ffmpeg comma
 
 @pytest.fixture
 def looked_through_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one test, as `look_through_here`."""
+    look_through_here(monkeypatch)
+
+
+def look_through_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Videos are looked through in this process: child processes take half a second each, and change nothing."""
 
     def make_indexes(places: Sequence[Any], progress: Any = None) -> list[Any]:

@@ -157,8 +157,10 @@ def test_numbers_that_jax_would_cut_are_refused(mixed: Reader) -> None:
     with pytest.raises(UsageError, match=r"'id' has numbers that JAX would cut to int32.*jax_enable_x64"):
         next(iter(mixed.batches(4, fields=["id"], workers=0).jax()))
     with jax.enable_x64(True):
-        batch = next(iter(mixed.batches(4, fields=["id"], workers=0).jax()))
-        assert batch["id"].tolist() == [(1 << 40) + i for i in range(4)]
+        arrays = mixed.batches(4, fields=["id"], workers=0).jax()
+        assert next(iter(arrays))["id"].tolist() == [(1 << 40) + i for i in range(4)]
+    with pytest.raises(UsageError, match=r"'id' has numbers that JAX would cut to int32"):
+        next(iter(arrays))  # in the mode of now, not of when it was made
 
 
 # ---------------------------------------------------------------------------------------------- states and arguments

@@ -33,7 +33,6 @@ from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
-    from rawpack.transforms.pipeline import Pipeline
 
 _WHOLE_BATCHES_BYTES = 1 << 30
 """If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
@@ -261,9 +260,9 @@ class Batches(Iterable[Batch]):
     torch, tensordict, jax = faced.torch, faced.tensordict, faced.jax
     data_iter, queue = faced.data_iter, faced.queue
 
-    def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
-        """Called by a face: the same batches from the same position, with another pipeline."""
-        options = replace(self.options, pipeline=pipeline)
+    def with_options(self, **changed: Any) -> Batches:
+        """Called by a face: the same batches from the same position, with other options."""
+        options = replace(self.options, **changed)
         other = Batches(
             self._library, self._selection, self._order, self._split, self._seed, options, self._clips, self._ranks
         )
@@ -287,7 +286,9 @@ class Batches(Iterable[Batch]):
             listed = stored.kind == "text" or not padded
             length = self.options.ragged
             shape = (
-                (*self._axes(name), length, *(n or 0 for n in stored.shape[1:])) if isinstance(length, int) else None
+                (*self._axes(name), length, *(n or 0 for n in stored.shape[1:]))
+                if isinstance(length, int | np.integer)
+                else None
             )
             described[name] = BatchField(
                 stored.kind, None if listed else stored.dtype, False, None if listed else shape

@@ -79,8 +79,9 @@ class DataIter(Iterator[DataBatch]):
         self._iterator: BatchIterator | None = None
         self._first: Batch = {}
         """Copies of the first rows of this epoch, which fill up the last batch."""
-        self._pad = 0
-        """How many rows the last batch needs."""
+        self._pad = self._repeats = self._left = 0
+        """How many rows the last batch needs; how many of its own repeat the start of the epoch, to give ranks equal
+        batches; how many batches are left."""
         self._current: DataBatch | None = None
         self._provided: tuple[list[Any], list[Any]] | None = None
 
@@ -110,23 +111,32 @@ class DataIter(Iterator[DataBatch]):
         self._current, self._first = None, {}
         if iterator is not None:
             iterator.close()
+            # The position that it has reached does not count: the next epoch does.
+            self._batches.set_epoch(self._batches.next_start().epoch)
 
     def iter_next(self) -> bool:
         """Go to the next batch. False at the end of the epoch."""
         self._current = None  # its slot may be needed
         if self._iterator is None:
             start = self._batches.next_start()
-            self._pad = self.batch_size - len(start.span(len(start) - 1)) if len(start) else 0
+            self._left = len(start)
+            if self._left:
+                last = start.span(self._left - 1)
+                self._pad, self._repeats = self.batch_size - len(last), min(max(0, last.stop - last.length), len(last))
+            if self._pad and start.position:
+                self._first = self._first_rows(self._begun_at_zero(start.epoch))
             self._iterator = iter(self._batches)
         batch = next(self._iterator, None)
         if batch is None:
             return False
         if self._pad and not self._first:
-            self._first = {name: batch[name][: self._pad].copy() for name in (*self._described, INDEX)}
+            self._first = self._first_rows(batch)
         pad = self.batch_size - len(batch[INDEX])
         filled = {name: self._filled(name, batch[name], pad) for name in (*self._described, INDEX)}
+        self._left -= 1
+        repeated = pad if self._left else pad + self._repeats
         data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
-        self._current = DataBatch(data, label, pad, filled[INDEX], batch[INDEX])
+        self._current = DataBatch(data, label, repeated, filled[INDEX], batch[INDEX])
         return True
 
     def next(self) -> DataBatch:
@@ -177,6 +187,15 @@ class DataIter(Iterator[DataBatch]):
         if self._current is None:
             raise UsageError("there is no current batch: call next(), or iter_next() while it returns True")
         return self._current
+
+    def _first_rows(self, batch: Batch) -> Batch:
+        return {name: batch[name][: self._pad].copy() for name in (*self._described, INDEX)}
+
+    def _begun_at_zero(self, epoch: int) -> Batch:
+        """The first batch of an epoch that is resumed further on."""
+        again = self._batches.with_options(workers=0, progress=False)
+        again.load_state_dict({**again.state_dict(), "epoch": epoch, "position": 0})
+        return next(iter(again))
 
     def _filled(self, name: str, array: NDArray[Any], pad: int) -> NDArray[Any]:
         """With `pad` rows of the epoch's first: all of them again and again where it has fewer."""

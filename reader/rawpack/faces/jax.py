@@ -66,23 +66,19 @@ class _JaxCopies:
         self.counts = dict[str, int]()
         devices = getattr(sharding, "device_set", None) or jax.device_put(np.empty(0), sharding).devices()
         self.platforms = {device.platform for device in devices}
-        self._narrow = {
-            name: dtype
-            for name, field in batches.described().items()
-            if field.dtype in ("int64", "uint64")
-            and (dtype := np.dtype(jax.dtypes.canonicalize_dtype(field.dtype))).itemsize < 8
-        }
-        """Fields that JAX makes narrower, and their dtype there."""
+        self._wide = [name for name, field in batches.described().items() if field.dtype in ("int64", "uint64")]
+        """Fields that JAX makes narrower, unless it is in its 64-bit mode."""
         rows = batches.next_start().split.batch_size
         self._check(rows, "the batches", "choose another batch_size=, or leave it out with fields=")
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        for name, dtype in self._narrow.items():
-            limits, array = np.iinfo(dtype), arrays[name]
-            if array.size and (array.min() < limits.min or array.max() > limits.max):
+        for name in self._wide:
+            # Asked again for each batch: the mode may be changed, and may be that of a thread.
+            array, limits = arrays[name], np.iinfo(np.dtype(self._jax.dtypes.canonicalize_dtype(arrays[name].dtype)))
+            if array.size and limits.bits < 64 and (array.min() < limits.min or array.max() > limits.max):
                 raise UsageError(
-                    f"{name!r} has numbers that JAX would cut to {dtype}: call "
-                    'jax.config.update("jax_enable_x64", True) before batches.jax(), or leave it out with fields='
+                    f"{name!r} has numbers that JAX would cut to {limits.dtype}: call "
+                    'jax.config.update("jax_enable_x64", True), or leave it out with fields='
                 )
         if self._copied:
             arrays = {name: np.array(array) for name, array in arrays.items()}

@@ -40,13 +40,16 @@ class BatchQueue(Iterator[Batch]):
                 f"must be {depth + 1} or more, one for each thread that takes batches"
             )
         batches.held = max(batches.held, depth + 1)
-        self._batches, self._shared, self._process = batches, _Shared(depth), os.getpid()
+        # From here on, a position that another iterator has reached does not count.
+        batches.set_epoch(batches.next_start().epoch)
+        self._batches, self._process = batches, os.getpid()
+        self._shared = _Shared(depth, batches.state_dict())
         self._thread = threading.Thread(
             target=_fill, args=(self._shared, batches, epochs), name="rawpack batch queue", daemon=True
         )
         # The thread knows only what is shared, so that it ends with this object, and with Python. Weakly: an error that
         # was raised leads back to this object.
-        weakref.finalize(self, _close, weakref.ref(self._shared))
+        weakref.finalize(self, _close, weakref.ref(self._shared), self._process)
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -77,9 +80,14 @@ class BatchQueue(Iterator[Batch]):
             raise RawpackError("this queue belongs to the process it was made in; call queue() again after a fork")
         return self._shared.take()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The state after all batches that were taken, as of `Batches.state_dict`; those that wait in the queue do not
+        count. Threads that are still working on a batch have taken it: `Batches.state_dict(after=)` goes by a batch."""
+        return self._shared.state_dict()
+
     def stats(self) -> dict[str, Any]:
-        """How full the queue was, and who waited: see the Python API page. Batches before the first was taken do not
-        count."""
+        """How full the queue is and was, and who waited: see the Python API page. Batches before the first was taken do
+        not count."""
         return self._shared.stats()
 
     def close(self) -> None:
@@ -92,10 +100,13 @@ class BatchQueue(Iterator[Batch]):
 class _Shared:
     """What the thread that fills a queue and those that take from it have in common."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, state: dict[str, Any]) -> None:
+        """state: before the first batch."""
         self.depth = depth
         self._changed = threading.Condition()
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[tuple[Batch, dict[str, Any]]] = deque()
+        """With the state after each."""
+        self._state = state
         self._ended = self.closed = False
         """Whether nothing more is put in; whether nobody wants more."""
         self._failure: BaseException | None = None
@@ -110,10 +121,10 @@ class _Shared:
             self._wait("producer", lambda: self.closed or len(self._batches) < self.depth)
             return not self.closed
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: Batch, state: dict[str, Any]) -> None:
         with self._changed:
             if not self.closed:
-                self._batches.append(batch)
+                self._batches.append((batch, state))
                 self._changed.notify_all()
 
     def end(self, failure: BaseException | None) -> None:
@@ -133,7 +144,8 @@ class _Shared:
             if self._batches:
                 self._taken += 1
                 self._changed.notify_all()
-                return self._batches.popleft()
+                batch, self._state = self._batches.popleft()
+                return batch
             if self._failure is not None and not self.closed:
                 # Each thread gets it as it was, without the frames of the others.
                 raise self._failure.with_traceback(self._traceback)
@@ -145,11 +157,16 @@ class _Shared:
             self._batches.clear()
             self._changed.notify_all()
 
+    def state_dict(self) -> dict[str, Any]:
+        with self._changed:
+            return dict(self._state)
+
     def stats(self) -> dict[str, Any]:
         with self._changed:
             return {
                 "depth": self.depth,
                 "taken": self._taken,
+                "ready": len(self._batches),
                 "mean_fill": self._filled / self._measured if self._measured else None,
                 "min_fill": self._least,
                 "consumer_waits": self._waits["consumer"],
@@ -169,8 +186,9 @@ class _Shared:
             self._waited_s[who] += time.perf_counter() - began
 
 
-def _close(shared: weakref.ref[_Shared]) -> None:
-    if (alive := shared()) is not None:
+def _close(shared: weakref.ref[_Shared], process: int) -> None:
+    # Not in a forked child: a thread of the parent may have held the lock when it was copied.
+    if os.getpid() == process and (alive := shared()) is not None:
         alive.close()
 
 
@@ -182,7 +200,7 @@ def _fill(shared: _Shared, batches: Batches, epochs: int | None) -> None:
             iterator, empty = iter(batches), True
             try:
                 while shared.has_room() and (batch := next(iterator, None)) is not None:
-                    shared.put(batch)
+                    shared.put(batch, _state_after(batches, batch))
                     empty = False
                     # Held by nobody here while this thread waits.
                     del batch
@@ -190,9 +208,18 @@ def _fill(shared: _Shared, batches: Batches, epochs: int | None) -> None:
                 iterator.close()
             if shared.closed:
                 return
-            if empty and epochs is None:
+            if empty and epochs is None and iterator.start.position == 0:
                 raise UsageError("an epoch has no batches: a queue without epochs= would be filled forever")
     except BaseException as error:
         failure = error
     finally:
         shared.end(failure)
+
+
+def _state_after(batches: Batches, batch: Batch) -> dict[str, Any]:
+    try:
+        return batches.state_dict(after=batch)
+    except UsageError as error:
+        raise UsageError(
+            "a state was loaded while a queue was being filled: load it before you call queue()"
+        ) from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,10 +34,7 @@ class Lambda(Step):
 
     def makes(self, spec: Spec) -> Spec:
         shape = spec.shape if self.shape is None else self.shape
-        layout = spec.layout if len(shape) == 3 and shape == spec.shape else ""
-        if spec.layout == "HWC" and len(shape) == 3 and shape[2] == spec.shape[2]:
-            layout = "HWC"
-        return Spec(shape, self.dtype or spec.dtype, layout)
+        return Spec(shape, self.dtype or spec.dtype, _layout(spec, shape))
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         made = np.asarray(self.lambd(image))
@@ -65,7 +63,16 @@ class BatchLambda(BatchStep):
         self.made = {name: Spec(tuple(shape), np.dtype(dtype).name) for name, (shape, dtype) in (makes or {}).items()}
 
     def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
-        return self.made
+        layouts = {name: _layout(specs[name], made.shape) for name, made in self.made.items() if name in specs}
+        return {name: replace(made, layout=layouts.get(name, "")) for name, made in self.made.items()}
 
     def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
         return (self.lambd(batch, random) if self.random else self.lambd(batch)) or {}
+
+
+def _layout(spec: Spec, shape: tuple[int | None, ...]) -> Literal["HWC", "CHW", ""]:
+    """Of an array that a function makes of one with `spec`: what has as many channels at its end is still an image."""
+    if shape == spec.shape:
+        return spec.layout
+    images = spec.layout == "HWC" and len(shape) == len(spec.shape) and shape[-1] == spec.shape[-1]
+    return "HWC" if images else ""
