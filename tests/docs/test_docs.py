@@ -45,7 +45,7 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_pipeline", "described", "next_start"}
+FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_options", "described", "next_start"}
 """Methods of `Batches` and its faces that only they and their iterators call."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 

@@ -44,7 +44,7 @@ def torch_batches(
             runtime = TorchRuntime(torch, target)
         if batches.options.pipeline is not None:
             pipeline, tails = cut_tails(batches.options.pipeline)
-            batches = batches.with_pipeline(pipeline) if tails else batches
+            batches = batches.with_options(pipeline=pipeline) if tails else batches
     described = batches.described()
     tupled, shown = tuples(batches, as_tuple)
     converters = {}
