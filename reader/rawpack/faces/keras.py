@@ -139,9 +139,9 @@ class KerasBatches:
 
     @property
     def num_batches(self) -> int:
-        """As `len`, which Keras asks for once, before the first epoch. When it begins one that was resumed in the
-        middle: the number that is left, after which it ends the epoch."""
-        return self._left if self.watched else len(self)
+        """As `len`, which Keras asks for before the first epoch. When it begins an epoch that was resumed in the middle:
+        the number that is left, after which it ends the epoch."""
+        return self._left if self.watched and not self.in_order else len(self)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Batch `index` of the current epoch as (x,), (x, y) or (x, y, sample_weight), of numpy arrays (n, ...).

@@ -8,6 +8,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rawpack.errors import UsageError
 from rawpack.faces.keras import import_keras
 from rawpack.order.keys import whole_number
@@ -21,14 +24,15 @@ _VERSION = 1
 _WEIGHTS = ("a.weights.h5", "b.weights.h5")
 """Written in turn: the pointer always names one that is complete."""
 _SHORTER_EPOCH = "Your input ran out of data"
-"""What Keras warns of where an epoch has fewer batches than the first."""
+"""What Keras warns of where an epoch has fewer batches than it counted: the rest of one that was resumed has."""
 
 
 def keras_checkpoint(data: KerasBatches, folder: str | Path, every: int | None) -> KerasCheckpoint:
     """What `KerasBatches.checkpoint` returns, with its arguments."""
     every = None if every is None else whole_number("every", every, 1)
-    kind = type(KerasCheckpoint.__name__, (KerasCheckpoint, import_keras().callbacks.Callback), {})
-    made: KerasCheckpoint = kind(data, Path(folder), every)
+    keras = import_keras()
+    kind = type(KerasCheckpoint.__name__, (KerasCheckpoint, keras.callbacks.Callback), {})
+    made: KerasCheckpoint = kind(data, Path(folder), every, keras)
     return made
 
 
@@ -41,16 +45,18 @@ class KerasCheckpoint:
     model: Any
     params: dict[str, Any]
 
-    def __init__(self, data: KerasBatches, folder: Path, every: int | None) -> None:
+    def __init__(self, data: KerasBatches, folder: Path, every: int | None, keras: Any) -> None:
         """Made by `KerasBatches.checkpoint`, which derives a class from this one and `keras.callbacks.Callback`."""
         super().__init__()
-        self._data, self._folder, self._every = data, folder, every
+        self._data, self._folder, self._every, self._keras = data, folder, every, keras
         self._expected: int | None = None
         """The epoch that `fit` must begin with, where a checkpoint was loaded."""
         self._start: EpochStart | None = None
         """Where the current epoch begins."""
         self._epoch = 0
         """Its number in `fit`."""
+        self._kept: list[tuple[Any, NDArray[Any]]] = []
+        """Variables and what they were, where a step was begun for which there is no batch."""
         self._trained = self._unsaved = 0
         """Batches of this epoch that were trained on; and since the last save."""
 
@@ -73,9 +79,11 @@ class KerasCheckpoint:
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
         self.model.load_weights(str(self._folder / saved["weights"]))
+        for variable, seed in zip(self._seeds(), saved["seeds"], strict=True):
+            variable.assign(np.array(seed, variable.dtype))
         self._data.load_state_dict(saved["state"])
-        # The rest of an epoch has fewer batches, as it should.
-        warnings.filterwarnings("ignore", _SHORTER_EPOCH, UserWarning)
+        if saved["state"].get("position"):
+            warnings.filterwarnings("ignore", _SHORTER_EPOCH, UserWarning)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin to count batches. Raises UsageError where they could not be counted, and for the wrong epoch."""
@@ -98,12 +106,24 @@ class KerasCheckpoint:
         self._expected, self._epoch, self._trained = None, epoch, 0
         self._start = data.watch()
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Keep all variables before TensorFlow finds that no batch is left: it has done part of a step by then."""
+        assert self._start is not None
+        if batch == len(self._start) and self._keras.backend.backend() == "tensorflow":
+            variables = (*self.model.variables, *self.model.optimizer.variables)
+            self._kept = [(variable, np.array(self._numpy(variable))) for variable in variables]
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Undo that part of a step."""
+        for variable, value in self._kept:
+            variable.assign(value)
+        self._kept = []
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Save, if it is time."""
         assert self._start is not None
-        more = batch + 1 - self._trained
-        self._trained += more
-        self._unsaved += more
+        self._unsaved += batch + 1 - self._trained
+        self._trained = batch + 1
         if not self._data.watched or self._data.in_order < self._trained:
             raise UsageError(
                 "the checkpoint's dataset was used for something else in the middle of an epoch of fit(): give "
@@ -115,6 +135,7 @@ class KerasCheckpoint:
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save, also where something else has ended the epoch before its last batch."""
+        self.on_test_begin()
         self._data.load_state_dict(self._save())
 
     def _save(self) -> dict[str, Any]:
@@ -128,8 +149,16 @@ class KerasCheckpoint:
             self.model.save_weights(str(self._folder / weights), overwrite=True)
             over = self._trained == len(self._start)
             saved = {"version": _VERSION, "weights": weights, "epoch": self._epoch + over, "state": state}
-            self._point_to(saved)
+            self._point_to(saved | {"seeds": [self._numpy(seed).tolist() for seed in self._seeds()]})
         return state
+
+    def _numpy(self, variable: Any) -> NDArray[Any]:
+        return np.asarray(self._keras.ops.convert_to_numpy(variable))
+
+    def _seeds(self) -> list[Any]:
+        """The variables of the model that its file of weights does not have: the seeds of dropout and the like."""
+        in_file = {id(weight) for weight in self.model.weights}
+        return [variable for variable in self.model.variables if id(variable) not in in_file]
 
     def _point_to(self, saved: dict[str, Any]) -> None:
         """Write the pointer, once the weights are on the disk; all of it or nothing, also if the power fails."""
@@ -146,6 +175,7 @@ class KerasCheckpoint:
         try:
             saved = json.loads(path.read_bytes())
             known = saved["version"] == _VERSION and saved["weights"] in _WEIGHTS and isinstance(saved["state"], dict)
+            known = known and isinstance(saved["seeds"], list)
             whole_number("epoch", saved["epoch"], 0)
         except FileNotFoundError:
             return {}
