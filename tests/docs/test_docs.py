@@ -30,6 +30,8 @@ import rawpack
 import rawpack.transforms
 from rawpack import errors
 from rawpack.faces.data_iter import DataIter
+from rawpack.faces.keras import KerasBatches
+from rawpack.faces.keras_checkpoint import KerasCheckpoint
 from rawpack.faces.placed import PlacedBatches
 from rawpack.faces.queue import BatchQueue
 from rawpack.faces.torch import TorchBatches
@@ -46,6 +48,10 @@ FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_options", "described", "next_start"}
+FOR_ITERATORS |= {"foreseeable", "watch", "state_in"}
+FOR_ITERATORS |= {
+    f"on_{what}" for what in ("train_begin", "epoch_begin", "train_batch_begin", "train_batch_end", "test_begin")
+}
 """Methods of `Batches` and its faces that only they and their iterators call."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 
@@ -252,7 +258,8 @@ def test_every_public_name_is_documented() -> None:
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
     for name in rawpack.__all__:
         assert name in page, name
-    for kind in (rawpack.Reader, rawpack.Batches, PlacedBatches, TorchBatches, DataIter, BatchQueue):
+    kinds = (rawpack.Reader, rawpack.Batches, PlacedBatches, TorchBatches, DataIter, BatchQueue)
+    for kind in (*kinds, KerasBatches, KerasCheckpoint):
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_ITERATORS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"

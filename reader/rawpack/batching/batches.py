@@ -54,6 +54,9 @@ class BatchField:
     """Whether it is images (n, H, W, C), or clips of them."""
     shape: tuple[int, ...] | None = None
     """Of one sample; None where it is a list, or differs from batch to batch."""
+    axes: tuple[int | None, ...] | None = None
+    """As `shape`, with None for an axis that differs from batch to batch; for texts, those between samples and texts.
+    None where it is a list of arrays."""
 
 
 class Batches(Iterable[Batch]):
@@ -132,7 +135,7 @@ class Batches(Iterable[Batch]):
     def _title(self) -> str:
         options, split = self.options, self._ranked()
         # A sampler is not asked: it may draw, and may raise.
-        count = f"{len(self)} " if self._order.foreseeable else ""
+        count = f"{len(self)} " if self.foreseeable else ""
         plural = "" if count == "1 " else "es"
         order = f"{options.order_name}, seed={self._seed}" if options.order_name != "sequential" else "sequential"
         ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
@@ -258,7 +261,7 @@ class Batches(Iterable[Batch]):
         return self.counted.as_dict()
 
     torch, tensordict, jax = faced.torch, faced.tensordict, faced.jax
-    data_iter, queue = faced.data_iter, faced.queue
+    data_iter, queue, keras, tf_data = faced.data_iter, faced.queue, faced.keras, faced.tf_data
 
     def with_options(self, **changed: Any) -> Batches:
         """Called by a face: the same batches from the same position, with other options."""
@@ -280,21 +283,16 @@ class Batches(Iterable[Batch]):
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.options.planes
-            described[field.name] = BatchField(kind, field.dtype, channels_last, field.shape)
+            described[field.name] = BatchField(kind, field.dtype, channels_last, field.shape, field.shape)
         for name in self._ragged_fields.names:
-            stored, padded = self._library.fields[name], self.options.ragged != "list"
-            listed = stored.kind == "text" or not padded
-            length = self.options.ragged
-            shape = (
-                (*self._axes(name), length, *(n or 0 for n in stored.shape[1:]))
-                if isinstance(length, int | np.integer)
-                else None
-            )
-            described[name] = BatchField(
-                stored.kind, None if listed else stored.dtype, False, None if listed else shape
-            )
-            if not listed:
-                described[f"{name}.length"] = BatchField("number", "int64", False, self._axes(name))
+            stored, axes, length = self._library.fields[name], self._axes(name), self.options.ragged
+            if stored.kind == "text" or length == "list":
+                described[name] = BatchField(stored.kind, None, False, axes=axes if stored.kind == "text" else None)
+                continue
+            rest = tuple(n or 0 for n in stored.shape[1:])
+            shape = (*axes, length, *rest) if isinstance(length, int | np.integer) else None
+            described[name] = BatchField(stored.kind, stored.dtype, False, shape, shape or (*axes, None, *rest))
+            described[f"{name}.length"] = BatchField("number", "int64", False, axes, axes)
         return described
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
@@ -306,10 +304,15 @@ class Batches(Iterable[Batch]):
         bookmark = self._bookmark
         next_epoch = (bookmark.epoch, bookmark.position) == (iterator.start.epoch + 1, 0)
         # Threads use the caller's own transform, which may be changed between two epochs.
-        foreseeable = self._order.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
+        foreseeable = self.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
         if bookmark.is_latest(iterator) and next_epoch and foreseeable and self._library.fetcher is None:
             return self._steps(iterator.start.next_epoch)
         return iter(())
+
+    @property
+    def foreseeable(self) -> bool:
+        """Called by a face: whether all epochs have the same length, and none has to be drawn by the user's code."""
+        return self._order.foreseeable
 
     def next_start(self) -> EpochStart:
         """Called by a face: where the next iterator begins."""

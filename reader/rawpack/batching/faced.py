@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rawpack.batching.batches import Batches
     from rawpack.faces.data_iter import DataIter, Names
     from rawpack.faces.jax import JaxBatches
+    from rawpack.faces.keras import Chosen
     from rawpack.faces.queue import BatchQueue
     from rawpack.faces.torch import TorchBatches
 
@@ -106,3 +107,38 @@ def queue(batches: Batches, depth: int = 8, epochs: int | None = None) -> BatchQ
     from rawpack.faces.queue import BatchQueue
 
     return BatchQueue(batches, depth, epochs)
+
+
+def keras(batches: Batches, x: Chosen = "image", y: Chosen | None = None, sample_weight: str | None = None) -> Any:
+    """The same batches as a `keras.utils.PyDataset` of Keras 3, under any of its backends: for `fit`, `evaluate` and
+    `predict`. See `rawpack.faces.keras.KerasBatches` for its methods.
+
+    x, y: the field of inputs, or of labels; several as a list, of which Keras gets a tuple, or as a dict: Keras's name
+        -> field. Without y, batches have inputs only.
+    sample_weight: a field with a number for each sample, which weights its loss.
+
+    Batches are numpy arrays; images stay (n, H, W, C). Raises MissingExtraError without Keras 3, and UsageError for
+    fields that no batch has, or that are lists: texts, and ragged fields without `ragged="pad"` or a length. Under JAX,
+    numbers that JAX would cut are a UsageError.
+    """
+    from rawpack.faces.keras import keras_batches
+
+    return keras_batches(batches, x, y, sample_weight)
+
+
+def tf_data(
+    batches: Batches, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
+) -> Any:
+    """The same batches as a `tf.data.Dataset`, whose signature is made of the fields. Each iteration is the next epoch,
+    also those of `repeat()`.
+
+    x, y, sample_weight: as in `keras`. Without x, an element is a dict of all fields.
+
+    Axis 0 has the batch's size where all batches have the same, else None. Texts are `tf.string`. The number of batches
+    is known, except after a resume in the middle of an epoch and with a sampler that draws. Load a state before.
+    Raises MissingExtraError without TensorFlow, and UsageError for fields that no batch has, or that are lists: ragged
+    fields without `ragged="pad"` or a length.
+    """
+    from rawpack.faces.tf_data import tf_dataset
+
+    return tf_dataset(batches, x, y, sample_weight)

@@ -57,6 +57,25 @@ class JaxBatches(PlacedBatches):
         super().begun(iterator)
 
 
+class NarrowedFields:
+    """Fields of whole numbers that JAX makes narrower, without an error for numbers that no longer fit."""
+
+    def __init__(self, jax: Any, batches: Batches) -> None:
+        self._jax = jax
+        self._wide = {name for name, field in batches.described().items() if field.dtype in ("int64", "uint64")}
+
+    def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Raise UsageError for a number that JAX would cut."""
+        for name in self._wide & arrays.keys():
+            # Asked again for each batch: the mode may be changed, and may be that of a thread.
+            array, limits = arrays[name], np.iinfo(np.dtype(self._jax.dtypes.canonicalize_dtype(arrays[name].dtype)))
+            if array.size and limits.bits < 64 and (array.min() < limits.min or array.max() > limits.max):
+                raise UsageError(
+                    f"{name!r} has numbers that JAX would cut to {limits.dtype}: call "
+                    'jax.config.update("jax_enable_x64", True), or leave it out with fields='
+                )
+
+
 class _JaxCopies:
     """Puts batches on the devices of a sharding."""
 
@@ -66,20 +85,12 @@ class _JaxCopies:
         self.counts = dict[str, int]()
         devices = getattr(sharding, "device_set", None) or jax.device_put(np.empty(0), sharding).devices()
         self.platforms = {device.platform for device in devices}
-        self._wide = [name for name, field in batches.described().items() if field.dtype in ("int64", "uint64")]
-        """Fields that JAX makes narrower, unless it is in its 64-bit mode."""
+        self._narrowed = NarrowedFields(jax, batches)
         rows = batches.next_start().split.batch_size
         self._check(rows, "the batches", "choose another batch_size=, or leave it out with fields=")
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        for name in self._wide:
-            # Asked again for each batch: the mode may be changed, and may be that of a thread.
-            array, limits = arrays[name], np.iinfo(np.dtype(self._jax.dtypes.canonicalize_dtype(arrays[name].dtype)))
-            if array.size and limits.bits < 64 and (array.min() < limits.min or array.max() > limits.max):
-                raise UsageError(
-                    f"{name!r} has numbers that JAX would cut to {limits.dtype}: call "
-                    'jax.config.update("jax_enable_x64", True), or leave it out with fields='
-                )
+        self._narrowed.check(arrays)
         if self._copied:
             arrays = {name: np.array(array) for name, array in arrays.items()}
         if not self._spans:

@@ -1,0 +1,59 @@
+"""Batches as a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rawpack.batching.batches import Batches, BatchField
+from rawpack.errors import MissingExtraError, UsageError
+from rawpack.faces.keras import Chosen, keras_form
+
+
+def tf_dataset(
+    batches: Batches, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
+) -> Any:
+    """What `Batches.tf_data` returns, with its arguments."""
+    tf = _tensorflow()
+    described, start = batches.described(), batches.next_start()
+    form: Callable[[Mapping[str, Any]], Any] = dict
+    fields = list(described)
+    if x is not None:
+        form, fields = keras_form(batches, x, y, sample_weight)
+    elif y is not None or sample_weight is not None:
+        raise UsageError("y= and sample_weight= need x=, the field of the inputs")
+    rows = start.split.batch_size if start.split.drop_last else None
+    specs = {}
+    for name in fields:
+        field = described[name]
+        if field.axes is None:
+            raise UsageError(
+                f'{name!r} is a list of arrays of different lengths in a batch: pass ragged="pad" or a length to '
+                "batches(), or leave it out with fields="
+            )
+        dtype = tf.string if field.kind == "text" else tf.as_dtype(field.dtype)
+        specs[name] = tf.TensorSpec((rows, *field.axes), dtype, name=name)
+
+    def epoch() -> Iterator[Any]:
+        for batch in batches:
+            yield form({name: _value(described[name], batch[name]) for name in specs})
+
+    dataset = tf.data.Dataset.from_generator(epoch, output_signature=form(specs))
+    if start.position or not batches.foreseeable:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(start)))
+
+
+def _value(field: BatchField, value: Any) -> Any:
+    """Texts as an array, which TensorFlow converts faster than a list."""
+    return np.array(value, dtype=object) if field.kind == "text" else value
+
+
+def _tensorflow() -> Any:
+    try:
+        import tensorflow
+    except ImportError as error:
+        raise MissingExtraError("batches.tf_data() needs TensorFlow: pip install tensorflow-cpu") from error
+    return tensorflow

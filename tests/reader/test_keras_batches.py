@@ -1,0 +1,319 @@
+"""What Keras asks of a `PyDataset`, asked here without Keras: in order, in any other order, and by several threads.
+
+Batch k of an epoch is the same however it is asked for. What is expected comes from the numpy batches of a loop. That
+Keras does ask like this is tried out in `tests/trainers/test_keras.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import Frames, pack_frames
+from pictures import picture
+from reading import WAYS
+from trained import numbered_store
+
+import rawpack_packer
+from rawpack import Batches, MissingExtraError, Reader, UsageError
+from rawpack.faces.keras import KerasBatches, keras_form
+from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
+
+SAMPLES, BATCH = 43, 5
+SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
+RANDOM: dict[str, Any] = {"transform": [RandomResizedCrop(6), RandomHorizontalFlip()]}
+MIXED: dict[str, Any] = {"transform": [RandomHorizontalFlip(), OneHot(4), MixUp()]}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbered_store(tmp_path_factory.mktemp("numbered") / "store", SAMPLES)
+
+
+def dataset(batches: Batches, x: Any = "image", y: Any = None, sample_weight: str | None = None) -> KerasBatches:
+    """What `Batches.keras` makes, without the class of Keras that it derives from."""
+    form, fields = keras_form(batches, x, y, sample_weight)
+    return KerasBatches(batches, form, fields)
+
+
+def expected(store: Path, epoch: int, **options: Any) -> list[dict[str, np.ndarray[Any, Any]]]:
+    """Copies of the batches of an epoch, as a loop over them gets them."""
+    batches = Reader(store).batches(BATCH, workers=0, **SHUFFLED, **options)
+    batches.set_epoch(epoch)
+    return [{name: array.copy() for name, array in batch.items()} for batch in batches]
+
+
+def same(given: tuple[Any, ...], batch: dict[str, Any]) -> bool:
+    image, label = given
+    return np.array_equal(image, batch["image"]) and np.array_equal(label, batch["label"])
+
+
+def flat(batches: Iterable[list[int]]) -> list[int]:
+    return [number for batch in batches for number in batch]
+
+
+def numbers(data: KerasBatches) -> list[list[int]]:
+    """The samples of the batches of an epoch."""
+    return [number.tolist() for (number,) in data]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("options", [{}, RANDOM, MIXED], ids=["plain", "random", "mixed"])
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_are_the_same_in_any_order(store: Path, way: str, options: dict[str, Any]) -> None:
+    """In order, shuffled, from the middle on, and asked for twice; with what is drawn at random, and over epochs."""
+    batches = Reader(store).batches(BATCH, **SHUFFLED, **WAYS[way], **options)
+    data = dataset(batches, "image", "label")
+    for epoch, seed in enumerate((None, 1, None, 2)):
+        truth = expected(store, epoch, **options)
+        order = list(range(len(data)))
+        if seed is not None:
+            random.Random(seed).shuffle(order)
+            order += [4, 5, 6, 0, 1]
+        assert all(same(data[number], truth[number]) for number in order)
+        data.on_epoch_end()
+
+
+def test_threads_may_ask_in_any_order(store: Path) -> None:
+    """Four at a time, as Keras's own workers would."""
+    data = dataset(Reader(store).batches(BATCH, workers=2, backend="thread", **SHUFFLED), "image", "label")
+    with ThreadPoolExecutor(4) as threads:
+        for epoch in range(3):
+            truth = expected(store, epoch)
+            given = threads.map(data.__getitem__, range(len(data)))
+            assert all(same(one, batch) for one, batch in zip(given, truth, strict=True))
+            data.on_epoch_end()
+
+
+def test_what_is_asked_for_in_order_is_made_in_advance(store: Path) -> None:
+    """By one iterator for each epoch, which has the next one's first batches begun at its end; what is asked for in
+    another order is read alone, and no more than that."""
+    made: list[int] = []
+
+    def count(image: Any) -> Any:
+        made.append(1)
+        return image
+
+    batches = Reader(store).batches(BATCH, workers=2, backend="process", **SHUFFLED)
+    data = dataset(batches, "number")
+    for _ in range(2):
+        assert sorted(flat(numbers(data))) == list(range(SAMPLES))
+        data.on_epoch_end()
+    assert batches.stats()["batches"] == 2 * len(data)
+    [idle] = batches._pool_cache._idle
+    assert len(idle.begun) == 3
+
+    alone = dataset(Reader(store).batches(BATCH, workers=0, transform=[count], **SHUFFLED), "image")
+    for number in (7, 2, 5):
+        alone[number]
+    assert len(made) == 3 * BATCH
+    assert alone.stats()["batches"] == 0
+
+
+def test_an_epoch_is_over_when_all_of_it_was_asked_for(store: Path) -> None:
+    """Keras also ends an epoch before it begins, after it has looked at the first batches, and twice."""
+    data = dataset(Reader(store).batches(BATCH, workers=0, **SHUFFLED), "number")
+    orders = [flat(batch["number"].tolist() for batch in expected(store, epoch)) for epoch in range(3)]
+    data.on_epoch_end()
+    data[0], data[1]
+    data.on_epoch_end()
+    data.on_epoch_end()
+    assert flat(numbers(data)) == orders[0]
+    data.on_epoch_end()
+    data.on_epoch_end()
+    assert flat(numbers(data)) == orders[1]
+    assert flat(numbers(data)) == orders[1], "until Keras says that it is over"
+    data.set_epoch(2)
+    assert flat(numbers(data)) == orders[2]
+    data.set_epoch(0)
+    assert flat(numbers(data)) == orders[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_resumes_in_the_middle(store: Path, way: str) -> None:
+    """The state after k batches, however many were asked for; batches then count from there, and the next epoch is a
+    whole one. States of `Batches` fit, and theirs fit here."""
+    batches = Reader(store).batches(BATCH, **SHUFFLED, **WAYS[way])
+    data = dataset(batches, "number")
+    truth = [[batch["number"].tolist() for batch in expected(store, epoch)] for epoch in range(3)]
+    data.set_epoch(1)
+    data[0], data[1], data[2], data[6]
+    state = data.state_dict(after_batches=2)
+    plain = Reader(store).batches(BATCH, workers=0, **SHUFFLED)
+    plain.set_epoch(1)
+    for _ in zip(range(2), plain, strict=False):
+        pass
+    assert state == plain.state_dict()
+
+    again = dataset(Reader(store).batches(BATCH, **SHUFFLED, **WAYS[way]), "number")
+    again.load_state_dict(state)
+    assert len(again) == again.num_batches == len(truth[1])
+    assert again.state_dict(after_batches=0) == state
+    assert numbers(again) == truth[1][2:]
+    with pytest.raises(IndexError, match=r"epoch 1 has no batch 7: there are 7 .* checkpoint\(\)"):
+        again[7]
+    assert again[3][0].tolist() == truth[1][5]
+    again.set_epoch(1)
+    assert again[0][0].tolist() == truth[1][2], "a loaded position stays"
+    assert again.state_dict(after_batches=7) == data.state_dict(after_batches=9)
+    numbers(again)
+    again.on_epoch_end()
+    assert numbers(again) == truth[2]
+    with pytest.raises(UsageError, match="after_batches=10"):
+        data.state_dict(after_batches=10)
+
+
+def test_ranks_share_an_epoch(store: Path) -> None:
+    """Each sample once, in any order of asking; all ranks have the same states."""
+    both = [
+        dataset(Reader(store).batches(BATCH, workers=0, rank=rank, world_size=2, uneven="keep", **SHUFFLED), "number")
+        for rank in (0, 1)
+    ]
+    seen = [number for data in both for k in reversed(range(len(data))) for number in data[k][0].tolist()]
+    assert sorted(seen) == list(range(SAMPLES))
+    assert both[0].state_dict(after_batches=3) == both[1].state_dict(after_batches=3)
+
+
+def test_batches_that_are_kept_do_not_change(store: Path) -> None:
+    """Also with a limit on slots, of which Keras knows nothing."""
+    for options in WAYS["threads"], WAYS["processes"], {**WAYS["threads"], "max_slots": 2}:
+        data = dataset(Reader(store).batches(BATCH, **SHUFFLED, **options), "image", "label")
+        kept = []
+        for _ in range(2):
+            kept += list(data)  # type: ignore[call-overload]
+            data.on_epoch_end()
+        gc.collect()
+        assert all(same(*pair) for pair in zip(kept, expected(store, 0) + expected(store, 1), strict=True))
+
+
+def test_what_keras_gets(store: Path) -> None:
+    """A field alone, several as a tuple or by Keras's names, and weights; the last batch is a short one."""
+    batches = Reader(store).batches(BATCH, workers=0)
+    [only] = dataset(batches)[0]
+    assert only.shape == (BATCH, 8, 8, 3)
+    both, labels, weights = dataset(batches, ["image", "index"], {"a": "label", "b": "number"}, "label")[8]
+    assert (type(both), both[0].shape, both[1].tolist()) == (tuple, (3, 8, 8, 3), [40, 41, 42])
+    assert {key: array.tolist() for key, array in labels.items()} == {"a": [0, 1, 2], "b": [40, 41, 42]}
+    assert weights.tolist() == [0, 1, 2]
+    assert [len(part) for part in dataset(batches, ["image"], ["label"])[0]] == [1, 1]
+
+
+def test_clips(tmp_path: Path) -> None:
+    """A clip is a sample: (n, frames, height, width, 3)."""
+    reader = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "store", "memmap")).clips(3)
+    data = dataset(reader.batches(4, workers=0, shuffle=True), "image", "clip")
+    truth = list(reader.batches(4, workers=0, shuffle=True))
+    for number in (1, 0):
+        image, clip = data[number]
+        assert image.shape[1:] == (3, 12, 16, 3)
+        np.testing.assert_array_equal(image, truth[number]["image"])
+        np.testing.assert_array_equal(clip, truth[number]["clip"])
+
+
+def test_nonsense_is_refused(store: Path) -> None:
+    """Fields that there are not, weights of nothing, Keras's own workers, and pickling."""
+    batches = Reader(store).batches(BATCH, workers=0)
+    for arguments, words in (
+        (("picture",), "x: there is no field 'picture' in a batch, only image, number, label, index"),
+        (("image", ["label", "labels"]), "y: there is no field 'labels'"),
+        (("image", {"a": 3}), "y: there is no field 3"),
+        (("image", []), "names no field"),
+        (("image", 3), "y=3 must be a list of names"),
+        (("image", None, "number"), "sample_weight='number' needs y="),
+        (("image", "label", "weight"), "sample_weight: there is no field 'weight'"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            dataset(batches, *arguments)
+    data = dataset(batches)
+    with pytest.raises(UsageError, match=r"pass workers= to Reader.batches"):
+        data.workers = 4
+    with pytest.raises(UsageError, match=r"use_multiprocessing=True: pass workers="):
+        data.use_multiprocessing = True
+    with pytest.raises(UsageError, match="leave Keras's workers at 1"):
+        pickle.dumps(data)
+    assert (data.workers, data.use_multiprocessing) == (1, False)
+    assert "KerasBatches(image; Batches(9 batches of 5" in repr(data)
+    for wrong in (9, -1):
+        with pytest.raises(IndexError, match="epoch 0 has no batch"):
+            data[wrong]
+
+
+def test_a_sampler_must_not_change_its_length(store: Path) -> None:
+    """Keras counts the batches once; a list, and a sampler of one length, are fine, also in another order."""
+    reader = Reader(store)
+    data = dataset(reader.batches(BATCH, workers=0, sampler=lambda epoch: range(20 - 5 * epoch)), "number")
+    numbers(data)
+    with pytest.raises(UsageError, match="epoch 1 has 3 batches, the one before it 4"):
+        data.on_epoch_end()
+
+    class Drawn:
+        rng = np.random.default_rng(1)
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(self.rng.permutation(20).tolist())
+
+    data = dataset(reader.batches(BATCH, workers=0, sampler=Drawn()), "number")
+    for _ in range(3):
+        shuffled = [data[k][0].tolist() for k in (3, 0, 2, 1)]
+        assert sorted(flat(shuffled)) == list(range(20))
+        assert [data[k][0].tolist() for k in (3, 0, 2, 1)] == shuffled
+        data.on_epoch_end()
+
+
+def test_a_failing_batch_raises_and_may_be_asked_for_again(store: Path) -> None:
+    """The error names the sample; the batches around it are there."""
+    fails = [True]
+
+    def fail(image: Any) -> Any:
+        if fails[0] and image[0, 0, 0] == bad:
+            raise ValueError("told to fail")
+        return image
+
+    truth = expected(store, 0)
+    bad = -1
+    firsts = [int(image[0, 0, 0]) for batch in truth for image in batch["image"]]
+    bad = next(first for first in firsts[2 * BATCH : 3 * BATCH] if firsts.count(first) == 1)
+    data = dataset(Reader(store).batches(BATCH, workers=0, transform=[fail], **SHUFFLED), "image", "label")
+    assert same(data[0], truth[0])
+    assert same(data[1], truth[1])
+    with pytest.raises(Exception, match="told to fail"):
+        data[2]
+    assert same(data[3], truth[3])
+    fails[0] = False
+    assert same(data[2], truth[2])
+
+
+def test_without_keras_or_tensorflow(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The errors say what to install, also where Keras has no backend, or is an older one."""
+    from types import SimpleNamespace
+
+    batches = Reader(store).batches(BATCH)
+    for name in ("keras", "tensorflow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match="needs Keras 3 and one of its backends: pip install keras"):
+        batches.keras()
+    with pytest.raises(MissingExtraError, match="pip install tensorflow-cpu"):
+        batches.tf_data()
+    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(utils=SimpleNamespace(), __version__="2.15.0"))
+    with pytest.raises(MissingExtraError, match=r"needs Keras 3, this is 2\.15\.0"):
+        batches.keras()
+
+
+def test_described_axes(tmp_path: Path) -> None:
+    """What a signature is made of: None for what differs from batch to batch."""
+    samples = [{"image": picture(8, 8, i), "boxes": np.zeros((i, 5), np.float32), "text": "a" * i} for i in range(3)]
+    rawpack_packer.pack(samples, tmp_path / "store", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
+    axes = {}
+    for ragged in ("list", "pad", 4):
+        described = Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged).described()
+        axes[ragged] = {name: field.axes for name, field in described.items()}
+    assert axes["list"] == {"image": (8, 8, 3), "index": (), "boxes": None, "text": ()}
+    assert axes["pad"] == {"image": (8, 8, 3), "index": (), "boxes": (None, 5), "boxes.length": (), "text": ()}
+    assert axes[4]["boxes"] == (4, 5)
