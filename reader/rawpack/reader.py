@@ -371,6 +371,7 @@ class Reader:
         one_of("uneven", uneven, "pad", "keep")
         size = image_size_of(image_size)
         transformed = bool(transform) or size is not None
+        fields = None if fields is None else names("fields", fields)
         files = choose_encoded(self._library, fields, encoded)
         if files and (size is not None or self._clips is not None):
             raise UsageError(

@@ -298,6 +298,25 @@ def test_the_box_of_a_random_resized_crop(segmented: Path, scaled: float | None)
             assert all(number - 7 <= given <= number for given, number in zip(box, before, strict=True))
 
 
+def test_a_center_crop_of_a_small_image(segmented: Path) -> None:
+    """The box is what there is of the image; the plain batch has zeros around it."""
+    asked: dict[str, Any] = {"transform": [CenterCrop((70, 78))], "fields": ["image"], "workers": 0}
+    (given,) = Reader(segmented).batches(30, **asked)
+    (batch,) = Reader(segmented).batches(30, encoded=True, **asked)
+    for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
+        part = cut(file, box)
+        height, width = part.shape[:2]
+        above, before = (70 - height) // 2, (78 - width) // 2
+        padded = np.pad(part, ((above, 70 - height - above), (before, 78 - width - before), (0, 0)))
+        np.testing.assert_array_equal(padded, pixels)
+
+
+def test_fields_may_be_any_iterable(store: Path) -> None:
+    for encoded in (False, True):
+        batches = Reader(store).batches(8, fields=(name for name in ("label", "image")), encoded=encoded)
+        assert set(next(iter(batches))) == {"image", "label", "index"}
+
+
 def test_masks(segmented: Path) -> None:
     """Masks come as files too, or are cropped by the workers to the same boxes; an image and its mask share a box."""
     step = RandomCrop((20, 28))
@@ -431,18 +450,3 @@ def test_a_queue(store: Path) -> None:
 def test_mxnet_gets_no_files(store: Path) -> None:
     with pytest.raises(UsageError, match="'image' has no fixed shape"):
         Reader(store).batches(8, encoded=True).data_iter()
-
-
-def test_torch(store: Path) -> None:
-    """The face for torch leaves files as they are; each is a tensor without a copy, and without a warning."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    batches = Reader(store).batches(8, encoded=True, transform=[RandomCrop(20)])
-    expected = [batch["image"] for batch in batches]
-    for files, batch in zip(expected, batches.torch(as_tuple=("image", "label", "boxes")), strict=True):
-        found, label, boxes = batch
-        assert isinstance(found, EncodedFiles)
-        assert same_files(found, [file.tobytes() for file in files])
-        assert label.dtype == boxes.dtype == torch.int64
-        assert tuple(boxes.shape) == (len(found), 4)
-        tensor = torch.from_numpy(found[0])
-        assert tensor.data_ptr() == found[0].ctypes.data
