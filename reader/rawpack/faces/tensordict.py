@@ -25,8 +25,9 @@ def _form() -> Form:
         raise MissingExtraError("batches.tensordict() needs tensordict and PyTorch: pip install tensordict") from None
 
     def form(batch: Batch) -> Any:
-        listed = list | EncodedFiles
-        values = {name: NonTensorStack(*one) if isinstance(one, listed) else one for name, one in batch.items()}
+        values = {
+            name: NonTensorStack(*one) if isinstance(one, list | EncodedFiles) else one for name, one in batch.items()
+        }
         return TensorDict(values, [len(batch[INDEX])])
 
     return form
