@@ -423,6 +423,17 @@ def test_damage(store: Path, tmp_path: Path) -> None:
         list(Reader(outside).batches(8, encoded=True))
 
 
+def test_no_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory for a batch, the error says so."""
+
+    def full(files: object) -> EncodedFiles:
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    monkeypatch.setattr(EncodedFiles, "copied", full)
+    with pytest.raises(WorkerError, match="MemoryError: Unable to allocate 9 TiB"):
+        list(Reader(store).batches(8, encoded=True))
+
+
 # ---------------------------------------------------------------------------------------------- faces
 
 

@@ -113,9 +113,9 @@ class EncodedFields:
         began = time.perf_counter()
         try:
             stored, boxes = self._stored(rows, seeds)
+            batch: dict[str, Any] = {name: EncodedFiles.copied(files) for name, files in stored.items()}
         except Exception as error:
             raise self._blame(rows, seeds, error) from error
-        batch: dict[str, Any] = {name: EncodedFiles.copied(files) for name, files in stored.items()}
         if boxes is not None:
             batch[BOXES] = boxes
         self._times.reading += time.perf_counter() - began
