@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batching.batches import Batches
+from rawpack.batching.encoded import choose_encoded, first_crop
 from rawpack.batching.fill import rows_of
 from rawpack.batching.options import (
     Options,
@@ -320,6 +321,7 @@ class Reader:
         image_size: int | tuple[int, int] | None = None,
         transform: Transform | None = None,
         color: Literal["yuv420"] | None = None,
+        encoded: bool | Sequence[str] = False,
         workers: int | None = None,
         backend: Literal["process", "thread"] | None = None,
         rank: int | Literal["auto"] | None = None,
@@ -350,6 +352,10 @@ class Reader:
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
             bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each. None
             gives RGB, or gray.
+        encoded: True gives images and masks as the files of the store, for decoders on a GPU; a list names the fields.
+            Such a field is a sequence of uint8 arrays, one per sample, over one array `data`, with `offsets` and
+            `sizes`. `transform` may then begin with a crop, whose places in the stored images come as `boxes`, int64
+            (batch, 4): top, left, height, width.
         workers: 0 to do the work in this process; None chooses by the CPUs available to this process and the store.
         backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
         rank, world_size: which of how many processes this is; each gets its part of every step. rank="auto" asks
@@ -373,12 +379,21 @@ class Reader:
         one_of("uneven", uneven, "pad", "keep")
         size = image_size_of(image_size)
         transformed = bool(transform) or size is not None
+        fields = None if fields is None else names("fields", fields)
+        files = choose_encoded(self._library, fields, encoded)
+        if files and (size is not None or self._clips is not None):
+            raise UsageError(
+                "encoded= gives files, which cannot be resized, nor be frames of clips: leave out image_size= and "
+                "clips(); transform= may begin with a crop"
+            )
         planes = choose_planes(self._library, fields, color, transformed)
-        chosen = choose_fields(self._library, fields, size, transformed)
+        chosen = choose_fields(self._library, fields, size, transformed, files)
         check_ragged(self._library, chosen, ragged)
-        pipeline, mover = self._pipeline(transform, chosen, size)
+        crop = first_crop(transform, self._library, chosen, files) if files else (None, ())
+        pipeline, mover = self._pipeline(transform, chosen, size, files)
         frames = 1 if self._clips is None else self._clips.shape.frames
-        number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipeline is not None, frames)
+        worked = [name for name in chosen if not files or (name not in files and self._library.fields[name].in_slot)]
+        number, kind = choose_workers(self._library, worked, planes, workers, backend, pipeline is not None, frames)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
         order = self._order(shuffle, block, window, sampler, seed)
@@ -388,6 +403,8 @@ class Reader:
             pipeline=pipeline,
             mover=mover,
             planes=planes,
+            encoded=files,
+            crop=crop,
             workers=number,
             backend=kind,
             timeout=seconds("timeout", timeout),
@@ -405,8 +422,13 @@ class Reader:
         return batches
 
     def _pipeline(
-        self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None
+        self,
+        transform: Transform | None,
+        chosen: Sequence[str],
+        size: tuple[int, int] | None,
+        files: Sequence[str],
     ) -> tuple[Pipeline | None, BoxMover | None]:
+        """files: the chosen fields that workers leave alone."""
         if transform is None and size is None:
             return None, None
         from rawpack.transforms.boxes import mover_for
@@ -417,7 +439,8 @@ class Reader:
         clips = self._clips
         frames, once = (None, ()) if clips is None else (clips.shape.frames, clips.once)
         classes = len(self.classes) if self.classes else None
-        pipeline = plan_pipeline(transform or [], self._library.fields, chosen, before, frames, once, classes)
+        worked = [name for name in chosen if name not in files]
+        pipeline = plan_pipeline(transform or [], self._library.fields, worked, before, frames, once, classes)
         mover = mover_for(transform, self._library.fields, chosen, before)
         return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 

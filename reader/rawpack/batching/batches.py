@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.batching import dataloader, faced
 from rawpack.batching.bookmark import Bookmark
+from rawpack.batching.encoded import BOXES, EncodedFields
 from rawpack.batching.fill import BatchFiller, WorkSpec
 from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, most_slices
 from rawpack.batching.options import Options, check_travels, sides, tiny
@@ -83,8 +84,8 @@ class Batches(Iterable[Batch]):
         what they are now."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.options, self._clips, self._ranks = seed, options, clips, ranks
-        shown = [name for name in options.fields if library.fields[name].in_slot]
-        ragged_fields = [name for name in options.fields if name not in shown]
+        shown = [name for name in options.fields if library.fields[name].in_slot and name not in options.encoded]
+        ragged_fields = [name for name in options.fields if not library.fields[name].in_slot]
         self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.mover)
         slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX))]
         if clips is not None:
@@ -106,7 +107,15 @@ class Batches(Iterable[Batch]):
         making = self._in_flight + 1 if options.max_slots is None else min(self._in_flight + 1, options.max_slots)
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
-        self.counted = Stats(options.workers, layout.sample_bytes)
+        self.counted = Stats(options.workers, layout.sample_bytes + library.mean_bytes(options.encoded))
+        self._besides_slots: RaggedFields | EncodedFields | None = None
+        if options.encoded:
+            self._besides_slots = EncodedFields(
+                library, options.encoded, *options.crop, self._ragged_fields, self._filler.name, self.counted.times,
+                verify=options.verify,
+            )  # fmt: skip
+        elif ragged_fields:
+            self._besides_slots = self._ragged_fields
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
@@ -146,6 +155,7 @@ class Batches(Iterable[Batch]):
     def _table(self) -> list[tuple[str, str, str]]:
         """Name, dtype and shape of each field of a batch."""
         fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.options.fields}
+        fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.options.encoded}
         fields |= {field.name: field for field in self._spec.layout.fields}
         return [(name, one.dtype, sides((self.options.batch_size, *one.shape))) for name, one in fields.items()]
 
@@ -165,7 +175,7 @@ class Batches(Iterable[Batch]):
             self,
             self._pool_cache,
             self._filler,
-            self._ragged_fields if self._ragged_fields.names else None,
+            self._besides_slots,
             seed=self._seed,
             in_flight=self._in_flight,
             together=self._together,
@@ -284,6 +294,10 @@ class Batches(Iterable[Batch]):
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.options.planes
             described[field.name] = BatchField(kind, field.dtype, channels_last, field.shape, field.shape)
+        for name in self.options.encoded:
+            described[name] = BatchField(self._library.fields[name].kind, None, False)
+        if self.options.crop[0] is not None:
+            described[BOXES] = BatchField("number", "int64", False, (4,), (4,))
         for name in self._ragged_fields.names:
             stored, axes, length = self._library.fields[name], self._axes(name), self.options.ragged
             if stored.kind == "text" or length == "list":

@@ -20,6 +20,7 @@ from rawpack.system import machine
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
+    from rawpack.transforms.step import CropStep
 
 Backend = Literal["process", "thread"]
 RESIZABLE = ("uint8", "uint16", "float32")
@@ -42,6 +43,10 @@ class Options:
     """What that does to boxes; None where no boxes were chosen."""
     planes: tuple[str, ...]
     """Fields that come as planes, as they are stored."""
+    encoded: tuple[str, ...]
+    """Fields that come as files."""
+    crop: tuple[CropStep | None, tuple[str, ...]]
+    """What is cropped of these, and the fields that are cropped: see `first_crop`."""
     workers: int
     backend: Backend
     timeout: float
@@ -102,9 +107,14 @@ def check_travels(pipeline: Pipeline) -> None:
 
 
 def choose_fields(
-    library: ConcatenatedStore, fields: Sequence[str] | None, image_size: tuple[int, int] | None, transformed: bool
+    library: ConcatenatedStore,
+    fields: Sequence[str] | None,
+    image_size: tuple[int, int] | None,
+    transformed: bool,
+    encoded: Sequence[str],
 ) -> tuple[str, ...]:
-    """The fields of a batch: by default numbers, images and masks. transformed: by `transform=` or `image_size=`."""
+    """The fields of a batch: by default numbers, images and masks. transformed: by `transform=` or `image_size=`.
+    encoded: those that come as files."""
     if fields is None:
         fields = [name for name, field in library.fields.items() if field.in_slot]
     chosen = tuple(dict.fromkeys(name for name in names("fields", fields) if name != INDEX))
@@ -117,7 +127,7 @@ def choose_fields(
                 f"image_size= resizes (height, width, channels) of {', '.join(RESIZABLE)}; {name!r} is {field.dtype} "
                 f"{field.shape}: leave it out with fields="
             )
-        if field.in_shards and not field.uniform and image_size is None and not transformed:
+        if field.in_shards and not (field.uniform or image_size or transformed or name in encoded):
             raise UsageError(
                 f"the samples of {name!r} have different sizes, so they cannot form a batch: pass image_size=224 "
                 "(resize and center-crop in the workers) or image_size=(height, width), or a transform= that makes one "

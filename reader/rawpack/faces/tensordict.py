@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawpack.batching.batches import Batches
+from rawpack.batching.encoded import EncodedFiles
 from rawpack.batching.iterator import Batch
 from rawpack.errors import MissingExtraError
 from rawpack.faces.placed import Form
@@ -24,7 +25,9 @@ def _form() -> Form:
         raise MissingExtraError("batches.tensordict() needs tensordict and PyTorch: pip install tensordict") from None
 
     def form(batch: Batch) -> Any:
-        values = {name: NonTensorStack(*one) if isinstance(one, list) else one for name, one in batch.items()}
+        values = {
+            name: NonTensorStack(*one) if isinstance(one, list | EncodedFiles) else one for name, one in batch.items()
+        }
         return TensorDict(values, [len(batch[INDEX])])
 
     return form

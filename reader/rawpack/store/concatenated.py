@@ -86,6 +86,11 @@ class ConcatenatedStore:
         """Bytes of all shard files."""
         return sum(store.manifest.shard_bytes for store in self.stores)
 
+    def mean_bytes(self, names: Sequence[str]) -> int:
+        """Bytes of image and mask fields `names` of a sample as they are stored, on average."""
+        shards = (shard for store in self.stores for shard in store.manifest.shards)
+        return sum(shard.fields[name].bytes for shard in shards for name in names) // max(1, len(self))
+
     @property
     def key_digest(self) -> str:
         """Identifies the samples and their rows, whatever the format: the same for equal keys in equal order."""

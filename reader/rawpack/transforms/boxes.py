@@ -20,7 +20,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.transforms.followers import BOXES, Window, follow, misfit
-from rawpack.transforms.pipeline import MASK, PIXELS, sides
+from rawpack.transforms.pipeline import MASK, PIXELS, shapes_of, sides
 from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, randoms
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
@@ -74,7 +74,7 @@ class BoxMover:
         ways: list[tuple[Move, Window]] = []
         for name, steps in self._lines:
             of_image = name == self._image
-            shapes = iter(_shapes(library, name, rows))
+            shapes = iter(shapes_of(library, name, rows))
             for random, known in zip(randoms(*seeds, samples), drawn, strict=True):
                 for shape in islice(shapes, frames):
                     way = _way(steps, random, known, shape)
@@ -134,14 +134,6 @@ def _check_still(step: Step, spec: Spec, made: Spec) -> None:
             f"{step!r} changes the size of images, {spec.shape} to {made.shape}, and does not say where their boxes "
             "go: write it as a Step with a method move(), or leave boxes out with fields="
         )
-
-
-def _shapes(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
-    """The shape of each sample's image, as it is stored."""
-    stored = library.fields[name]
-    if stored.uniform:
-        return [tuple(n or 0 for n in stored.shape)] * len(rows)
-    return [reader.shape(row) for reader, row in library.located(name, rows)]
 
 
 def _way(

@@ -190,7 +190,7 @@ def _fill_pixels(
             check(name, sample)
         known = None if drawn is None else drawn[i]
         if sizes is not None:
-            _same_size(sizes, i, reader.shape(row), name)
+            same_size(sizes, i, reader.shape(row), name)
         if crop is not None:
             place = _drawn(crop.draw, crop_number, random, reader.shape(row), "HWC", known)
             part = reader.read(row, crop.box(place), crop.reduction(place) if scales else 1)
@@ -228,7 +228,16 @@ def _drawn(
     return known[number]
 
 
-def _same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], name: str) -> None:
+def shapes_of(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
+    """The shape of each sample's image, as it is stored."""
+    stored = library.fields[name]
+    if stored.uniform:
+        return [tuple(n or 0 for n in stored.shape)] * len(rows)
+    return [reader.shape(row) for reader, row in library.located(name, rows)]
+
+
+def same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], name: str) -> None:
+    """Note the size of sample i. Raises UsageError if its other images have another one."""
     if len(sizes) <= i:
         sizes.append(shape[:2])
     elif sizes[i] != shape[:2]:

@@ -1,0 +1,463 @@
+"""Batches of files for decoders on a GPU: the bytes of the store, and the boxes that the same batches in pixels are
+cropped to. Pillow and liblmdb read what is compared."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import cv2
+import lmdb
+import numpy as np
+import pytest
+from clip_frames import Frames, pack_frames
+from folders import files_of
+from numpy.typing import NDArray
+from pictures import picture, save
+from PIL import Image
+from reading import WAYS, rows_of
+from running import Packed, pack
+from store_server import serving
+
+import rawpack_packer
+from rawpack import Reader, UsageError, WorkerError
+from rawpack.batching.encoded import EncodedFiles
+from rawpack.transforms import (
+    CenterCrop,
+    MixUp,
+    Normalize,
+    OneHot,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+)
+from rawpack.transforms.step import CropStep
+
+SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    """75 JPEG files of one size, in several shards."""
+    return packed("lmdb", "--size", 48)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder of JPEG files as cameras and programs write them, and a store that has kept them."""
+    root = tmp_path_factory.mktemp("kept")
+    for i in range(12):
+        options = {"progressive": i % 3 == 0, "subsampling": i % 3, "quality": 60 + 3 * i}
+        save(root / "photos" / f"{i:02}.jpg", picture(50 + 5 * i, 90 - 3 * i, i), **options)
+    save(root / "photos" / "gray.jpg", picture(66, 90, 50)[..., 1])
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    save(root / "photos" / "turned.jpg", picture(40, 70, 51), exif=turned)
+    store = pack(root / "photos", root / "store", "--format", "lmdb", "--size", "keep", "--quality", "keep")
+    return root / "photos", store
+
+
+@pytest.fixture(scope="module")
+def segmented(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of different sizes with a mask, a label, a caption and boxes."""
+    rng = np.random.default_rng(0)
+    samples = [
+        {
+            "image": Image.fromarray(picture(60 + i, 80 - i, i)),
+            "mask": rng.integers(0, 5, (60 + i, 80 - i)).astype(np.uint8),
+            "label": i % 3,
+            "caption": f"number {i}",
+            "boxes": np.array([[5, 6, 20 + i, 30, i]] * (i % 3), np.float32).reshape(-1, 5),
+        }
+        for i in range(22)
+    ]
+    where = tmp_path_factory.mktemp("segmented") / "store"
+    fields = {"mask": "mask", "boxes": "xyxy"}
+    rawpack_packer.pack(samples, where, fields=fields, classes=("a", "b", "c"), workers=0, format="lmdb", size="keep")
+    return where
+
+
+def values_of(store: Path) -> list[bytes]:
+    """The files of a store's images in the order of its rows, as liblmdb reads them."""
+    found = []
+    for path in sorted(store.glob("shard-*.lmdb")):
+        with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+            found += [value for key, value in transaction.cursor() if key.isdigit()]
+    return found
+
+
+def decoded(file: NDArray[np.uint8], mode: str | None = "RGB") -> NDArray[Any]:
+    with Image.open(io.BytesIO(file.tobytes())) as image:
+        return np.asarray(image if mode is None else image.convert(mode))
+
+
+def same_files(files: EncodedFiles, expected: list[bytes]) -> bool:
+    return [file.tobytes() for file in files] == expected
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_files_decode_to_the_plain_batch(store: Path, way: str) -> None:
+    """Over two epochs, each file is the store's value for its row, and decodes to the pixels that the plain batch has;
+    all else is the same."""
+    values = values_of(store)
+    plain = Reader(store).batches(8, workers=0, **SHUFFLED)
+    encoded = Reader(store).batches(8, encoded=True, **SHUFFLED, **WAYS[way])
+    assert len(encoded) == len(plain) == 10
+    for _ in range(2):
+        for given, batch in zip(plain, encoded, strict=True):
+            np.testing.assert_array_equal(batch["index"], given["index"])
+            np.testing.assert_array_equal(batch["label"], given["label"])
+            assert set(batch) == set(given)
+            assert same_files(batch["image"], [values[row] for row in given["index"]])
+            for file, pixels in zip(batch["image"], given["image"], strict=True):
+                np.testing.assert_array_equal(decoded(file), pixels)
+
+
+def test_kept_files_are_the_original_ones(kept: tuple[Path, Path]) -> None:
+    """Files of any size, without `image_size`; what decodes to other pixels than it shows was encoded again."""
+    photos, store = kept
+    reader = Reader(store)
+    (batch,) = reader.batches(100, encoded=True, fields=["image", "key"])
+    assert len(batch["image"]) == len(batch["key"]) == 14
+    for file, key, row in zip(batch["image"], batch["key"], batch["index"], strict=True):
+        assert (file.tobytes() == (photos / key).read_bytes()) == (key != "turned.jpg")
+        np.testing.assert_array_equal(decoded(file), reader[row]["image"])
+        assert decoded(file, None).ndim == (2 if key == "gray.jpg" else 3)
+
+
+def test_one_ragged_array(store: Path) -> None:
+    """Files are writable views of one array, each at an address that 64 divides, with zeros between them."""
+    for batch in Reader(store).batches(16, encoded=["image"], **SHUFFLED):
+        files = batch["image"]
+        filled = np.zeros(len(files.data), bool)
+        assert files.data.dtype == np.uint8
+        assert files.offsets.dtype == files.sizes.dtype == np.int64
+        assert len(files.offsets) == len(files.sizes) == len(files) == len(batch["index"])
+        for i, file in enumerate(files):
+            start, size = int(files.offsets[i]), int(files.sizes[i])
+            assert file.ctypes.data % 64 == 0
+            assert file.flags.writeable
+            assert file.flags.c_contiguous
+            assert file.dtype == np.uint8
+            assert file.shape == (size,)
+            assert file.ctypes.data == files.data.ctypes.data + start
+            assert not filled[start : start + size].any()
+            filled[start : start + size] = True
+        assert not files.data[~filled].any()
+
+
+def test_a_sequence(store: Path) -> None:
+    """Files are indexed from both ends, sliced over the same memory, and copied by pickle to aligned memory."""
+    files = next(iter(Reader(store).batches(8, encoded=True)))["image"]
+    expected = [file.tobytes() for file in files]
+    assert files[-1].tobytes() == expected[-1]
+    assert files[np.int64(2)].tobytes() == expected[2]
+    with pytest.raises(IndexError):
+        files[8]
+    part = files[5:1:-2]
+    assert same_files(part, expected[5:1:-2])
+    assert np.shares_memory(part[0], files.data)
+    assert "8 files" in repr(files)
+    for one in (files, part, files[0:0]):
+        again = pickle.loads(pickle.dumps(one))
+        assert same_files(again, [file.tobytes() for file in one])
+        assert all(file.ctypes.data % 64 == 0 for file in again)
+
+
+def test_batches_are_yours(store: Path) -> None:
+    """Batches that are held, and written to, change neither each other nor the store."""
+    values = values_of(store)
+    held = list(Reader(store).batches(8, encoded=True, **SHUFFLED))
+    files = [batch["image"][0] for batch in held]
+    rows = [int(batch["index"][0]) for batch in held]
+    for batch in held[::2]:
+        batch["image"].data[:] = 7
+    del held
+    list(Reader(store).batches(8, encoded=True))
+    for i, (file, row) in enumerate(zip(files, rows, strict=True)):
+        assert (file == 7).all() if i % 2 == 0 else file.tobytes() == values[row]
+    assert values_of(store) == values
+
+
+# ---------------------------------------------------------------------------------------------- which samples
+
+
+def test_orders_ranks_and_selections(store: Path) -> None:
+    """Selections, samplers, ranks and several stores as one: the files are those of `index`."""
+    values = values_of(store)
+    reader = Reader(store)
+    batches = [
+        reader.select(range(60, 10, -1)).batches(7, encoded=True, **SHUFFLED),
+        reader.batches(7, encoded=True, sampler=[5, 5, 74, 0, 5]),
+        *(reader.batches(7, encoded=True, rank=rank, world_size=3, **SHUFFLED) for rank in range(3)),
+        reader.batches(7, encoded=True, shuffle="block", block=4, window=3),
+        Reader([store, store]).batches(7, encoded=True, **SHUFFLED),
+        Reader(store, preload=True).batches(7, encoded=True, **SHUFFLED),
+    ]
+    for one in batches:
+        for batch in one:
+            assert same_files(batch["image"], [values[row % 75] for row in batch["index"]])
+
+
+def test_resumes(store: Path) -> None:
+    """A state of the plain batches is one of these, and boxes do not depend on where an epoch began."""
+    transform = [RandomResizedCrop(24)]
+    whole = list(Reader(store).batches(8, encoded=True, transform=transform, **SHUFFLED))
+    plain = Reader(store).batches(8, workers=0, **SHUFFLED)
+    iterator = iter(plain)
+    for _ in range(4):
+        next(iterator)
+    resumed = Reader(store).batches(8, encoded=True, transform=transform, **SHUFFLED)
+    resumed.load_state_dict(plain.state_dict())
+    for batch, expected in zip(resumed, whole[4:], strict=True):
+        np.testing.assert_array_equal(batch["index"], expected["index"])
+        np.testing.assert_array_equal(batch["boxes"], expected["boxes"])
+        assert same_files(batch["image"], [file.tobytes() for file in expected["image"]])
+
+
+def test_stores_of_two_formats(store: Path, packed: Packed) -> None:
+    """Of several stores, every one must hold files; the error names the one that does not."""
+    with pytest.raises(UsageError, match=r"'image' is stored as raw, not as image files, in .*: pack or convert"):
+        Reader([store, packed("memmap", "--size", 48)]).batches(8, encoded=True)
+
+
+def test_a_remote_store(tmp_path: Path) -> None:
+    """Files of a store behind a URL are those of the folder, also where the cache holds less than the store."""
+    samples = [{"image": np.random.default_rng(i).integers(0, 256, (64, 64, 3), np.uint8)} for i in range(600)]
+    store = tmp_path / "store"
+    rawpack_packer.pack(samples, store, format="lmdb", shard_size=1, workers=0)
+    values = values_of(store)
+    shards = {path.name: path.stat().st_size for path in store.glob("shard-*")}
+    assert len(shards) > 4
+    with serving() as server:
+        server.put_folder("bucket/store", files_of(store))
+        small = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in shards)
+        limit = small + int(4.5 * max(shards.values()))
+        reader = Reader(f"{server.url}/bucket/store", cache=tmp_path / "cache", cache_bytes=limit, timeout=6)
+        options: dict[str, Any] = {"shuffle": "block", "block": 64, "window": 1}
+        seen = []
+        for batch in reader.batches(16, encoded=True, **options):
+            assert same_files(batch["image"], [values[row] for row in batch["index"]])
+            seen += batch["index"].tolist()
+        assert seen == rows_of(Reader(store).batches(16, workers=0, **options))
+        assert sum(server.asked(name) for name in shards) > len(shards)
+
+
+# ---------------------------------------------------------------------------------------------- crops
+
+
+def cut(file: NDArray[np.uint8], box: NDArray[np.int64]) -> NDArray[np.uint8]:
+    top, left, height, width = box.tolist()
+    return decoded(file)[top : top + height, left : left + width]
+
+
+@pytest.mark.parametrize("step", [RandomCrop((20, 28)), CenterCrop((40, 32))], ids=repr)
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_the_box_of_a_crop(segmented: Path, step: CropStep, way: str) -> None:
+    """The part of the decoded image in the box is the plain batch, in every epoch."""
+    plain = Reader(segmented).batches(5, transform=[step], fields=["image"], workers=0, **SHUFFLED)
+    encoded = Reader(segmented).batches(5, transform=[step], fields=["image"], encoded=True, **SHUFFLED, **WAYS[way])
+    drawn = []
+    for _ in range(2):
+        for given, batch in zip(plain, encoded, strict=True):
+            assert batch["boxes"].dtype == np.int64
+            assert batch["boxes"].shape == (len(given["index"]), 4)
+            for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
+                np.testing.assert_array_equal(cut(file, box), pixels)
+            drawn += batch["boxes"].tolist()
+    assert isinstance(step, CenterCrop) or len({tuple(box) for box in drawn}) > 35
+
+
+@pytest.mark.parametrize("scaled", [None, 1.0])
+def test_the_box_of_a_random_resized_crop(segmented: Path, scaled: float | None) -> None:
+    """The part in the box, resized by OpenCV, is the plain batch; a box that is decoded at a smaller scale is the same
+    box."""
+    step = RandomResizedCrop((24, 20), interpolation="bilinear", antialias=False)
+    asked: dict[str, Any] = {"fields": ["image"], "workers": 0, **SHUFFLED}
+    plain = Reader(segmented).batches(5, transform=[step], **asked)
+    encoded = Reader(segmented).batches(5, transform=[step], encoded=True, **asked)
+    seen: list[list[int]] = []
+    for given, batch in zip(plain, encoded, strict=True):
+        for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
+            np.testing.assert_array_equal(cv2.resize(cut(file, box), (20, 24)), pixels)
+            seen.append(box.tolist())
+    smaller = RandomResizedCrop((4, 4), scaled_decode=scaled)
+    again = Reader(segmented).batches(5, transform=[smaller], encoded=True, **asked)
+    boxes = [box for batch in again for box in batch["boxes"].tolist()]
+    if scaled is None:
+        assert boxes == seen
+    else:
+        for box, before in zip(boxes, seen, strict=True):
+            assert all(number - 7 <= given <= number for given, number in zip(box, before, strict=True))
+
+
+def test_a_center_crop_of_a_small_image(segmented: Path) -> None:
+    """The box is what there is of the image; the plain batch has zeros around it."""
+    asked: dict[str, Any] = {"transform": [CenterCrop((70, 78))], "fields": ["image"], "workers": 0}
+    (given,) = Reader(segmented).batches(30, **asked)
+    (batch,) = Reader(segmented).batches(30, encoded=True, **asked)
+    for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
+        part = cut(file, box)
+        height, width = part.shape[:2]
+        above, before = (70 - height) // 2, (78 - width) // 2
+        padded = np.pad(part, ((above, 70 - height - above), (before, 78 - width - before), (0, 0)))
+        np.testing.assert_array_equal(padded, pixels)
+
+
+def test_fields_may_be_any_iterable(store: Path) -> None:
+    for encoded in (False, True):
+        batches = Reader(store).batches(8, fields=(name for name in ("label", "image")), encoded=encoded)
+        assert set(next(iter(batches))) == {"image", "label", "index"}
+
+
+def test_masks(segmented: Path) -> None:
+    """Masks come as files too, or are cropped by the workers to the same boxes; an image and its mask share a box."""
+    step = RandomCrop((20, 28))
+    asked: dict[str, Any] = {"transform": [step], "fields": ["mask", "image", "label"], **SHUFFLED}
+    plain = Reader(segmented).batches(5, workers=0, **asked)
+    both = Reader(segmented).batches(5, encoded=True, **asked)
+    one = Reader(segmented).batches(5, encoded=["image"], workers=2, **asked)
+    for given, files, mixed in zip(plain, both, one, strict=True):
+        np.testing.assert_array_equal(mixed["mask"], given["mask"])
+        np.testing.assert_array_equal(mixed["boxes"], files["boxes"])
+        for i, box in enumerate(files["boxes"]):
+            top, left, height, width = box
+            mask = decoded(files["mask"][i], None)[top : top + height, left : left + width]
+            np.testing.assert_array_equal(mask, given["mask"][i].reshape(20, 28))
+            np.testing.assert_array_equal(cut(files["image"][i], box), given["image"][i])
+            np.testing.assert_array_equal(cut(mixed["image"][i], box), given["image"][i])
+
+
+def test_other_fields(segmented: Path) -> None:
+    """Labels are transformed by the workers; texts and boxes of objects come as in any batch."""
+    fields = ["image", "label", "caption", "boxes"]
+    (given,) = Reader(segmented).batches(30, fields=fields[1:], transform=[OneHot(3)], workers=0)
+    (batch,) = Reader(segmented).batches(30, fields=fields, transform=[OneHot(3)], encoded=True, workers=0)
+    assert set(batch) == {*fields, "index"}
+    np.testing.assert_array_equal(batch["label"], given["label"])
+    assert batch["caption"] == given["caption"]
+    for one, expected in zip(batch["boxes"], given["boxes"], strict=True):
+        np.testing.assert_array_equal(one, expected)
+    (padded,) = Reader(segmented).batches(30, fields=fields, ragged="pad", encoded=True)
+    assert padded["boxes"].shape == (22, 2, 5)
+    assert "boxes.length" in padded
+
+
+# ---------------------------------------------------------------------------------------------- refusals, damage
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": 24}, "leave out image_size="),
+        ({"encoded": ["depth"]}, "'depth' is no image or mask of the batch, which has image, mask"),
+        ({"encoded": ["label"]}, "'label' is no image or mask"),
+        ({"encoded": ["mask"], "fields": ["image"]}, "'mask' is no image or mask of the batch, which has image"),
+        ({"encoded": "image"}, "encoded='image' must be a list of names, such as"),
+        ({"encoded": 1}, "encoded=1 must be a list of names"),
+        ({"fields": ["label"]}, "the batch has no images or masks"),
+        ({"transform": [RandomHorizontalFlip()]}, "RandomHorizontalFlip.* needs .* image and mask as files"),
+        ({"transform": [Resize(20)], "encoded": ["image"]}, "Resize.* needs pixels, and encoded= gives image as files"),
+        ({"transform": [RandomCrop(20), Normalize((0, 0, 0), (1, 1, 1))]}, "Normalize.* needs pixels"),
+        ({"transform": [CenterCrop(40), RandomCrop(20)]}, r"RandomCrop\(.* needs pixels"),
+        ({"transform": [RandomCrop(20), MixUp()]}, "MixUp.* needs pixels"),
+        ({"transform": [lambda image: image]}, "needs pixels"),
+        ({"transform": [RandomCrop(20, padding=4)]}, r"RandomCrop.* pads, .* after decoding"),
+        ({"transform": [RandomCrop(20, pad_if_needed=True)]}, "pads"),
+        ({"transform": [RandomCrop(20)], "fields": ["image", "boxes"]}, "the name of the field 'boxes'"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_files_cannot_be(segmented: Path, options: dict[str, Any], message: str) -> None:
+    """What would need pixels is refused by name, with what to do instead."""
+    with pytest.raises(UsageError, match=message):
+        Reader(segmented).batches(4, **{"encoded": True} | options)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
+def test_stores_without_files(packed: Packed, layout: str) -> None:
+    with pytest.raises(UsageError, match=r"'image' is stored as (raw|deflate), not as image files, in .*: pack or"):
+        Reader(packed(layout, "--size", 48)).batches(8, encoded=True)
+
+
+def test_clips_are_refused(tmp_path: Path) -> None:
+    frames = pack_frames(Frames([range(4), range(5)]), tmp_path / "store", "lmdb")
+    with pytest.raises(UsageError, match=r"leave out image_size= and clips\(\)"):
+        Reader(frames).clips(2).batches(2, encoded=True)
+
+
+def test_an_image_that_is_too_small(segmented: Path) -> None:
+    """A crop that does not fit is reported with the sample, as in plain batches."""
+    for encoded in (True, False):
+        batches = Reader(segmented).batches(4, transform=[RandomCrop(64)], fields=["image"], encoded=encoded, workers=0)
+        with pytest.raises(WorkerError, match=r"sample 0 .*UsageError: RandomCrop.*60x80"):
+            list(batches)
+
+
+def test_damage(store: Path, tmp_path: Path) -> None:
+    """With `verify=True` a changed byte is found and its sample named; an index that points outside the file always."""
+    changed = tmp_path / "changed"
+    shutil.copytree(store, changed)
+    shard = sorted(changed.glob("shard-*.lmdb"))[0]
+    data, value = bytearray(shard.read_bytes()), values_of(store)[3]
+    data[data.index(value) + len(value) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(WorkerError, match=r"reading sample 3 \('.*'\) failed: DamagedStoreError"):
+        list(Reader(changed, verify=True).batches(8, encoded=True))
+    assert len(list(Reader(changed).batches(8, encoded=True))) == 10
+
+    outside = tmp_path / "outside"
+    shutil.copytree(store, outside)
+    column = outside / "columns-1" / "image.offset.npy"
+    offsets = np.load(column)
+    offsets[5] = 1 << 40
+    np.save(column, offsets)
+    with pytest.raises(WorkerError, match=r"sample 5 .*is outside its file"):
+        list(Reader(outside).batches(8, encoded=True))
+
+
+def test_no_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory for a batch, the error says so."""
+
+    def full(files: object) -> EncodedFiles:
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    monkeypatch.setattr(EncodedFiles, "copied", full)
+    with pytest.raises(WorkerError, match="MemoryError: Unable to allocate 9 TiB"):
+        list(Reader(store).batches(8, encoded=True))
+
+
+# ---------------------------------------------------------------------------------------------- faces
+
+
+def test_how_they_are_shown(store: Path) -> None:
+    batches = Reader(store).batches(8, encoded=True)
+    assert "image: uint8 8x?" in repr(batches)
+    assert "no workers" in repr(batches)
+    list(batches)
+    stats = batches.stats()
+    mean = sum(map(len, values_of(store))) / 75
+    assert stats["reading_s"] > 0
+    assert stats["workers"] == 0
+    assert stats["bytes_per_s"] == pytest.approx(stats["samples_per_s"] * (mean + 16), rel=0.01)
+
+
+def test_a_queue(store: Path) -> None:
+    """A thread may make the batches while another one trains."""
+    values = values_of(store)
+    batches = list(Reader(store).batches(8, encoded=True, **SHUFFLED).queue(4, epochs=1))
+    assert len(batches) == 10
+    for batch in batches:
+        assert same_files(batch["image"], [values[row] for row in batch["index"]])
+
+
+def test_mxnet_gets_no_files(store: Path) -> None:
+    with pytest.raises(UsageError, match="'image' has no fixed shape"):
+        Reader(store).batches(8, encoded=True).data_iter()
