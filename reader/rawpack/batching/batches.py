@@ -93,7 +93,9 @@ class Batches(Iterable[Batch]):
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
-        self._spec = WorkSpec(files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once)
+        self._spec = WorkSpec(
+            files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, library.parts
+        )
         if options.workers and options.backend == "process" and options.pipeline is not None:
             check_travels(options.pipeline)
         self._filler = BatchFiller(self._spec, library)
@@ -237,9 +239,10 @@ class Batches(Iterable[Batch]):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
         for name, value in expected.items():
             if state.get(name) != value:
+                same = name if name == "batch_size" else "samples, seed, shuffle and rawpack's order version"
                 raise UsageError(
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
-                    "the same samples, seed, shuffle and rawpack's order version"
+                    f"the same {same}"
                 )
         if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(
@@ -366,6 +369,7 @@ class Batches(Iterable[Batch]):
             "keys": self._library.key_digest,
             "selected": selected,
             "clips": None if self._clips is None else self._clips.identity,
+            **({} if self._order.batch_size is None else {"batch_size": self._order.batch_size}),
         }
 
     def _own(self) -> None:

@@ -54,6 +54,8 @@ class WorkSpec:
     """`Memory.layout` of preloaded shards; the descriptor is sent along with the spec."""
     once: tuple[str, ...] = ()
     """Fields that a clip has one value of, instead of one for each frame."""
+    parts: tuple[int, ...] | None = None
+    """As of `ConcatenatedStore`."""
 
 
 class BatchFiller:
@@ -93,7 +95,7 @@ class BatchFiller:
     @property
     def uses_opencv(self) -> bool:
         """Whether OpenCV works on the samples, besides decoding them."""
-        converted = [name for name, _ in self._fields if name not in self._planes]
+        converted = [name for name, field in self._fields if field.in_shards and name not in self._planes]
         planar = any(store.fields[name].planar for store in self._library.stores for name in converted)
         return self._pipeline is not None or planar
 
